@@ -39,6 +39,7 @@ from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:
     from support.mutations import Subject
+    from support.training import Trainings
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -393,11 +394,27 @@ def config(tiny_config: Config) -> Config:
 
 
 @pytest.fixture
+def trainings(config: Config, tiny_data: PreparedData, tmp_path: Path) -> Trainings:
+    """Trainings with that configuration on the tiny data."""
+    from support.training import Trainings
+
+    return Trainings(config, tiny_data, tmp_path)
+
+
+@pytest.fixture
 def fine(config: Config) -> Config:
     """Fine-tuning of a tiny model; the model section comes from the run that it starts from."""
     settings = changed(config, "train", schedule="constant", learning_rate=1e-3, warmup_steps=2)
     tree = settings.model_dump() | {"model": {}}
     return parse_config(tree, origin="test")
+
+
+@pytest.fixture
+def tunings(fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path) -> Trainings:
+    """Trainings that start from the weights of the tiny run, where they are tuned."""
+    from support.training import Trainings
+
+    return Trainings(fine, tiny_data, tmp_path, tiny_run)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import changed
 from torch import Tensor
 
 from mtkit.config import Config
@@ -18,6 +19,68 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
+
+
+class Trainings:
+    """Trainings with one configuration on one data set, each in the folder of its name."""
+
+    def __init__(
+        self, config: Config, data: PreparedData, folder: Path, base: Run | None = None
+    ) -> None:
+        self.config, self.data, self.folder, self.base = config, data, folder, base
+
+    def change(self, section: str, **settings: Any) -> None:
+        """Other settings from now on."""
+        self.config = changed(self.config, section, **settings)
+
+    def run(
+        self,
+        name: str,
+        *,
+        config: Config | None = None,
+        data: PreparedData | None = None,
+        base: Run | None = None,
+        **given: Any,
+    ) -> bool:
+        """Train from random weights, or the newest of `base`; False if it was stopped.
+
+        Args:
+            given: options of `mtkit.train.run`, and settings of `train`.
+        """
+        start = {} if base is None else {"init_from": f"{base.path}:last"}
+        names = {"init_from", "finish_in", "restart"} & given.keys()
+        options = {"device": "cpu"} | start | {name: given.pop(name) for name in names}
+        config = changed(config or self.config, "train", **given)
+        return train.run(config, data or self.data, self.folder / name, **options)
+
+    def tune(self, name: str, **given: Any) -> bool:
+        """Train from the weights of a run, which is `base` if no other is given."""
+        return self.run(name, **{"base": self.base} | given)
+
+    def stopped(self, name: str, step: int, action: Callable[[], object], **given: Any) -> None:
+        """A training that something ends right before the update `step`."""
+        with pytest.MonkeyPatch.context() as patch:
+            before_update(patch, step, action)
+            try:
+                assert not self.run(name, **given)
+            except KeyboardInterrupt:
+                assert action is kill
+
+    def open(self, name: str) -> Run:
+        return Run.open(self.folder / name)
+
+    def steps(self, name: str) -> list[int]:
+        """The steps of its checkpoints."""
+        return [saved.step for saved in self.open(name).checkpoints()]
+
+    def rows(self, name: str, key: str) -> list[tuple[int, float]]:
+        return rows_of(self.folder / name, key)
+
+    def assert_same(self, one: str, other: str, *keys: str) -> None:
+        """The newest checkpoints are equal to the last bit, and all metrics of these keys."""
+        assert_same_state(self.folder / one, self.folder / other)
+        for key in keys:
+            assert self.rows(one, key) == self.rows(other, key)
 
 
 def rows_of(run: Path, key: str) -> list[tuple[int, float]]:
@@ -66,11 +129,6 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
 
 def last_weights(run: Path) -> dict[str, Tensor]:
     return Run.open(run).checkpoints()[-1].load_weights()
-
-
-def tune(config: Config, data: PreparedData, place: Path, base: Run, **given: Any) -> None:
-    """Train from the weights of a run."""
-    train.run(config, data, place, device="cpu", init_from=f"{base.path}:last", **given)
 
 
 def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from conftest import changed, slow
 from support.forked import PIPE, Forked, run_mtkit
-from support.training import assert_same_state, before_update, rows_of
+from support.training import Trainings, assert_same_state, before_update
 from torch import Tensor
 
 from mtkit import checkpoint
@@ -36,12 +36,9 @@ from mtkit.train.trainer import Trainer
 # What goes wrong
 
 
-def test_a_loss_of_nan_is_reported_in_one_line_with_step_and_learning_rate(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    wild = changed(config, "train", learning_rate_scale=1e30)
+def test_a_loss_of_nan_is_reported_in_one_line_with_step_and_learning_rate(trainings: Trainings):
     with pytest.raises(MtkitError, match=r"step \d: the loss is (nan|inf)") as error:
-        train.run(wild, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run", learning_rate_scale=1e30)
     text = str(error.value)
     assert "\n" not in text
     assert "learning rate" in text
@@ -49,20 +46,12 @@ def test_a_loss_of_nan_is_reported_in_one_line_with_step_and_learning_rate(
     assert "train.warmup_steps" in text
 
 
-def test_weights_of_nan_are_never_saved(config: Config, tiny_data: PreparedData, tmp_path: Path):
+def test_weights_of_nan_are_never_saved(trainings: Trainings):
     # Checkpoints between two rows of metrics: nobody has looked at the loss yet.
-    wild = changed(
-        config,
-        "train",
-        learning_rate_scale=1e30,
-        log_every=6,
-        valid_every=6,
-        checkpoint_every=1,
-        keep_checkpoints=9,
-    )
+    wild = {"learning_rate_scale": 1e30, "log_every": 6, "valid_every": 6}
     with pytest.raises(MtkitError, match=r"the loss is|the weights are not finite"):
-        train.run(wild, tiny_data, tmp_path / "run", device="cpu")
-    for saved in Run.open(tmp_path / "run").checkpoints():
+        trainings.run("run", **wild, checkpoint_every=1, keep_checkpoints=9)
+    for saved in trainings.open("run").checkpoints():
         for name, tensor in saved.load_weights().items():
             assert tensor.isfinite().all(), f"{name} at step {saved.step}"
 
@@ -79,9 +68,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
     failure: Exception,
     batch_tokens: int,
     at_a_time: int | None,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
 ):
     original = Transformer.forward
@@ -93,14 +80,13 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 
     monkeypatch.setattr(Transformer, "forward", forward)
     settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
-    first = changed(config, "train", batches_per_update=1, **settings)
+    trainings.change("train", batches_per_update=1, **settings)
     with pytest.raises(MtkitError, match=r"--set train\.device_batch_tokens=\d+$") as error:
-        train.run(first, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run")
     assert "\n" not in str(error.value)
     # Who does as the message says can train.
     advised = int(str(error.value).rpartition("=")[2])
-    second = changed(first, "train", device_batch_tokens=advised, max_steps=2)
-    assert train.run(second, tiny_data, tmp_path / "run", device="cpu")
+    assert trainings.run("run", device_batch_tokens=advised, max_steps=2)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +101,7 @@ def test_an_error_in_the_model_is_one_line_if_it_is_about_memory(
     error: Exception,
     raised: type[Exception],
     words: str,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
 ):
     def forward(*_: object, **__: object) -> Tensor:
@@ -125,7 +109,7 @@ def test_an_error_in_the_model_is_one_line_if_it_is_about_memory(
 
     monkeypatch.setattr(Transformer, "forward", forward)
     with pytest.raises(raised, match=words):
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run")
 
 
 def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
@@ -140,7 +124,7 @@ def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     original = Trainer.update
 
@@ -151,11 +135,11 @@ def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
     monkeypatch.setattr(Trainer, "update", update)
     slow_down_saving(monkeypatch)
     with pytest.raises(MtkitError, match=r"step 4: .*; the last good checkpoint is step 3;"):
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run")
 
 
 def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     def run_out_of_memory() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nMany lines.")
@@ -163,21 +147,20 @@ def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
     before_update(monkeypatch, 5, run_out_of_memory)
     slow_down_saving(monkeypatch)
     with pytest.raises(MtkitError, match=r"out of memory; the last good checkpoint is step 3") as e:
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run")
     assert "train.device_batch_tokens (now 80)" in str(e.value)
 
 
 def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_raise(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
+    trainings: Trainings,
 ):
     for settings in (
         {"batch_tokens": 200, "device_batch_tokens": 5},
         {"batch_tokens": 5, "device_batch_tokens": None},
     ):
-        small = changed(config, "train", **settings)
         limiting = min((v, k) for k, v in settings.items() if v is not None)[1]
         with pytest.raises(MtkitError, match=rf"train\.{limiting}\b"):
-            train.run(small, tiny_data, tmp_path / "run", device="cpu")
+            trainings.run("run", **settings)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -186,14 +169,14 @@ def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_rais
 
 @pytest.mark.slow
 def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
+    trainings: Trainings, tmp_path: Path
 ):
-    config = changed(config, "train", max_steps=60, checkpoint_every=2, valid_every=20)
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    trainings.change("train", max_steps=60, checkpoint_every=2, valid_every=20)
+    trainings.run("whole")
     file = tmp_path / "config.yaml"
-    file.write_text(dump_config(config), encoding="utf-8")
+    file.write_text(dump_config(trainings.config), encoding="utf-8")
     facts = tmp_path / "facts.json"
-    places = {"config": file, "data": tiny_data.path, "run": tmp_path / "killed"}
+    places = {"config": file, "data": trainings.data.path, "run": tmp_path / "killed"}
     facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
     done = subprocess.run(
         [sys.executable, Path(__file__).parents[1] / "support/killed.py", facts, "20", "1"],
@@ -203,14 +186,11 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
         timeout=200,
     )
     assert json.loads(done.stdout) == {"killed": 20, "status": 0}, done.stderr.decode()
-    assert_same_state(tmp_path / "whole", tmp_path / "killed")
-    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "killed", "loss")
-    assert rows_of(tmp_path / "whole", "valid_bleu") == rows_of(tmp_path / "killed", "valid_bleu")
+    trainings.assert_same("whole", "killed", "loss", "valid_bleu")
 
 
 def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
-    config: Config,
-    tiny_data: PreparedData,
+    trainings: Trainings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -226,18 +206,17 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
         original(tensors, path)
 
     monkeypatch.setattr(checkpoint, "save_file", save_file)
-    often = changed(config, "train", checkpoint_every=2, valid_every=6)
-    assert train.run(often, tiny_data, tmp_path / "run", device="cpu")
+    assert trainings.run("run", checkpoint_every=2, valid_every=6)
     (warning,) = [r.getMessage() for r in caplog.records if "not saved" in r.getMessage()]
     assert "step 4 was not saved" in warning
     assert "No space left on device" in warning
     assert "the last good checkpoint is step 2" in warning
-    assert [saved.step for saved in Run.open(tmp_path / "run").checkpoints()] == [2, 6]
+    assert trainings.steps("run") == [2, 6]
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
 
 
 def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     def save_file(_: Any, path: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
@@ -245,26 +224,24 @@ def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", save_file)
         with pytest.raises(MtkitError, match="No space left on device") as error:
-            train.run(config, tiny_data, tmp_path / "run", device="cpu")
+            trainings.run("run")
     assert "\n" not in str(error.value)
     # With room again the same command succeeds.
-    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert trainings.run("run")
 
 
-def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, tmp_path: Path):
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o"]
     if subprocess.run([*mount, "size=480k", "tmpfs", small], capture_output=True).returncode:
         pytest.skip("needs the right to mount a small file system")
     try:
-        bigger = changed(config, "train", checkpoint_every=1, max_steps=4, keep_checkpoints=9)
+        trainings.change("train", checkpoint_every=1, max_steps=4, keep_checkpoints=9)
         file = tmp_path / "config.yaml"
-        file.write_text(dump_config(bigger), encoding="utf-8")
+        file.write_text(dump_config(trainings.config), encoding="utf-8")
         command = ["train", "--config", str(file), "--device", "cpu"]
-        command += ["--data", str(tiny_data.path), "--run", str(small / "run")]
+        command += ["--data", str(trainings.data.path), "--run", str(small / "run")]
         with Forked(run_mtkit, command, stderr=PIPE) as full:
             text = full.communicate(timeout=100)[1].decode()
         errors = [line for line in text.splitlines() if "mtkit: error" in line]
@@ -276,7 +253,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
         with Forked(run_mtkit, command, stderr=PIPE) as again:
             text = again.communicate(timeout=100)[1].decode()
         assert again.returncode == 0, text
-        train.run(bigger, tiny_data, tmp_path / "whole", device="cpu")
+        trainings.run("whole")
         assert_same_state(tmp_path / "whole", small / "run")
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)

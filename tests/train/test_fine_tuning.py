@@ -14,13 +14,12 @@ from conftest import changed, random_run
 from support.command_line import Place
 from support.runs import contents
 from support.training import (
-    assert_same_state,
+    Trainings,
     before_update,
     interrupt,
     kill,
     last_weights,
     rows_of,
-    tune,
 )
 from torch import Tensor
 
@@ -55,53 +54,47 @@ PARTS: list[dict[str, Any]] = [
 
 
 def test_a_rate_of_zero_leaves_the_initial_weights_as_they_are_to_the_last_bit(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    tunings: Trainings, tiny_run: Run
 ):
-    tune(changed(fine, "train", learning_rate=0.0), tiny_data, tmp_path / "same", tiny_run)
-    base, same = last_weights(tiny_run.path), last_weights(tmp_path / "same")
+    tunings.tune("same", learning_rate=0.0)
+    base, same = last_weights(tiny_run.path), last_weights(tunings.folder / "same")
     assert base.keys() == same.keys()
     assert all(torch.equal(base[name], same[name]) for name in base)
 
 
-def test_by_default_it_starts_from_the_weights_that_translate(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    config = changed(fine, "train", learning_rate=0.0)
-    train.run(config, tiny_data, tmp_path / "r", device="cpu", init_from=str(tiny_run.path))
+def test_by_default_it_starts_from_the_weights_that_translate(tunings: Trainings, tiny_run: Run):
+    tunings.run("r", init_from=str(tiny_run.path), learning_rate=0.0)
     expected, _ = tiny_run.select(None)
-    found = last_weights(tmp_path / "r")
+    found = last_weights(tunings.folder / "r")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
-    begun = Run.open(tmp_path / "r").manifest.started_from
+    begun = tunings.open("r").manifest.started_from
     assert begun is not None
     assert begun.weights == "the average of 2 checkpoints, steps 2 to 4"
     assert begun.run == tiny_run.name
     assert len(begun.sha256) == 64
 
 
-def test_the_model_and_the_vocabulary_come_from_the_run(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(fine, tiny_data, tmp_path / "r", tiny_run)
-    made = Run.open(tmp_path / "r")
+def test_the_model_and_the_vocabulary_come_from_the_run(tunings: Trainings, tiny_run: Run):
+    tunings.tune("r")
+    made = tunings.open("r")
     assert made.config.model == tiny_run.config.model
     assert made.tokenizers().is_same(tiny_run.tokenizers())
     # And the optimizer is fresh: the steps count from 1, with the rates of the new schedule.
-    assert rows_of(tmp_path / "r", "lr")[:3] == [(1, 5e-4), (2, 1e-3), (3, 1e-3)]
+    assert tunings.rows("r", "lr")[:3] == [(1, 5e-4), (2, 1e-3), (3, 1e-3)]
 
 
 def test_dropout_may_differ_and_other_settings_of_the_model_may_not(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    tunings: Trainings, fine: Config, tiny_run: Run
 ):
     tree = fine.model_dump() | {"model": {"dropout": 0.3, "d_model": 16}}
-    config = parse_config(tree, origin="test")
-    tune(config, tiny_data, tmp_path / "r", tiny_run)
+    tunings.tune("r", config=parse_config(tree, origin="test"))
     expected = tiny_run.config.model.model_copy(update={"dropout": 0.3})
-    assert Run.open(tmp_path / "r").config.model == expected
+    assert tunings.open("r").config.model == expected
     for key, value, theirs in (("d_model", 32, 16), ("norm", "pre", "post")):
         other = parse_config(fine.model_dump() | {"model": {key: value}}, origin="test")
         with pytest.raises(MtkitError, match=f"model.{key}: {value} contradicts .* is {theirs}"):
-            tune(other, tiny_data, tmp_path / "other", tiny_run)
-    assert not (tmp_path / "other").exists()
+            tunings.tune("other", config=other)
+    assert not (tunings.folder / "other").exists()
 
 
 def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_given(
@@ -112,13 +105,8 @@ def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_give
     tree["decode"] |= {"length_penalty": 1.5, "beam_size": 2, "average_checkpoints": 2}
     path.write_text(dump_yaml(tree))
     tree = fine.model_dump() | {"model": {}, "decode": {"beam_size": 3}}
-    train.run(
-        parse_config(tree, origin="test"),
-        tiny_data,
-        trained.folder / "r",
-        device="cpu",
-        init_from=str(path.parent),
-    )
+    config = parse_config(tree, origin="test")
+    train.run(config, tiny_data, trained.folder / "r", device="cpu", init_from=str(path.parent))
     decode = Run.open(trained.folder / "r").config.decode
     # The default of averaging stays: it fits the training, not the weights.
     assert (decode.length_penalty, decode.beam_size, decode.average_checkpoints) == (1.5, 3, 5)
@@ -153,19 +141,26 @@ def test_settings_that_do_not_fit_those_of_the_run_are_refused_in_one_line(
 
 
 def test_other_data_goes_on_from_the_weights_if_it_has_the_same_subwords(
-    fine: Config, tiny_data: PreparedData, greek_data: PreparedData, tiny_run: Run, tmp_path: Path
+    tunings: Trainings, greek_data: PreparedData
 ):
     with pytest.raises(MtkitError, match=r"prepare it with --tokenizer-from "):
-        tune(fine, greek_data, tmp_path / "r", tiny_run)
-    assert not (tmp_path / "r").exists()
+        tunings.tune("r", data=greek_data)
+    assert not (tunings.folder / "r").exists()
 
 
 def test_a_parser_does_not_start_from_a_translation_model(
-    fine: Config, tree_data: PreparedData, tiny_run: Run, tmp_path: Path
+    tunings: Trainings, tree_data: PreparedData
 ):
-    config = changed(fine, "train", best_metric="f1")
     with pytest.raises(MtkitError, match=r"its task is translation, and that of .* is parsing"):
-        tune(config, tree_data, tmp_path / "r", tiny_run)
+        tunings.tune("r", data=tree_data, best_metric="f1")
+
+
+def with_other_manifest(run: Run, place: Path, **changes: Any) -> Run:
+    """A run with the newest weights of another, and some facts of its own."""
+    manifest = run.manifest.model_copy(update=changes)
+    made = Run.create(place, run.config, run.tokenizers(), manifest=manifest)
+    made.save(1, weights=last_weights(run.path), optimizer=None, state={})
+    return made
 
 
 @pytest.mark.parametrize(
@@ -182,40 +177,31 @@ def test_a_parser_does_not_start_from_a_translation_model(
 def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warning(
     languages: tuple[str, str],
     warned: bool,
-    fine: Config,
-    tiny_data: PreparedData,
+    tunings: Trainings,
     tiny_run: Run,
-    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ):
     src, tgt = languages
     data = tiny_run.manifest.data.model_copy(update={"src_lang": src, "tgt_lang": tgt})
-    manifest = tiny_run.manifest.model_copy(update={"data": data})
-    base = Run.create(tmp_path / "base", tiny_run.config, tiny_run.tokenizers(), manifest=manifest)
-    base.save(1, weights=last_weights(tiny_run.path), optimizer=None, state={})
-    config = changed(fine, "train", max_steps=1)
-    tune(config, tiny_data, tmp_path / "r", base)
+    base = with_other_manifest(tiny_run, tunings.folder / "base", data=data)
+    tunings.tune("r", base=base, max_steps=1)
     text = f"{base.path} was trained on data without en to de; "
     assert [text in line for line in caplog.messages].count(True) == int(warned)
     caplog.clear()
     # It is said at the start, and not when the run continues.
-    tune(changed(config, "train", max_steps=2), tiny_data, tmp_path / "r", base)
+    tunings.tune("r", base=base, max_steps=2)
     assert text not in caplog.text
 
 
 def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    tunings: Trainings, tiny_run: Run, caplog: pytest.LogCaptureFixture
 ):
     by_paper = {"schedule": "paper", "learning_rate": None, "max_steps": 1}
     for settings, count in ((by_paper, 2), ({"max_steps": 1}, 0)):
         caplog.clear()
-        config = changed(fine, "train", **settings)
-        dry_run.forecast(config, tiny_data, device="cpu", init_from=str(tiny_run.path))
-        tune(config, tiny_data, tmp_path / str(count), tiny_run)
+        config = changed(tunings.config, "train", **settings)
+        dry_run.forecast(config, tunings.data, device="cpu", init_from=str(tiny_run.path))
+        tunings.tune(str(count), config=config)
         found = [line for line in caplog.messages if line.startswith("train.schedule: ")]
         assert len(found) == count
         assert all("random weights; to fine-tune, use --config fine-tune" in line for line in found)
@@ -223,48 +209,39 @@ def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(
 
 @pytest.mark.parametrize("part", [{}, *PARTS])
 def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
-    part: dict[str, Any],
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    part: dict[str, Any], tunings: Trainings, tiny_run: Run
 ):
-    config = changed(fine, "train", **part)
-    tune(config, tiny_data, tmp_path / "whole", tiny_run)
-    tune(config, tiny_data, tmp_path / "again", tiny_run)
-    assert_same_state(tmp_path / "whole", tmp_path / "again")
-    with monkeypatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        tune(config, tiny_data, tmp_path / "stopped", tiny_run)
-    assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 3
-    tune(config, tiny_data, tmp_path / "stopped", tiny_run)
-    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
-    changed_ones = last_weights(tmp_path / "whole")
+    tunings.change("train", **part)
+    tunings.tune("whole")
+    tunings.tune("again")
+    tunings.assert_same("whole", "again")
+    tunings.stopped("stopped", 3, interrupt, base=tiny_run)
+    assert tunings.steps("stopped")[-1] == 3
+    tunings.tune("stopped")
+    tunings.assert_same("whole", "stopped")
+    changed_ones = last_weights(tunings.folder / "whole")
     base = last_weights(tiny_run.path)
     assert any(not torch.equal(base[name], changed_ones[name]) for name in base)
 
 
 def test_the_licence_of_an_imported_model_is_kept_over_generations(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    tunings: Trainings, tiny_run: Run
 ):
     record = ImportRecord(source="x", commit="", licence="cc-by-4.0", citations=[], subwords=None)
-    manifest = tiny_run.manifest.model_copy(update={"imported": record})
-    base = Run.create(tmp_path / "base", tiny_run.config, tiny_run.tokenizers(), manifest=manifest)
-    base.save(1, weights=last_weights(tiny_run.path), optimizer=None, state={})
-    tune(fine, tiny_data, tmp_path / "child", base)
-    tune(fine, tiny_data, tmp_path / "grandchild", Run.open(tmp_path / "child"))
+    base = with_other_manifest(tiny_run, tunings.folder / "base", imported=record)
+    tunings.tune("child", base=base)
+    tunings.tune("grandchild", base=tunings.open("child"))
     for name in ("child", "grandchild"):
-        begun = Run.open(tmp_path / name).manifest.started_from
+        begun = tunings.open(name).manifest.started_from
         assert begun is not None
         assert begun.licence == "cc-by-4.0"
 
 
 @pytest.fixture
-def whole(fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path) -> Path:
+def whole(tunings: Trainings) -> Path:
     """A run that was fine-tuned without a stop."""
-    tune(fine, tiny_data, tmp_path / "whole", tiny_run)
-    return tmp_path / "whole"
+    tunings.tune("whole")
+    return tunings.folder / "whole"
 
 
 @pytest.fixture
@@ -274,28 +251,23 @@ def base(tiny_run: Run, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stopped(base: Path, fine: Config, tiny_data: PreparedData, tmp_path: Path) -> Path:
+def stopped(base: Path, tunings: Trainings) -> Path:
     """A run that was started from `base` and stopped before its third update."""
-    with pytest.MonkeyPatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
-    return tmp_path / "stopped"
+    tunings.stopped("stopped", 3, interrupt, base=Run.open(base))
+    return tunings.folder / "stopped"
 
 
 def test_the_first_validation_is_of_the_weights_to_start_from(
-    stopped: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    stopped: Path, tunings: Trainings, tiny_run: Run
 ):
     # Also if the run is begun twice, or resumed.
-    with pytest.MonkeyPatch.context() as patch:
-        before_update(patch, 2, kill)
-        with pytest.raises(KeyboardInterrupt):
-            tune(fine, tiny_data, tmp_path / "killed", tiny_run)
-    tune(fine, tiny_data, tmp_path / "killed", tiny_run)
-    train.run(fine, tiny_data, stopped, device="cpu")
+    tunings.stopped("killed", 2, kill, base=tiny_run)
+    tunings.tune("killed")
+    tunings.run("stopped")
     for key in ("valid_loss", "valid_bleu"):
         before = rows_of(tiny_run.path, key)[-1][1]
-        for run in (stopped, tmp_path / "killed"):
-            rows = rows_of(run, key)
+        for run in ("stopped", "killed"):
+            rows = tunings.rows(run, key)
             assert rows[0] == (0, before)
             assert [step for step, _ in rows].count(0) == 1
     assert rows_of(tiny_run.path, "valid_loss")[0][0] > 0
@@ -315,43 +287,32 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[RunFacts]:
 
 
 def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained(
-    pages: list[RunFacts],
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
+    pages: list[RunFacts], tunings: Trainings, tiny_run: Run
 ):
-    tune(fine, tiny_data, tmp_path / "all", tiny_run)
+    tunings.tune("all")
     everything = pages[-1].summary
     base = last_weights(tiny_run.path)
     count = sum(tensor.numel() for tensor in base.values())
     assert everything["Started from"] == f"step 4 of {tiny_run.name}"
     assert everything["Parameters"] == f"{count:,}"
     assert "Trained parameters" not in everything
-    some = changed(fine, "train", freeze=("embedding",), max_steps=2)
-    tune(some, tiny_data, tmp_path / "some", tiny_run)
+    tunings.tune("some", freeze=("embedding",), max_steps=2)
     assert pages[-1].summary["Parameters"] == f"{count:,}"
-    assert (
-        pages[-1].summary["Trained parameters"] == f"{count - base['embedding.weight'].numel():,}"
-    )
+    trained = count - base["embedding.weight"].numel()
+    assert pages[-1].summary["Trained parameters"] == f"{trained:,}"
     # Also after a stop, when the old run need not be there any more.
-    train.run(changed(some, "train", max_steps=4), tiny_data, tmp_path / "some", device="cpu")
+    tunings.run("some", freeze=("embedding",), max_steps=4)
     assert pages[-1].summary["Started from"] == everything["Started from"]
 
 
 def test_the_weights_to_start_from_are_never_the_best_checkpoint(
-    pages: list[RunFacts],
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
+    pages: list[RunFacts], tunings: Trainings
 ):
     # So fast that the model forgets everything.
-    config = changed(fine, "train", learning_rate=0.5, best_metric="loss", patience=1)
-    tune(config, tiny_data, tmp_path / "run", tiny_run)
-    rows = rows_of(tmp_path / "run", "valid_loss")
+    tunings.tune("run", learning_rate=0.5, best_metric="loss", patience=1)
+    rows = tunings.rows("run", "valid_loss")
     assert min(rows, key=lambda row: row[1])[0] == 0
-    best = Run.open(tmp_path / "run").best()
+    best = tunings.open("run").best()
     assert best is not None
     assert best.step > 0
     assert pages[-1].best_step == best.step
@@ -359,44 +320,30 @@ def test_the_weights_to_start_from_are_never_the_best_checkpoint(
 
 @pytest.mark.parametrize("is_named", [False, True])
 def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
-    is_named: bool, whole: Path, stopped: Path, base: Path, fine: Config, tiny_data: PreparedData
+    is_named: bool, whole: Path, stopped: Path, base: Path, tunings: Trainings
 ):
     shutil.rmtree(base)
-    start = f"{base}:last" if is_named else None
-    train.run(fine, tiny_data, stopped, device="cpu", init_from=start)
-    assert_same_state(whole, stopped)
+    tunings.run("stopped", init_from=f"{base}:last" if is_named else None)
+    tunings.assert_same("whole", "stopped")
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_restarted_workers_continue_whatever_the_run_that_they_started_from_has_become(
-    is_deleted: bool,
-    whole: Path,
-    base: Path,
-    fine: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    is_deleted: bool, whole: Path, base: Path, tunings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MTKIT_LAUNCH", "this launch")
-    with monkeypatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        tune(fine, tiny_data, tmp_path / "r", Run.open(base), restart=True)
+    tunings.stopped("r", 3, interrupt, base=Run.open(base), restart=True)
     if is_deleted:
         shutil.rmtree(base)
     else:
         Run.open(base).save(99, weights=last_weights(whole), optimizer=None, state={})
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    start = f"{base}:last"
-    train.run(fine, tiny_data, tmp_path / "r", device="cpu", init_from=start, restart=True)
-    assert_same_state(whole, tmp_path / "r")
+    tunings.run("r", init_from=f"{base}:last", restart=True)
+    tunings.assert_same("whole", "r")
 
 
 def test_the_initial_weights_do_not_stay_in_memory(
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tunings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     original = start.initial_weights
     held: list[weakref.ref[Tensor]] = []
@@ -409,48 +356,39 @@ def test_the_initial_weights_do_not_stay_in_memory(
     monkeypatch.setattr(start, "initial_weights", load)
     found: list[int] = []
     before_update(monkeypatch, 2, lambda: found.append(sum(ref() is not None for ref in held)))
-    tune(fine, tiny_data, tmp_path / "r", tiny_run)
+    tunings.tune("r")
     assert held
     assert found == [0]
 
 
 def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
-    whole: Path, fine: Config, tiny_data: PreparedData
+    whole: Path, tunings: Trainings
 ):
     before = contents(whole)
     with pytest.raises(MtkitError, match=r"was started from other weights; give --init-from .*"):
-        train.run(fine, tiny_data, whole, device="cpu", restart=True)
+        tunings.run("whole", restart=True)
     assert contents(whole) == before
 
 
-def test_a_low_rank_change_of_random_weights_is_refused(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "train", **LORA)
+def test_a_low_rank_change_of_random_weights_is_refused(trainings: Trainings):
     with pytest.raises(MtkitError, match=r"^train\.lora_rank: .* give --init-from RUN$"):
-        train.run(config, tiny_data, tmp_path / "r", device="cpu")
-    assert not (tmp_path / "r").exists()
+        trainings.run("r", **LORA)
+    assert not (trainings.folder / "r").exists()
 
 
 @pytest.mark.parametrize("which", ["newest", "average", "average:x", "best:3", ""])
 def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
-    which: str, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    which: str, tunings: Trainings, tiny_run: Run
 ):
     with pytest.raises(MtkitError, match=r"is not a checkpoint; write last, best, a step or"):
-        train.run(
-            fine, tiny_data, tmp_path / "r", device="cpu", init_from=f"{tiny_run.path}:{which}"
-        )
+        tunings.run("r", init_from=f"{tiny_run.path}:{which}")
 
 
 def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
     before = contents(trained.folder / "runs" / "tiny")
     (trained.folder / "empty").mkdir()
-    for more in (
-        ["--run", "r"],
-        ["--run", "empty"],
-        ["--dry-run"],
-        ["--run", "runs/tiny", "--restart"],
-    ):
+    existing = ["--run", "runs/tiny", "--restart"]
+    for more in (["--run", "r"], ["--run", "empty"], ["--dry-run"], existing):
         out = trained.mtkit("train", "--config", "fine-tune", *more)
         assert out.status == 2
         assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
@@ -460,56 +398,44 @@ def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
 
 
 def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
-    whole: Path,
-    stopped: Path,
-    base: Path,
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
+    whole: Path, stopped: Path, base: Path, tunings: Trainings, tiny_run: Run
 ):
-    train.run(changed(tiny_run.config, "train", max_steps=6), tiny_data, base, device="cpu")
+    tunings.run("base", config=tiny_run.config, max_steps=6)
     with pytest.raises(MtkitError, match="; to continue it, leave out --init-from; else give"):
-        tune(fine, tiny_data, stopped, Run.open(base))
-    train.run(fine, tiny_data, stopped, device="cpu")
-    assert_same_state(whole, stopped)
+        tunings.tune("stopped", base=Run.open(base))
+    tunings.run("stopped")
+    tunings.assert_same("whole", "stopped")
 
 
-def test_a_run_is_not_continued_with_other_initial_weights(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    other = random_run(tmp_path / "other", tiny_data, 7, config=tiny_run.config)
-    tune(fine, tiny_data, tmp_path / "r", tiny_run)
+def test_a_run_is_not_continued_with_other_initial_weights(tunings: Trainings, tiny_run: Run):
+    other = random_run(tunings.folder / "other", tunings.data, 7, config=tiny_run.config)
+    tunings.tune("r")
     with pytest.raises(MtkitError, match=r"not started from step 1 of .*other, but from step 4 of"):
-        tune(fine, tiny_data, tmp_path / "r", other)
-    shutil.copytree(tiny_run.path, tmp_path / "random")
-    config = tiny_run.config
+        tunings.tune("r", base=other)
+    shutil.copytree(tiny_run.path, tunings.folder / "random")
     with pytest.raises(MtkitError, match=r"not started from step 1 .*, but from random weights"):
-        tune(config, tiny_data, tmp_path / "random", other)
+        tunings.tune("random", config=tiny_run.config, base=other)
 
 
 def test_a_run_without_checkpoints_needs_its_initial_weights_again(
-    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    whole: Path, tunings: Trainings, tiny_run: Run
 ):
-    with pytest.MonkeyPatch.context() as patch:
-        before_update(patch, 2, kill)
-        with pytest.raises(KeyboardInterrupt):
-            tune(fine, tiny_data, tmp_path / "killed", tiny_run)
+    tunings.stopped("killed", 2, kill, base=tiny_run)
     with pytest.raises(MtkitError, match=r"yet; give --init-from again, for step 4 of .*, or"):
-        train.run(fine, tiny_data, tmp_path / "killed", device="cpu")
-    path, from_step_2 = tmp_path / "killed", f"{tiny_run.path}:2"
+        tunings.run("killed")
     with pytest.raises(MtkitError, match=r"but from step 4 of .*; to begin it again, give --init"):
-        train.run(fine, tiny_data, path, device="cpu", init_from=from_step_2)
-    tune(fine, tiny_data, tmp_path / "killed", tiny_run)
-    assert_same_state(whole, tmp_path / "killed")
+        tunings.run("killed", init_from=f"{tiny_run.path}:2")
+    tunings.tune("killed")
+    tunings.assert_same("whole", "killed")
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(
-    fine: Config, tiny_data: PreparedData, begun: Path, restart: bool
+    tunings: Trainings, begun: Path, restart: bool
 ):
     before = contents(begun)
     with pytest.raises(MtkitError, match="a run cannot start from itself; give another --run"):
-        tune(fine, tiny_data, begun, Run.open(begun), restart=restart)
+        tunings.tune("begun", base=Run.open(begun), restart=restart)
     assert contents(begun) == before
 
 

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed
-from support.training import last_weights, rows_of, tune
+from support.training import Trainings, last_weights
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, TrainConfig, dump_config, load_config
-from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train.parameters import TrainedParameters
@@ -76,11 +74,9 @@ def test_a_low_rank_change_is_trained_as_if_the_matrix_were_composed_in_the_forw
         assert (name == "first.weight") != torch.equal(value, fixed[name])
 
 
-def test_a_low_rank_change_of_a_run_has_that_rank(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(changed(fine, "train", lora_rank=3), tiny_data, tmp_path / "r", tiny_run)
-    base, found = last_weights(tiny_run.path), last_weights(tmp_path / "r")
+def test_a_low_rank_change_of_a_run_has_that_rank(tunings: Trainings, tiny_run: Run):
+    tunings.tune("r", lora_rank=3)
+    base, found = last_weights(tiny_run.path), last_weights(tunings.folder / "r")
     for name, weight in found.items():
         change = weight.double() - base[name].double()
         if weight.ndim == 2 and "embedding" not in name:
@@ -92,11 +88,9 @@ def test_a_low_rank_change_of_a_run_has_that_rank(
             assert not change.any()
 
 
-def test_frozen_parameters_stay_and_the_others_change(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(changed(fine, "train", **FROZEN), tiny_data, tmp_path / "r", tiny_run)
-    base, found = last_weights(tiny_run.path), last_weights(tmp_path / "r")
+def test_frozen_parameters_stay_and_the_others_change(tunings: Trainings, tiny_run: Run):
+    tunings.tune("r", **FROZEN)
+    base, found = last_weights(tiny_run.path), last_weights(tunings.folder / "r")
     for name, weight in found.items():
         frozen = name.startswith("embedding") or (
             name.startswith("encoder") and "self_attention" in name
@@ -104,11 +98,9 @@ def test_frozen_parameters_stay_and_the_others_change(
         assert torch.equal(weight, base[name]) == frozen, name
 
 
-def test_frozen_parameters_have_nothing_in_the_optimizer(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(changed(fine, "train", freeze=("encoder", "decoder")), tiny_data, tmp_path / "r", tiny_run)
-    names = Run.open(tmp_path / "r").checkpoints()[-1].load_optimizer()
+def test_frozen_parameters_have_nothing_in_the_optimizer(tunings: Trainings):
+    tunings.tune("r", freeze=("encoder", "decoder"))
+    names = tunings.open("r").checkpoints()[-1].load_optimizer()
     assert {name.rpartition(".")[0] for name in names} == {"embedding.weight"}
 
 
@@ -131,21 +123,18 @@ def test_the_moving_average_is_the_mean_of_the_weights_with_falling_shares(in_fl
     assert torch.equal(model.first.weight.detach(), raw)
 
 
-def test_the_moving_average_is_what_is_validated_and_saved(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
+def test_the_moving_average_is_what_is_validated_and_saved(tunings: Trainings, tiny_run: Run):
     # So slow an average of so many steps stays near the beginning.
-    tune(fine, tiny_data, tmp_path / "plain", tiny_run)
-    tune(changed(fine, "train", ema=0.999), tiny_data, tmp_path / "mean", tiny_run)
-    plain, mean = last_weights(tmp_path / "plain"), last_weights(tmp_path / "mean")
+    tunings.tune("plain")
+    tunings.tune("mean", ema=0.999)
+    plain, mean = last_weights(tunings.folder / "plain"), last_weights(tunings.folder / "mean")
     name = "decoder.0.feed_forward.inner.weight"
     base = last_weights(tiny_run.path)[name]
     assert 0 < (mean[name] - base).norm() < (plain[name] - base).norm()
-    state = Run.open(tmp_path / "mean").checkpoints()[-1].load_optimizer()
+    state = tunings.open("mean").checkpoints()[-1].load_optimizer()
     # The same training, which does not depend on the average.
     assert torch.equal(state[f"{name}.value"], plain[name])
-    losses = [rows_of(tmp_path / run, "valid_loss") for run in ("plain", "mean")]
-    assert losses[0] != losses[1]
+    assert tunings.rows("plain", "valid_loss") != tunings.rows("mean", "valid_loss")
 
 
 @pytest.mark.parametrize(
@@ -218,14 +207,10 @@ def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path: Path):
 
 
 def test_the_count_of_trained_parameters_is_reported(
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    tunings: Trainings, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO, "mtkit")
-    tune(changed(fine, "train", lora_rank=2), tiny_data, tmp_path / "r", tiny_run)
+    tunings.tune("r", lora_rank=2)
     # D 16, F 32. Each matrix has 2 · (rows + columns) values: self-attention 48 by 16 and 16 by 16,
     # twice; cross-attention 16, 32 and 16 by 16; feed-forward 32 by 16 and 16 by 32, twice.
     expected = 2 * (2 * (64 + 32) + (32 + 48 + 32) + 2 * (48 + 48))

@@ -17,7 +17,7 @@ import torch
 from conftest import TinyText, changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
 from support.runs import contents
-from support.training import assert_same_state, before_update, interrupt, kill, rows_of
+from support.training import Trainings, assert_same_state, before_update, interrupt, kill, rows_of
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -42,15 +42,10 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("content", [None, b"", b"damaged"])
 @pytest.mark.parametrize("max_steps", [2, 3])
 def test_a_damaged_tokenizer_of_a_run_is_restored_when_training_resumes(
-    content: bytes | None,
-    max_steps: int,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    content: bytes | None, max_steps: int, trainings: Trainings, caplog: pytest.LogCaptureFixture
 ):
-    run = tmp_path / "run"
-    train.run(changed(config, "train", max_steps=2), tiny_data, run, device="cpu")
+    run, source = trainings.folder / "run", trainings.data.path
+    trainings.run("run", max_steps=2)
     tokenizer = run / "tokenizer.model"
     tokenizer.unlink()
     if content is not None:
@@ -60,41 +55,35 @@ def test_a_damaged_tokenizer_of_a_run_is_restored_when_training_resumes(
     # Nobody is to delete good weights.
     assert "--restart" not in str(caught.value)
     assert str(tokenizer) in str(caught.value)
-    assert f"copy it from the prepared data, {tiny_data.path}" in str(caught.value)
+    assert f"copy it from the prepared data, {source}" in str(caught.value)
     with caplog.at_level("WARNING", logger="mtkit"):
-        train.run(changed(config, "train", max_steps=max_steps), tiny_data, run, device="cpu")
-    assert tokenizer.read_bytes() == (tiny_data.path / "tokenizer.model").read_bytes()
+        trainings.run("run", max_steps=max_steps)
+    assert tokenizer.read_bytes() == (source / "tokenizer.model").read_bytes()
     said = [message for message in caplog.messages if str(tokenizer) in message]
-    assert said == [f"{tokenizer}: was missing or damaged; restored from {tiny_data.path}"]
+    assert said == [f"{tokenizer}: was missing or damaged; restored from {source}"]
     with Translator.load(run, device="cpu") as translator:
         assert len(list(translator.translate(["one"]))) == 1
 
 
-def test_a_tokenizer_that_cannot_be_restored_stops_the_training_in_one_line(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    run = tmp_path / "run"
-    train.run(changed(config, "train", max_steps=2), tiny_data, run, device="cpu")
-    (run / "tokenizer.model").unlink()
-    (run / "tokenizer.model").mkdir()
+def test_a_tokenizer_that_cannot_be_restored_stops_the_training_in_one_line(trainings: Trainings):
+    trainings.run("run", max_steps=2)
+    (trainings.folder / "run" / "tokenizer.model").unlink()
+    (trainings.folder / "run" / "tokenizer.model").mkdir()
     with pytest.raises(MtkitError, match=r"tokenizer\.model: Is a directory"):
-        train.run(changed(config, "train", max_steps=3), tiny_data, run, device="cpu")
-    assert [one.step for one in Run.open(run).checkpoints()] == [2]
+        trainings.run("run", max_steps=3)
+    assert trainings.steps("run") == [2]
 
 
 # ---------------------------------------------------------------------------------------------
 # The same, stopped or not
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(trainings: Trainings):
     for name, seed in (("one", 1), ("two", 1), ("three", 2)):
-        train.run(changed(config, "train", seed=seed), tiny_data, tmp_path / name, device="cpu")
-    assert_same_state(tmp_path / "one", tmp_path / "two")
-    assert rows_of(tmp_path / "one", "loss") == rows_of(tmp_path / "two", "loss")
+        trainings.run(name, seed=seed)
+    trainings.assert_same("one", "two", "loss")
     with pytest.raises(AssertionError):
-        assert_same_state(tmp_path / "one", tmp_path / "three")
+        trainings.assert_same("one", "three")
 
 
 @pytest.mark.parametrize(
@@ -108,40 +97,33 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
     ],
 )
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    stops: list[int],
-    settings: dict[str, Any],
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    stops: list[int], settings: dict[str, Any], trainings: Trainings
 ):
-    config = changed(config, "train", **settings)
+    trainings.change("train", **settings)
     # 17 is in the second epoch.
     end = max(*stops, 5) + 3
-    train.run(changed(config, "train", max_steps=end), tiny_data, tmp_path / "whole", device="cpu")
+    trainings.run("whole", max_steps=end)
     for stop in (*stops, end):
         torch.manual_seed(stop)  # another process has another random state
-        part = changed(config, "train", max_steps=stop)
-        assert train.run(part, tiny_data, tmp_path / "parts", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "parts")
-    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "parts", "loss")
-    whole = dict(rows_of(tmp_path / "whole", "valid_loss"))
-    parts = dict(rows_of(tmp_path / "parts", "valid_loss"))
+        assert trainings.run("parts", max_steps=stop)
+    trainings.assert_same("whole", "parts", "loss")
+    whole = dict(trainings.rows("whole", "valid_loss"))
+    parts = dict(trainings.rows("parts", "valid_loss"))
     assert whole.items() <= parts.items()
 
 
 def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
-    config: Config, greek_data: PreparedData, tmp_path: Path
+    trainings: Trainings, greek_data: PreparedData
 ):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train.run(changed(config, "train", max_steps=5), greek_data, whole, device="cpu")
+    trainings.run("whole", data=greek_data, max_steps=5)
     for stop in (3, 5):
         torch.manual_seed(stop)  # another process has another random state
-        assert train.run(changed(config, "train", max_steps=stop), greek_data, parts, device="cpu")
-    assert_same_state(whole, parts)
-    assert rows_of(whole, "valid_loss")[-1] == rows_of(parts, "valid_loss")[-1]
-    assert rows_of(whole, "valid_bleu")[-1] == rows_of(parts, "valid_bleu")[-1]
+        assert trainings.run("parts", data=greek_data, max_steps=stop)
+    trainings.assert_same("whole", "parts")
+    for key in ("valid_loss", "valid_bleu"):
+        assert trainings.rows("whole", key)[-1] == trainings.rows("parts", key)[-1]
     # What a validation translates is what the run translates.
-    run, (src, _) = Run.open(whole), greek_data.text("valid")
+    run, (src, _) = trainings.open("whole"), greek_data.text("valid")
     greedy = run.config.decode.greedy()
     translator = Translator.load(run, checkpoint="last", config=greedy, device="cpu")
     said = {sample["src"]: sample["hyp"] for sample in run.samples()[-1]["samples"]}
@@ -161,16 +143,13 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     assert sum(counts.values()) == int(total.replace(",", ""))
 
 
-def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(trainings: Trainings):
     for name, probability in (("off", 0.0), ("never", 1e-30), ("often", 0.5)):
         settings = {"bpe_dropout": probability, "device_batch_tokens": None, "max_steps": 3}
-        train.run(changed(config, "train", **settings), tiny_data, tmp_path / name, device="cpu")
-    assert_same_state(tmp_path / "off", tmp_path / "never")
-    assert rows_of(tmp_path / "off", "loss") == rows_of(tmp_path / "never", "loss")
+        trainings.run(name, **settings)
+    trainings.assert_same("off", "never", "loss")
     # More tokens, and training the same model of them.
-    tokens = {name: rows_of(tmp_path / name, "tokens")[-1][1] for name in ("off", "often")}
+    tokens = {name: trainings.rows(name, "tokens")[-1][1] for name in ("off", "often")}
     assert tokens["often"] > 1.1 * tokens["off"]
 
 
@@ -198,19 +177,15 @@ def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
 
 
 def test_a_run_that_continues_in_another_precision_says_so(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    auto = changed(config, "train", precision="auto")
+    trainings.change("train", precision="auto")
     monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: True)
-    train.run(changed(auto, "train", max_steps=2), tiny_data, tmp_path / "run", device="cpu")
-    train.run(changed(auto, "train", max_steps=3), tiny_data, tmp_path / "run", device="cpu")
+    for max_steps in (2, 3):
+        trainings.run("run", max_steps=max_steps)
     assert "continues in" not in caplog.text
     monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: False)
-    train.run(changed(auto, "train", max_steps=4), tiny_data, tmp_path / "run", device="cpu")
+    trainings.run("run", max_steps=4)
     said = "was trained in bf16 up to step 3, and continues in fp32 (train.precision: auto)"
     assert said in caplog.text
 
@@ -224,106 +199,88 @@ def test_a_pair_that_could_outgrow_the_device_is_refused(config: Config, tiny_da
 
 
 def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings,
 ):
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
-    with monkeypatch.context() as patch:
-        before_update(patch, 5, kill)
-        with pytest.raises(KeyboardInterrupt):
-            train.run(config, tiny_data, tmp_path / "killed", device="cpu")
-    assert [step for step, _ in rows_of(tmp_path / "killed", "loss")] == [1, 2, 3, 4]
-    assert train.run(config, tiny_data, tmp_path / "killed", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "killed")
-    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "killed", "loss")
+    trainings.run("whole")
+    trainings.stopped("killed", 5, kill)
+    assert [step for step, _ in trainings.rows("killed", "loss")] == [1, 2, 3, 4]
+    assert trainings.run("killed")
+    trainings.assert_same("whole", "killed", "loss")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_step_saves_and_returns_false(
-    number: signal.Signals,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    number: signal.Signals, trainings: Trainings, caplog: pytest.LogCaptureFixture
 ):
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    trainings.run("whole")
     before = signal.getsignal(number)
-    with monkeypatch.context() as patch, caplog.at_level("INFO", logger="mtkit"):
-        before_update(patch, 4, lambda: os.kill(os.getpid(), number))
-        assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
-    message = f"saved step 4 in {tmp_path / 'stopped'}; to continue, run the same command again"
-    assert message in caplog.messages
+    with caplog.at_level("INFO", logger="mtkit"):
+        trainings.stopped("stopped", 4, lambda: os.kill(os.getpid(), number))
+    folder = trainings.folder / "stopped"
+    assert f"saved step 4 in {folder}; to continue, run the same command again" in caplog.messages
     assert signal.getsignal(number) is before
-    assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 4
-    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
-    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "stopped", "loss")
+    assert trainings.steps("stopped")[-1] == 4
+    assert trainings.run("stopped")
+    trainings.assert_same("whole", "stopped", "loss")
 
 
 def test_stopped_by_signals_a_run_ends_with_the_checkpoints_of_one_never_stopped(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings,
 ):
     settings = {"max_steps": 8, "valid_every": 100, "checkpoint_every": 2, "keep_checkpoints": 3}
-    config = changed(config, "train", **settings)
-    config = changed(config, "decode", average_checkpoints=3)
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    trainings.change("train", **settings)
+    trainings.change("decode", average_checkpoints=3)
+    trainings.run("whole")
     for step in (3, 5, 7):
-        with monkeypatch.context() as patch:
-            before_update(patch, step, interrupt)
-            assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+        trainings.stopped("stopped", step, interrupt)
         # What was trained last counts until the run goes on.
-        stopped = Run.open(tmp_path / "stopped")
+        stopped = trainings.open("stopped")
         assert [saved.step for saved in stopped.chosen(None)][-1] == step
-    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    assert trainings.run("stopped")
     for name in ("whole", "stopped"):
-        run = Run.open(tmp_path / name)
+        run = trainings.open(name)
         assert [saved.step for saved in run.checkpoints()] == [4, 6, 8]
         assert run.select(None)[1] == "the average of 3 checkpoints, steps 4 to 8"
 
 
 def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last_bit(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings,
 ):
-    stream = Trainer(config, tiny_data, device=CPU).batches
+    stream = Trainer(trainings.config, trainings.data, device=CPU).batches
     epochs = []
     while stream.epoch == 0:
         next(stream)
         epochs.append(stream.epoch)
     # The position after this update is in the first epoch, and that of the next one is not.
     stop = len(epochs) - 1
-    config = changed(config, "train", max_steps=stop + 2, valid_every=100, checkpoint_every=100)
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
-    with monkeypatch.context() as patch:
-        before_update(patch, stop, interrupt)
-        assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
-    assert Run.open(tmp_path / "stopped").checkpoints()[-1].load_state()["batches"]["epoch"] == 0
-    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+    trainings.change("train", max_steps=stop + 2, valid_every=100, checkpoint_every=100)
+    trainings.run("whole")
+    trainings.stopped("stopped", stop, interrupt)
+    assert trainings.open("stopped").checkpoints()[-1].load_state()["batches"]["epoch"] == 0
+    assert trainings.run("stopped")
+    trainings.assert_same("whole", "stopped")
 
 
 def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_stopped(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings,
 ):
-    falling = changed(config, "train", max_steps=8, decay_steps=6)
-    train.run(falling, tiny_data, tmp_path / "whole", device="cpu")
-    with monkeypatch.context() as patch:
-        before_update(patch, 6, kill)
-        with pytest.raises(KeyboardInterrupt):
-            train.run(falling, tiny_data, tmp_path / "killed", device="cpu")
-    assert train.run(falling, tiny_data, tmp_path / "killed", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    trainings.change("train", max_steps=8, decay_steps=6)
+    trainings.run("whole")
+    trainings.stopped("killed", 6, kill)
+    assert trainings.run("killed")
+    trainings.assert_same("whole", "killed")
     # The formula is 16^-½ · s · 4^-1.5 up to update 4 and 16^-½ · s^-½ from there; updates 3 to 8
     # are the last six, with 6/6, 5/6, ..., 1/6 of it.
     formula = [s / 32 for s in (1, 2, 3, 4)] + [s**-0.5 / 4 for s in (5, 6, 7, 8)]
     factors = [1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
     expected = [rate * factor for rate, factor in zip(formula, factors, strict=True)]
     for name in ("whole", "killed"):
-        rates = [rate for _, rate in rows_of(tmp_path / name, "lr")]
+        rates = [rate for _, rate in trainings.rows(name, "lr")]
         assert rates == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_signal_while_a_row_is_logged_is_not_lost(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     original = metrics.append_row
 
@@ -333,27 +290,21 @@ def test_a_signal_while_a_row_is_logged_is_not_lost(
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(metrics, "append_row", append_row)
-    assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert Run.open(tmp_path / "run").checkpoints()[-1].step == 2
+    assert not trainings.run("run")
+    assert trainings.steps("run")[-1] == 2
 
 
 @pytest.mark.parametrize(
     ("at", "message"),
     [
-        (1, "stopped without saving; nothing was saved"),
-        (
-            5,
-            "stopped without saving; the last good checkpoint is step 3; to continue, run the "
-            "same command again",
-        ),
+        (1, "nothing was saved"),
+        (5, "the last good checkpoint is step 3; to continue, run the same command again"),
     ],
 )
 def test_the_second_signal_stops_at_once_and_says_what_is_saved(
     at: int,
     message: str,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
@@ -369,8 +320,8 @@ def test_the_second_signal_stops_at_once_and_says_what_is_saved(
 
     monkeypatch.setattr(Trainer, "update", twice)
     with pytest.raises(KeyboardInterrupt):
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert caplog.messages[-1] == message
+        trainings.run("run")
+    assert caplog.messages[-1] == f"stopped without saving; {message}"
 
 
 def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
@@ -460,28 +411,24 @@ def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
     stop: int,
     end: int,
     message: str | None,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    trainings: Trainings,
 ):
-    config = changed(config, "train", max_steps=8, decay_steps=decay_steps)
-    with monkeypatch.context() as patch:
+    trainings.change("train", max_steps=8, decay_steps=decay_steps)
+    with pytest.MonkeyPatch.context() as patch:
         before_update(patch, stop, interrupt)
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    before = contents(tmp_path / "run")
-    other = changed(config, "train", max_steps=end)
+        trainings.run("run")
+    before = contents(trainings.folder / "run")
     if message is None:
-        assert train.run(other, tiny_data, tmp_path / "run", device="cpu")
-        assert Run.open(tmp_path / "run").checkpoints()[-1].step == end
+        assert trainings.run("run", max_steps=end)
+        assert trainings.steps("run")[-1] == end
         return
     with pytest.raises(MtkitError) as error:
-        train.run(other, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run", max_steps=end)
     assert f"train.max_steps: cannot become {end} at step {stop}" in str(error.value)
     assert message in str(error.value)
     assert "keep train.max_steps=8" in str(error.value)
     assert "\n" not in str(error.value)
-    assert contents(tmp_path / "run") == before
+    assert contents(trainings.folder / "run") == before
 
 
 def test_a_run_allows_what_does_not_change_its_weights(
@@ -497,11 +444,7 @@ def test_a_run_allows_what_does_not_change_its_weights(
 
 
 def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
-    begun: Path,
-    tiny_config: Config,
-    tiny_text: TinyText,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    begun: Path, tiny_config: Config, tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
 ):
     copy = tmp_path / "another-name"
     shutil.copytree(tiny_data.path, copy)
@@ -529,75 +472,63 @@ FALLING = {"schedule": "linear", "learning_rate": 0.01, "learning_rate_scale": 1
 @pytest.mark.parametrize("settings", [{}, FALLING, {"decay_steps": 5}])
 def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
     settings: dict[str, Any],
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    trainings: Trainings,
     caplog: pytest.LogCaptureFixture,
 ):
-    config = changed(config, "train", max_steps=20, warmup_steps=2, checkpoint_every=100)
-    config = changed(config, "train", valid_every=100, **settings)
+    trainings.change("train", max_steps=20, warmup_steps=2, checkpoint_every=100)
+    trainings.change("train", valid_every=100, **settings)
     for name, stops in (("whole", [4]), ("parts", [4, 5, 6])):
         for stop in stops:
-            with monkeypatch.context() as patch:
-                before_update(patch, stop, interrupt)
-                # Only the first start after the fourth update has the option.
-                finish = 4 if stop == 5 else None
-                path = tmp_path / name
-                assert not train.run(config, tiny_data, path, device="cpu", finish_in=finish)
+            # Only the first start after the fourth update has the option.
+            trainings.stopped(name, stop, interrupt, finish_in=4 if stop == 5 else None)
     with caplog.at_level("INFO", logger="mtkit"):
-        assert train.run(config, tiny_data, tmp_path / "whole", device="cpu", finish_in=4)
-        assert train.run(config, tiny_data, tmp_path / "parts", device="cpu")
+        assert trainings.run("whole", finish_in=4)
+        assert trainings.run("parts")
     falls = "the learning rate falls to zero from update 5 on; the run ends at step 8 (--finish-in)"
     assert caplog.messages.count(falls) == 2
-    assert_same_state(tmp_path / "whole", tmp_path / "parts")
-    assert Run.open(tmp_path / "parts").checkpoints()[-1].step == 8
-    rates = dict(rows_of(tmp_path / "parts", "lr"))
+    trainings.assert_same("whole", "parts")
+    assert trainings.steps("parts")[-1] == 8
+    rates = dict(trainings.rows("parts", "lr"))
     assert rates[8] / rates[5] == pytest.approx(1 / 4)
 
 
 def test_a_run_that_is_being_finished_takes_no_other_end(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trainings: Trainings, caplog: pytest.LogCaptureFixture
 ):
-    path, short = tmp_path / "run", changed(config, "train", max_steps=3, decay_steps=0)
+    path = trainings.folder / "run"
+    trainings.change("train", max_steps=3, decay_steps=0)
     with pytest.raises(MtkitError, match="--finish-in: is for a run that has a checkpoint"):
-        train.run(short, tiny_data, path, device="cpu", finish_in=2)
+        trainings.run("run", finish_in=2)
     assert not path.exists()
-    assert train.run(short, tiny_data, path, device="cpu")
+    assert trainings.run("run")
     # The formula of the paper goes on behind the planned end.
-    assert train.run(short, tiny_data, path, device="cpu", finish_in=2)
+    assert trainings.run("run", finish_in=2)
     before = contents(path / "checkpoints")
     with caplog.at_level("INFO", logger="mtkit"):
-        assert train.run(short, tiny_data, path, device="cpu", finish_in=2)
+        assert trainings.run("run", finish_in=2)
     assert "is finished: step 5 of 5; to train longer, start a new run" in caplog.text
     with pytest.raises(MtkitError, match=r"ends at step 5 already \(--finish-in 2 at step 3\)"):
-        train.run(short, tiny_data, path, device="cpu", finish_in=9)
-    other = changed(short, "train", finish_after=3, finish_steps=9)
+        trainings.run("run", finish_in=9)
     with pytest.raises(MtkitError, match="finish_steps: cannot be changed while a run continues"):
-        train.run(other, tiny_data, path, device="cpu")
+        trainings.run("run", finish_after=3, finish_steps=9)
     assert contents(path / "checkpoints") == before
 
 
-def test_a_rate_that_has_fallen_to_zero_cannot_be_finished(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    short = changed(config, "train", max_steps=2, warmup_steps=1, **FALLING)
-    assert train.run(short, tiny_data, tmp_path / "run", device="cpu")
+def test_a_rate_that_has_fallen_to_zero_cannot_be_finished(trainings: Trainings):
+    trainings.change("train", max_steps=2, warmup_steps=1, **FALLING)
+    assert trainings.run("run")
     with pytest.raises(MtkitError, match=r"has fallen to zero after 2 updates; .* --init-from"):
-        train.run(short, tiny_data, tmp_path / "run", device="cpu", finish_in=2)
+        trainings.run("run", finish_in=2)
 
 
-def test_a_run_is_finished_though_no_validation_is_better(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    path = tmp_path / "run"
+def test_a_run_is_finished_though_no_validation_is_better(trainings: Trainings):
     patient = {"valid_every": 1, "patience": 1, "best_metric": "bleu", "max_steps": 9}
-    config = changed(config, "train", **patient, checkpoint_every=1, decay_steps=0)
-    assert train.run(config, tiny_data, path, device="cpu")
-    stopped = Run.open(path).checkpoints()[-1].step
+    trainings.change("train", **patient, checkpoint_every=1, decay_steps=0)
+    assert trainings.run("run")
+    stopped = trainings.steps("run")[-1]
     assert stopped < 6
-    assert train.run(config, tiny_data, path, device="cpu", finish_in=3)
-    assert Run.open(path).checkpoints()[-1].step == stopped + 3
+    assert trainings.run("run", finish_in=3)
+    assert trainings.steps("run")[-1] == stopped + 3
 
 
 @pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed
-from support.training import assert_same_state, before_update, kill, rows_of
+from support.training import Trainings, before_update, kill
 from torch import Tensor
 
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.run_folder import Run
-from mtkit.train import assembly as train
 from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Losses
 from mtkit.train.schedule import learning_rate
@@ -75,19 +73,16 @@ def test_batches_are_of_the_kind_that_the_configuration_names(
     assert math.isfinite(trainer.update(next(trainer.batches)).translation)
 
 
-def test_validating_changes_nothing(config: Config, tiny_data: PreparedData, tmp_path: Path):
-    often = changed(config, "train", valid_every=1)
-    train.run(config, tiny_data, tmp_path / "seldom", device="cpu")
-    train.run(often, tiny_data, tmp_path / "often", device="cpu")
-    assert_same_state(tmp_path / "seldom", tmp_path / "often")
+def test_validating_changes_nothing(trainings: Trainings):
+    trainings.run("seldom")
+    trainings.run("often", valid_every=1)
+    trainings.assert_same("seldom", "often")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map a segment")])
 def test_a_page_that_cannot_be_drawn_does_not_end_training(
     error: Exception,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
@@ -95,16 +90,14 @@ def test_a_page_that_cannot_be_drawn_does_not_end_training(
         raise error
 
     monkeypatch.setattr("mtkit.train.metrics.run_page", fail)
-    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert Run.open(tmp_path / "run").checkpoints()[-1].step == config.train.max_steps
+    assert trainings.run("run")
+    assert trainings.steps("run")[-1] == trainings.config.train.max_steps
     (warning,) = [line for line in caplog.messages if "will have gaps" in line]
     assert warning.startswith(str(error) or "out of memory")
 
 
-def test_metrics_have_the_keys_that_are_promised(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+def test_metrics_have_the_keys_that_are_promised(trainings: Trainings, tmp_path: Path):
+    trainings.run("run")
     text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
     training = [row for row in rows if "loss" in row]
@@ -123,7 +116,7 @@ def test_metrics_have_the_keys_that_are_promised(
 
 
 def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[tuple[float, int]] = []
     original = Trainer.update
@@ -135,47 +128,39 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
         return losses
 
     monkeypatch.setattr(Trainer, "update", update)
-    seldom = changed(config, "train", log_every=4)
-    train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
+    trainings.run("run", log_every=4)
     expected = [
         (step, sum(loss for loss, _ in part) / sum(count for _, count in part))
         for step, part in ((4, seen[:4]), (6, seen[4:]))
     ]
-    found = rows_of(tmp_path / "run", "loss")
+    found = trainings.rows("run", "loss")
     assert [step for step, _ in found] == [4, 6]
     for (_, value), (_, wanted) in zip(found, expected, strict=True):
         assert value == pytest.approx(wanted, rel=1e-6)
 
 
-def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    pairs = tiny_data.pairs("train")
+def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings: Trainings):
+    model, pairs = trainings.config.model, trainings.data.pairs("train")
     settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "batches_per_update": 1}
-    whole = changed(config, "train", **settings, max_steps=3)
-    train.run(whole, tiny_data, tmp_path / "run", device="cpu")
+    trainings.run("run", **settings, max_steps=3)
     # One batch holds the corpus, so three updates are three epochs.
-    tokens = dict(rows_of(tmp_path / "run", "tokens"))
+    tokens = dict(trainings.rows("run", "tokens"))
     assert tokens[3] == 3 * pairs.tgt.lengths.sum()
     cost = training_flops(
-        config.model, len(tiny_data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
+        model, len(trainings.data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
     )
-    assert dict(rows_of(tmp_path / "run", "flops"))[3] == pytest.approx(3 * cost)
+    assert dict(trainings.rows("run", "flops"))[3] == pytest.approx(3 * cost)
 
 
 def test_a_rate_that_is_too_high_is_reported_before_the_first_update(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    trainings: Trainings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     before_update(monkeypatch, 1, kill)
     with pytest.raises(KeyboardInterrupt):
-        train.run(config, tiny_data, tmp_path / "high", device="cpu")
+        trainings.run("high")
     assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in caplog.text
     caplog.clear()
-    paper = changed(config, "train", warmup_steps=4000, max_steps=4000)
+    paper = changed(trainings.config, "train", warmup_steps=4000, max_steps=4000)
     with pytest.raises(KeyboardInterrupt):
-        train.run(paper, tiny_data, tmp_path / "paper", device="cpu")
+        trainings.run("paper", config=paper)
     assert "learning rate" not in caplog.text

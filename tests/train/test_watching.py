@@ -13,14 +13,18 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed
-from support.training import assert_same_state, before_update, events_of, interrupt, kill, rows_of
+from support.training import (
+    Trainings,
+    before_update,
+    events_of,
+    interrupt,
+    kill,
+    rows_of,
+)
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.train import assembly as train
 from mtkit.train import metrics, progress, trainer
 from mtkit.train.distributed import Workers
 from mtkit.train.flops import TrainingCost
@@ -41,28 +45,21 @@ from mtkit.train.trainer import Trainer
 def test_without_a_terminal_the_speed_is_reported_soon(
     silence: float,
     steps: list[int],
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
     monkeypatch.setattr(progress, "SILENCE", silence)
-    seldom = changed(config, "train", log_every=3)
     with caplog.at_level("INFO", logger="mtkit"):
-        train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run", log_every=3)
     lines = [re.match(r"step (\d) of 6: .*tok/s, \S+ left$", line) for line in caplog.messages]
     assert [int(line[1]) for line in lines if line] == steps
     # Metrics have the rows they were asked for.
-    assert [step for step, _ in rows_of(tmp_path / "run", "loss")] == [3, 6]
+    assert [step for step, _ in trainings.rows("run", "loss")] == [3, 6]
 
 
 def test_on_a_terminal_the_rows_stay_above_a_bar_with_speed_and_time_left(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     texts: list[tuple[int, str]] = []
 
@@ -77,7 +74,7 @@ def test_on_a_terminal_the_rows_stay_above_a_bar_with_speed_and_time_left(
     monkeypatch.setattr(progress, "tqdm", Bar)
     monkeypatch.setattr(progress, "_RENEWAL", math.inf)
     with caplog.at_level("INFO", logger="mtkit"):
-        train.run(changed(config, "train", log_every=3), tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run", log_every=3)
     assert [step for step, _ in texts] == [1, 3, 6]
     for _, text in texts:
         assert re.fullmatch(r"[\d,]+ tok/s, \S+ left", text)
@@ -176,11 +173,7 @@ def test_the_page_takes_at_most_a_hundredth_of_the_time(
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "killed"])
 def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
-    end: str,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    end: str, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     pages: list[tuple[str, str]] = []
 
@@ -192,7 +185,7 @@ def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
     if end != "finished":
         before_update(monkeypatch, 2, interrupt if end == "stopped" else kill)
     try:
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run")
     except KeyboardInterrupt:
         assert end == "killed"
     assert pages[0] == ("running", "0 of 6")
@@ -215,28 +208,28 @@ def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
 
 
 def test_training_stops_early_when_the_chosen_score_gets_no_better(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     validate_as(monkeypatch, loss=[5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
     patient = {"valid_every": 1, "best_metric": "loss", "patience": 3, "checkpoint_every": 100}
-    assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
+    assert trainings.run("run", **patient)
     # The second was the best, and three came after it.
-    run = Run.open(tmp_path / "run")
+    run = trainings.open("run")
     assert [saved.step for saved in run.checkpoints()] == [2, 5]
     # Started again, it stays stopped.
-    assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
+    assert trainings.run("run", **patient)
     assert [saved.step for saved in run.checkpoints()] == [2, 5]
 
 
 @pytest.mark.pages
 def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_averaged(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     #                                1     2     3     4     5     6     7     8     9
     validate_as(monkeypatch, bleu=[10.0, 20.0, 15.0, 30.0, 40.0, 25.0, 40.0, 12.0, 11.0])
     settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 9, "keep_checkpoints": 2}
-    train.run(changed(config, "train", **settings), tiny_data, tmp_path / "run", device="cpu")
-    run = Run.open(tmp_path / "run")
+    trainings.run("run", **settings)
+    run = trainings.open("run")
     # Of 5 and 7, which are equal, the newer is the best; 1, 2, 4 and 5 were for a while.
     assert [saved.step for saved in run.checkpoints()] == [6, 7, 9]
     # Each knows the validations up to its step, and none that came while it was written.
@@ -252,48 +245,40 @@ def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_ave
 
 @pytest.mark.slow
 def test_a_run_resumes_from_the_best_validation_if_that_is_the_newest(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 7}
-    config = changed(config, "train", **settings)
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    trainings.change("train", **settings)
+    trainings.run("whole")
     validate_as(monkeypatch, bleu=[1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0])
-    with monkeypatch.context() as patch:
-        before_update(patch, 6, kill)
-        with pytest.raises(KeyboardInterrupt):
-            train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert Run.open(tmp_path / "run").checkpoints()[-1].step == 5
-    train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "run")
+    trainings.stopped("run", 6, kill)
+    assert trainings.steps("run")[-1] == 5
+    trainings.run("run")
+    trainings.assert_same("whole", "run")
 
 
 def test_what_a_signal_has_saved_knows_its_validation(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
     validate_as(monkeypatch, bleu=[20.0, 10.0])
     before_update(monkeypatch, 2, interrupt)
-    config = changed(config, "train", valid_every=1)
-    assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    saved = Run.open(tmp_path / "run").checkpoints()
+    trainings.change("train", valid_every=1)
+    assert not trainings.run("run")
+    saved = trainings.open("run").checkpoints()
     assert [(one.step, one.load_state()["valid_bleu"]) for one in saved] == [(1, 20.0), (2, 10.0)]
 
 
 @pytest.mark.parametrize("by", ["bleu", "loss"])
 def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
-    by: str,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    by: str, trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     # Points of BLEU are tenths of the loss.
     bleu = [10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0]
     loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
     validate_as(monkeypatch, bleu=bleu, loss=loss)
     monkeypatch.setattr(trainer, "findings", lambda *_: ["This is odd."])
-    config = changed(config, "train", valid_every=1, max_steps=8, best_metric=by)
-    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    trainings.change("train", valid_every=1, max_steps=8, best_metric=by)
+    trainings.run("run")
     # At the end they are reported in any case.
     assert len([r for r in caplog.records if "This is odd." in r.getMessage()]) == 1
 
@@ -312,13 +297,10 @@ def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_t
     assert row["samples"][0]["src"] in page
 
 
-def test_a_resumed_run_has_no_sample_and_no_event_twice(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings: Trainings):
     for end in (4, 6):
-        part = changed(config, "train", max_steps=end, valid_every=2, checkpoint_every=2)
-        train.run(part, tiny_data, tmp_path / "run", device="cpu")
-    run = Run.open(tmp_path / "run")
+        trainings.run("run", max_steps=end, valid_every=2, checkpoint_every=2)
+    run = trainings.open("run")
     assert [row["step"] for row in run.samples()] == [2, 4, 6]
     assert [step for step, _ in events_of(run, "train/loss")] == [1, 2, 3, 4, 5, 6]
     assert [step for step, _ in events_of(run, "valid/bleu")] == [2, 4, 6]
@@ -328,17 +310,13 @@ def test_a_resumed_run_has_no_sample_and_no_event_twice(
 
 
 def test_metrics_that_cannot_be_written_do_not_stop_a_run(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def log(*_: Any) -> None:
         raise MtkitError("metrics.jsonl: No space left on device")
 
     monkeypatch.setattr(metrics, "append_row", log)
-    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert trainings.run("run")
     warnings = [r for r in caplog.records if "No space left" in r.getMessage()]
     assert len(warnings) == 1
 
