@@ -1,7 +1,7 @@
 """A small English–German grammar that writes the demo corpus.
 
-This module contains the rules and the split, and needs only the standard library; the words are in
-`lexicon`. `demo_corpus` gives the same sentence pairs on every machine.
+This module contains the rules and the split; the words are in `lexicon`. `demo_corpus` gives the
+same sentence pairs on every machine.
 
 **How it works.** Both languages are generated together, never one from the other's text. A
 `Phrase` is a noun phrase in both languages; a `Clause` says who does what to whom, when and where;
@@ -28,34 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from random import Random
 from typing import TypeVar
 
-from mtkit.prepare.lexicon import (
-    ACCIDENTS,
-    ALL_ADJECTIVES,
-    ALL_MODALS,
-    ALL_NOUNS,
-    ALL_PREPOSITIONS,
-    ALL_TIMES,
-    ALL_VERBS,
-    FAVORS,
-    NAMES,
-    NUMBERS,
-    PEOPLE,
-    POSSESSIVES,
-    PRONOUNS,
-    SEIN,
-    SLOTS,
-    Adjective,
-    Modal,
-    Noun,
-    Preposition,
-    Time,
-    Verb,
-    third_person,
-)
+from mtkit.data import Split
+from mtkit.prepare import lexicon
 
 TRAIN_PAIRS = 30_000
 VALID_PAIRS = 500
@@ -65,14 +42,20 @@ SEED = 1
 T = TypeVar("T")
 Pair = tuple[str, str]
 
-# The endings of der, dieser, ein, and of adjectives after der, after ein and after nothing:
-# nominative, accusative and dative of masculine, feminine and neuter, then of the plural.
-DER = "er en em / ie ie er / as as em / ie ie en"
-STRONG = "er en em / e e er / es es em / e e en"
-EIN = "- en em / e e er / - - em / e e en"
-WEAK = "e en en / e e en / e e en / en en en"
-MIXED = "er en en / e e en / es es en / en en en"
-NONE = "- - - / - - - / - - - / - - -"
+
+def _endings(table: str) -> dict[str, list[str]]:
+    """Of nominative, accusative and dative, by gender: m, f, n, and p for the plural."""
+    cells = [[ending.strip("-") for ending in row.split()] for row in table.split("/")]
+    return dict(zip("mfnp", cells, strict=True))
+
+
+# The endings of der, dieser, ein, and of adjectives after der, after ein and after nothing.
+DER = _endings("er en em / ie ie er / as as em / ie ie en")
+STRONG = _endings("er en em / e e er / es es em / e e en")
+EIN = _endings("- en em / e e er / - - em / e e en")
+WEAK = _endings("e en en / e e en / e e en / en en en")
+MIXED = _endings("er en en / e e en / es es en / en en en")
+NONE = _endings("- - - / - - - / - - - / - - -")
 
 # English determiner: German stem, its endings, and the endings of an adjective after it.
 DETERMINERS = {
@@ -86,7 +69,7 @@ DETERMINERS = {
     "her": ("ihr", EIN, MIXED),
     "our": ("unser", EIN, MIXED),
     "their": ("ihr", EIN, MIXED),
-    **{english: (german, NONE, STRONG) for english, german in NUMBERS.items()},
+    **{english: (german, NONE, STRONG) for english, german in lexicon.NUMBERS.items()},
 }
 
 CASES = {"nom": 0, "acc": 1, "dat": 2}
@@ -94,13 +77,6 @@ CONTRACTIONS = {"in dem": "im", "in das": "ins", "zu dem": "zum", "zu der": "zur
 BE = ("am", "are", "is", "are")
 WAS = ("was", "were", "was", "were")
 WAR = ("war", "warst", "war", "waren")
-
-
-@cache
-def _endings(table: str) -> dict[str, list[str]]:
-    """One ending per case, by gender: m, f, n, and p for the plural."""
-    cells = [[ending.strip("-") for ending in row.split()] for row in table.split("/")]
-    return dict(zip("mfnp", cells, strict=True))
 
 
 # --- Noun phrases
@@ -111,9 +87,9 @@ class Phrase:
     """A noun phrase: a pronoun or name (`word`), or a noun with determiner and adjective."""
 
     word: str = ""
-    noun: Noun | None = None
+    noun: lexicon.Noun | None = None
     determiner: str = "the"
-    adjective: Adjective | None = None
+    adjective: lexicon.Adjective | None = None
     plural: bool = False
 
     @property
@@ -121,17 +97,17 @@ class Phrase:
         """The verb form it takes as the subject: that of ich, du, er or wir."""
         if self.noun is not None:
             return 3 if self.plural else 2
-        return SLOTS[NAMES.get(self.word, self.word)]
+        return lexicon.SLOTS[lexicon.NAMES.get(self.word, self.word)]
 
     @property
     def is_pronoun(self) -> bool:
         """Whether it is a personal pronoun."""
-        return self.word in PRONOUNS
+        return self.word in lexicon.PRONOUNS
 
     def english(self, *, subject: bool = False) -> str:
         """The English words."""
         if self.noun is None:
-            return self.word if subject or not self.is_pronoun else PRONOUNS[self.word][0]
+            return self.word if subject or not self.is_pronoun else lexicon.PRONOUNS[self.word][0]
         words = [self.adjective.english] if self.adjective else []
         words.append(self.noun.english_plural if self.plural else self.noun.english)
         determiner = self.determiner.removeprefix("not ")
@@ -144,12 +120,12 @@ class Phrase:
     def german(self, case: str) -> str:
         """The German words in a case."""
         if self.noun is None:
-            return PRONOUNS[self.word][1 + CASES[case]] if self.is_pronoun else self.word
+            return lexicon.PRONOUNS[self.word][1 + CASES[case]] if self.is_pronoun else self.word
         stem, own, behind = DETERMINERS[self.determiner]
         gender = "p" if self.plural else self.noun.gender
-        words = [stem + _endings(own)[gender][CASES[case]]]
+        words = [stem + own[gender][CASES[case]]]
         if self.adjective:
-            words.append(self.adjective.stem + _endings(behind)[gender][CASES[case]])
+            words.append(self.adjective.stem + behind[gender][CASES[case]])
         noun = self.noun.german_plural if self.plural else self.noun.german
         if self.plural and case == "dat" and noun[-1] not in "ns":
             noun += "n"
@@ -174,16 +150,16 @@ class Clause:
     """
 
     subject: Phrase
-    verb: Verb
+    verb: lexicon.Verb
     tense: str
     objects: tuple[tuple[str, Phrase], ...] = ()
-    phrases: tuple[tuple[Preposition, Phrase], ...] = ()
-    time: Time | None = None
-    modal: Modal | None = None
+    phrases: tuple[tuple[lexicon.Preposition, Phrase], ...] = ()
+    time: lexicon.Time | None = None
+    modal: lexicon.Modal | None = None
     negated: bool = False
 
 
-def english_statement(clause: Clause, *, time: bool = True) -> str:
+def english_statement(clause: Clause) -> str:
     """ "the man does not buy the car today"."""
     verb, third = clause.verb, clause.subject.slot == 2
     base, _, particle = verb.name.partition("_")
@@ -193,9 +169,10 @@ def english_statement(clause: Clause, *, time: bool = True) -> str:
         do = "did" if clause.tense == "past" else "does" if third else "do"
         finite = f"{do} not {base}"
     else:
-        finite = verb.past if clause.tense == "past" else third_person(base) if third else base
+        present = lexicon.third_person(base) if third else base
+        finite = verb.past if clause.tense == "past" else present
     subject = clause.subject.english(subject=True)
-    return _words(subject, finite, particle, *_english_rest(clause, time=time))
+    return _words(subject, finite, particle, *_english_rest(clause))
 
 
 def english_question(clause: Clause) -> str:
@@ -208,7 +185,7 @@ def english_question(clause: Clause) -> str:
         third = clause.subject.slot == 2
         finite = "did" if clause.tense == "past" else "does" if third else "do"
         base = f"{clause.modal.english[0]} {base}" if clause.modal else base
-    return _words(finite, subject, base, particle, *_english_rest(clause, time=True))
+    return _words(finite, subject, base, particle, *_english_rest(clause))
 
 
 def german_statement(clause: Clause) -> str:
@@ -218,11 +195,11 @@ def german_statement(clause: Clause) -> str:
     return _words(subject, finite, *_german_middle(clause), *closing)
 
 
-def german_inverted(clause: Clause, *, time: bool = True) -> str:
+def german_inverted(clause: Clause) -> str:
     """ "kauft der Mann das Auto": a question, or the part after a fronted word."""
     finite, closing = _german_verb(clause)
     subject = clause.subject.german("nom")
-    return _words(finite, subject, *_german_middle(clause, time=time), *closing)
+    return _words(finite, subject, *_german_middle(clause), *closing)
 
 
 def german_subordinate(clause: Clause) -> str:
@@ -244,18 +221,18 @@ def _german_verb(clause: Clause) -> tuple[str, list[str]]:
     return verb.present[slot], [verb.prefix] if verb.prefix else []
 
 
-def _german_middle(clause: Clause, *, time: bool = True) -> list[str]:
+def _german_middle(clause: Clause) -> list[str]:
     """The words between the finite verb and the end: pronouns, time, objects, nicht, place."""
     pronouns = [p.german(case) for case, p in clause.objects if p.is_pronoun]
     objects = [p.german(case) for case, p in clause.objects if not p.is_pronoun]
-    adverbial = [clause.time.german] if clause.time and time else []
+    adverbial = [clause.time.german] if clause.time else []
     kein = any(phrase.determiner == "not a" for _, phrase in clause.objects)
     nicht = ["nicht"] if clause.negated and not kein else []
     places = [_german_phrase(*phrase) for phrase in clause.phrases]
     return [*pronouns, *adverbial, *objects, *nicht, *places]
 
 
-def _german_phrase(preposition: Preposition, phrase: Phrase) -> str:
+def _german_phrase(preposition: lexicon.Preposition, phrase: Phrase) -> str:
     text = f"{preposition.german} {phrase.german(preposition.case)}"
     for long, short in CONTRACTIONS.items():
         if text.startswith(long + " "):
@@ -263,10 +240,10 @@ def _german_phrase(preposition: Preposition, phrase: Phrase) -> str:
     return text
 
 
-def _english_rest(clause: Clause, *, time: bool) -> list[str]:
+def _english_rest(clause: Clause) -> list[str]:
     objects = [phrase.english() for _, phrase in clause.objects]
     places = [f"{preposition.english} {phrase.english()}" for preposition, phrase in clause.phrases]
-    return [*objects, *places, clause.time.english if clause.time and time else ""]
+    return [*objects, *places, clause.time.english if clause.time else ""]
 
 
 def _words(*words: str) -> str:
@@ -286,7 +263,7 @@ class Draw:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         # The pairs of words in the current sentence, in the form that `held_out` takes.
-        self.combinations: list[tuple[str, int, int]] = []
+        self.combinations: list[tuple[int, int]] = []
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
@@ -296,42 +273,43 @@ class Draw:
         """One of the options, all equally likely."""
         return options[int(self._random.random() * len(options))]
 
-    def phrase(self, nouns: Sequence[Noun], *, adjective: bool = True) -> Phrase:
+    def phrase(self, nouns: Sequence[lexicon.Noun], *, adjective: bool = True) -> Phrase:
         """One of these nouns with a determiner and perhaps an adjective."""
         noun = self.choice(nouns)
         building = noun.group in ("house", "place")
         plural = not building and self.chance(0.25)
-        determiners = ["the", "the", "the", "this", *(NUMBERS if plural else ["a", "a", "a"])]
+        determiners = ["the", "the", "the", "this"]
+        determiners += lexicon.NUMBERS if plural else ["a", "a", "a"]
         if not building and noun.group != "person":  # "my woman" would be said of a wife
-            determiners += POSSESSIVES
+            determiners += lexicon.POSSESSIVES
         determiner = self.choice(determiners)
-        fitting = [a for a in ALL_ADJECTIVES if noun.group in a.nouns]
+        fitting = [a for a in lexicon.ADJECTIVES if noun.group in a.nouns]
         described = None
         if adjective and fitting and self.chance(0.35):
             described = self.choice(fitting)
-            self.combinations.append(("adjective", described.number, noun.number))
+            self.combinations.append((described.number, noun.number))
         return Phrase("", noun, determiner, described, plural)
 
     def subject(self) -> Phrase:
         """Somebody."""
         if self.chance(0.35):
-            return Phrase(self.choice(list(PRONOUNS)))
+            return Phrase(self.choice(list(lexicon.PRONOUNS)))
         if self.chance(0.2):
-            return Phrase(self.choice(list(NAMES)))
-        return self.phrase(PEOPLE)
+            return Phrase(self.choice(list(lexicon.NAMES)))
+        return self.phrase(lexicon.PEOPLE)
 
     def somebody_else(self, subject: Phrase) -> Phrase:
         """A person who is not the subject, as an object."""
         # Neither the subject nor a group that the subject belongs to.
         same = ("I", "we") if subject.word in ("I", "we") else ("he", "she", "they")
-        others = [word for word in PRONOUNS if word != subject.word and word not in same]
+        others = [word for word in lexicon.PRONOUNS if word != subject.word and word not in same]
         if self.chance(0.3):
             return Phrase(self.choice(others))
-        return self.phrase(PEOPLE, adjective=False)
+        return self.phrase(lexicon.PEOPLE, adjective=False)
 
     def clause(self, *, negatable: bool = True) -> Clause:
         """A random clause."""
-        verb = self.choice(ALL_VERBS)
+        verb = self.choice(lexicon.VERBS)
         subject = self.subject()
         tense = self.choice(["present", "past"])
         objects: list[tuple[str, Phrase]] = []
@@ -347,28 +325,28 @@ class Draw:
         if verb.frame in kinds and self.chance(0.8):
             phrases.append(self.place(kinds[verb.frame]))
         elif verb.frame == "acc" and self.chance(0.15):
-            phrases.append(self.place("favor" if verb.name in FAVORS else "where"))
+            phrases.append(self.place("favor" if verb.name in lexicon.FAVORS else "where"))
         if verb.frame in kinds and self.chance(0.15):
             phrases.insert(0, self.place("company"))
         self.combinations += [
-            ("verb", verb.number, phrase.noun.number)
+            (verb.number, phrase.noun.number)
             for _, phrase in [*objects[-1:], *phrases]
             if phrase.noun
         ]
-        fitting = [time for time in ALL_TIMES if tense in time.tenses]
+        fitting = [time for time in lexicon.TIMES if tense in time.tenses]
         time = self.choice(fitting) if self.chance(0.4) else None
         negated = negatable and self.chance(0.2)
         modal = None
-        if tense == "present" and verb.name not in ACCIDENTS and self.chance(0.3):
-            modal = self.choice(ALL_MODALS)
+        if tense == "present" and verb.name not in lexicon.ACCIDENTS and self.chance(0.3):
+            modal = self.choice(lexicon.MODALS)
             negated = negated and bool(modal.english[2])
         if negated:
             objects = _denied(objects)
         return Clause(subject, verb, tense, tuple(objects), tuple(phrases), time, modal, negated)
 
-    def place(self, kind: str) -> tuple[Preposition, Phrase]:
+    def place(self, kind: str) -> tuple[lexicon.Preposition, Phrase]:
         """A prepositional phrase."""
-        preposition = self.choice(ALL_PREPOSITIONS[kind])
+        preposition = self.choice(lexicon.PREPOSITIONS[kind])
         return preposition, self.phrase(preposition.nouns)
 
 
@@ -391,11 +369,11 @@ def _statement(draw: Draw) -> Pair:
 
 def _fronted_time(draw: Draw) -> Pair:
     clause = draw.clause()
-    if clause.time is None:
+    time, rest = clause.time, replace(clause, time=None)
+    if time is None:
         return _sentence(english_statement(clause), german_statement(clause))
-    english = english_statement(clause, time=False)
-    german = german_inverted(clause, time=False)
-    return _sentence(f"{clause.time.english} {english}", f"{clause.time.german} {german}")
+    english = f"{time.english} {english_statement(rest)}"
+    return _sentence(english, f"{time.german} {german_inverted(rest)}")
 
 
 def _question(draw: Draw) -> Pair:
@@ -441,14 +419,12 @@ def _before_the_main_clause(draw: Draw) -> Pair:
 
 
 def _predicate(draw: Draw) -> Pair:
-    subject = draw.phrase(ALL_NOUNS)
+    subject = draw.phrase(lexicon.NOUNS)
     assert subject.noun is not None
-    fitting = [
-        a for a in ALL_ADJECTIVES if subject.noun.group in a.nouns and a != subject.adjective
-    ]
-    adjective = draw.choice(fitting)
-    draw.combinations.append(("adjective", adjective.number, subject.noun.number))
-    english_be, german_be = draw.choice([(BE, SEIN), (WAS, WAR)])
+    fitting = [a for a in lexicon.ADJECTIVES if subject.noun.group in a.nouns]
+    adjective = draw.choice([a for a in fitting if a != subject.adjective])
+    draw.combinations.append((adjective.number, subject.noun.number))
+    english_be, german_be = draw.choice([(BE, lexicon.SEIN), (WAS, WAR)])
     negation = draw.choice([("", ""), ("", ""), ("not ", "nicht "), ("very ", "sehr ")])
     english = f"{subject.english(subject=True)} {english_be[subject.slot]} "
     german = f"{subject.german('nom')} {german_be[subject.slot]} "
@@ -471,27 +447,18 @@ KINDS: tuple[Callable[[Draw], Pair], ...] = (
 # --- The split
 
 
-@dataclass(frozen=True)
-class DemoCorpus:
-    """Sentence pairs, English first."""
-
-    train: tuple[Pair, ...]
-    valid: tuple[Pair, ...]
-    test: tuple[Pair, ...]
-
-
-def held_out(combination: tuple[str, int, int]) -> str | None:
+def held_out(combination: tuple[int, int]) -> Split | None:
     """The split, `valid` or `test`, that a pair of words belongs to; None for training.
 
     An arithmetic rule, so that it depends on the order of the lexicon and nothing else: about
     one pair in eleven is held out, one in three of those for validation.
     """
-    _, first, second = combination
-    place = (7 * first + 3 * second) % 33
-    return {0: "valid", 11: "test", 22: "test"}.get(place)
+    first, second = combination
+    splits: dict[int, Split] = {0: "valid", 11: "test", 22: "test"}
+    return splits.get((7 * first + 3 * second) % 33)
 
 
-def sentences(seed: int) -> Iterator[tuple[Pair, list[tuple[str, int, int]]]]:
+def sentences(seed: int) -> Iterator[tuple[Pair, list[tuple[int, int]]]]:
     """Endless sentence pairs, each with the pairs of words in it."""
     draw = Draw(seed)
     while True:
@@ -500,17 +467,16 @@ def sentences(seed: int) -> Iterator[tuple[Pair, list[tuple[str, int, int]]]]:
         yield pair, draw.combinations
 
 
-def demo_corpus() -> DemoCorpus:
-    """The demo corpus: the same bytes on every machine."""
-    wanted = {"train": TRAIN_PAIRS, "valid": VALID_PAIRS, "test": TEST_PAIRS}
-    found: dict[str, dict[str, str]] = {split: {} for split in wanted}
+def demo_corpus() -> dict[Split, list[Pair]]:
+    """The demo corpus, English first: the same bytes on every machine."""
+    wanted: dict[Split, int] = {"train": TRAIN_PAIRS, "valid": VALID_PAIRS, "test": TEST_PAIRS}
+    found: dict[Split, dict[str, str]] = {split: {} for split in wanted}
     for (english, german), combinations in sentences(SEED):
-        places = {held_out(combination) for combination in combinations} - {None}
+        places = set(map(held_out, combinations)) - {None}
         # A sentence with held-out pairs of both splits would leak one split into the other.
         split = places.pop() if len(places) == 1 else None if places else "train"
         if split is not None and len(found[split]) < wanted[split]:
             found[split].setdefault(english, german)
         if all(len(found[split]) == wanted[split] for split in wanted):
             break
-    train, valid, test = (tuple(found[split].items()) for split in wanted)
-    return DemoCorpus(train, valid, test)
+    return {split: list(pairs.items()) for split, pairs in found.items()}

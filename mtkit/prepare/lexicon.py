@@ -134,7 +134,7 @@ def _noun(number: int, group: str, english: str, german: list[str]) -> Noun:
 
 def _nouns(names: Sequence[str]) -> tuple[Noun, ...]:
     """The nouns of these groups and single words."""
-    return tuple(n for n in ALL_NOUNS if n.group in names or n.english in names)
+    return tuple(n for n in NOUNS if n.group in names or n.english in names)
 
 
 def _verb(
@@ -176,29 +176,29 @@ def third_person(base: str) -> str:
     return base + ("es" if re.search("(s|x|ch|sh|o)$", base) else "s")
 
 
-ALL_NOUNS = tuple(
+NOUNS = tuple(
     _noun(number, group, english, german)
     for number, (group, ((english,), german)) in enumerate(_rows("noun"))
 )
 PEOPLE = _nouns(["person", "kin"])
-ALL_VERBS = tuple(
+VERBS = tuple(
     _verb(number, frame, english, german, objects[0] if objects else [])
     for number, (frame, (english, german, *objects)) in enumerate(_rows("verb"))
 )
-ALL_ADJECTIVES = tuple(
+ADJECTIVES = tuple(
     Adjective(number, english, german[0], german[-1], frozenset(groups))
     for number, (_, ((english,), german, groups)) in enumerate(_rows("adjective"))
 )
-ALL_PREPOSITIONS: dict[str, list[Preposition]] = {}
+PREPOSITIONS: dict[str, list[Preposition]] = {}
 for _kind, (_english, (_german, _case), _names) in _rows("preposition"):
-    ALL_PREPOSITIONS.setdefault(_kind, []).append(
+    PREPOSITIONS.setdefault(_kind, []).append(
         Preposition(" ".join(_english), _german, _case, _nouns(_names))
     )
-ALL_TIMES = tuple(
+TIMES = tuple(
     Time(" ".join(english), " ".join(german), frozenset(tenses))
     for _, (english, german, tenses) in _rows("time")
 )
-ALL_MODALS = tuple(
+MODALS = tuple(
     Modal(tuple(form.replace("_", " ").strip("-") for form in english), tuple(german))
     for _, (english, german) in _rows("modal")
 )

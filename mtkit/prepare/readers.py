@@ -134,11 +134,8 @@ def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
     """
     if not corpus.built_in:
         return {name: _HubSource(split) for name, split in fetch(corpus).items()}
-    demo = demo_corpus()
-    names: tuple[Split, ...] = ("train", "valid", "test")
     sources: dict[Split, Source] = {}
-    for name in names:
-        pairs = getattr(demo, name)
+    for name, pairs in demo_corpus().items():
         # The demo corpus is English first.
         turned = pairs if corpus.src_lang == "en" else [(tgt, src) for src, tgt in pairs]
         place = {"kind": corpus.source, "corpus": corpus.name, "split": name}

@@ -6,46 +6,39 @@ import re
 
 import pytest
 
-from mtkit.prepare import catalogue, demo
-from mtkit.prepare.demo import Clause, Phrase
-from mtkit.prepare.lexicon import (
-    ALL_ADJECTIVES,
-    ALL_MODALS,
-    ALL_NOUNS,
-    ALL_PREPOSITIONS,
-    ALL_TIMES,
-    ALL_VERBS,
-)
+from mtkit.data import Split
+from mtkit.prepare import catalogue, demo, lexicon
+from mtkit.prepare.demo import Clause, Pair, Phrase
 
 PINNED = "8d219edf6f2645f13c26dfa54ac3c10113eee7236d7aaf08d9291e259f1b3e4e"
 
 
 @pytest.fixture(scope="module")
-def corpus() -> demo.DemoCorpus:
+def corpus() -> dict[Split, list[Pair]]:
     return demo.demo_corpus()
 
 
 def noun(english: str, determiner: str = "the", adjective: str = "", *, plural: bool = False):
-    found = next(n for n in ALL_NOUNS if n.english == english)
-    described = next((a for a in ALL_ADJECTIVES if a.english == adjective), None)
+    found = next(n for n in lexicon.NOUNS if n.english == english)
+    described = next((a for a in lexicon.ADJECTIVES if a.english == adjective), None)
     return Phrase("", found, determiner, described, plural)
 
 
 def verb(name: str):
-    return next(v for v in ALL_VERBS if v.name == name)
+    return next(v for v in lexicon.VERBS if v.name == name)
 
 
 def place(english: str, phrase: Phrase):
-    everything = [p for kind in ALL_PREPOSITIONS.values() for p in kind]
+    everything = [p for kind in lexicon.PREPOSITIONS.values() for p in kind]
     return next(p for p in everything if p.english == english), phrase
 
 
 def modal(english: str):
-    return next(m for m in ALL_MODALS if m.english[0] == english)
+    return next(m for m in lexicon.MODALS if m.english[0] == english)
 
 
 def time(english: str):
-    return next(t for t in ALL_TIMES if t.english == english)
+    return next(t for t in lexicon.TIMES if t.english == english)
 
 
 @pytest.mark.parametrize(
@@ -152,22 +145,24 @@ def test_questions_have_the_verb_first(clause: Clause, english: str, german: str
     assert demo.german_inverted(clause) == german
 
 
-def test_the_corpus_is_the_same_on_every_machine(corpus: demo.DemoCorpus) -> None:
+def test_the_corpus_is_the_same_on_every_machine(corpus: dict[Split, list[Pair]]) -> None:
     text = "".join(
-        f"{english}\t{german}\n"
-        for split in (corpus.train, corpus.valid, corpus.test)
-        for english, german in split
+        f"{english}\t{german}\n" for split in corpus.values() for english, german in split
     )
     assert hashlib.sha256(text.encode()).hexdigest() == PINNED
 
 
-def test_the_corpus_has_the_promised_sizes_without_repetition(corpus: demo.DemoCorpus) -> None:
-    assert [len(corpus.train), len(corpus.valid), len(corpus.test)] == [30_000, 500, 1_000]
-    everything = [
-        english for split in (corpus.train, corpus.valid, corpus.test) for english, _ in split
-    ]
+def test_the_corpus_has_the_promised_sizes_without_repetition(
+    corpus: dict[Split, list[Pair]],
+) -> None:
+    assert {split: len(corpus[split]) for split in corpus} == {
+        "train": 30_000,
+        "valid": 500,
+        "test": 1_000,
+    }
+    everything = [english for split in corpus.values() for english, _ in split]
     assert len(set(everything)) == 31_500
-    assert catalogue.find_corpus("demo-en-de").train_pairs == len(corpus.train)
+    assert catalogue.find_corpus("demo-en-de").train_pairs == len(corpus["train"])
 
 
 def test_an_english_sentence_has_one_german_translation() -> None:
@@ -177,19 +172,19 @@ def test_an_english_sentence_has_one_german_translation() -> None:
 
 
 def test_no_training_sentence_has_a_held_out_adjective_and_noun_side_by_side(
-    corpus: demo.DemoCorpus,
+    corpus: dict[Split, list[Pair]],
 ) -> None:
     # Looked for in the text itself, not through the grammar.
     pairs = {
         f"{a.english} {form}"
-        for a in ALL_ADJECTIVES
-        for n in ALL_NOUNS
+        for a in lexicon.ADJECTIVES
+        for n in lexicon.NOUNS
         for form in (n.english, n.english_plural)
-        if demo.held_out(("adjective", a.number, n.number))
+        if demo.held_out((a.number, n.number))
     }
     seen = {
         f"{first} {second}"
-        for english, _ in corpus.train
+        for english, _ in corpus["train"]
         for words in [english.rstrip(".?").replace(",", " ,").split()]
         for first, second in itertools.pairwise(words)
     }
@@ -197,19 +192,21 @@ def test_no_training_sentence_has_a_held_out_adjective_and_noun_side_by_side(
     assert len(pairs) > 50
 
 
-def test_every_word_of_the_test_set_is_known_from_training(corpus: demo.DemoCorpus) -> None:
-    def words(pairs: tuple[tuple[str, str], ...], side: int) -> set[str]:
+def test_every_word_of_the_test_set_is_known_from_training(corpus: dict[Split, list[Pair]]) -> None:
+    def words(pairs: list[Pair], side: int) -> set[str]:
         return {word for pair in pairs for word in re.findall(r"\w+", pair[side].lower())}
 
     for side in (0, 1):
-        unknown = words(corpus.test, side) - words(corpus.train, side)
+        unknown = words(corpus["test"], side) - words(corpus["train"], side)
         # A rare inflection may be new; a word must not be.
         assert len(unknown) <= 3, unknown
 
 
-def test_german_nouns_are_capitalised_and_sentences_end_well(corpus: demo.DemoCorpus) -> None:
-    nouns = {n.german.lower() for n in ALL_NOUNS} - {"junge"}  # also "young"
-    for english, german in corpus.test:
+def test_german_nouns_are_capitalised_and_sentences_end_well(
+    corpus: dict[Split, list[Pair]],
+) -> None:
+    nouns = {n.german.lower() for n in lexicon.NOUNS} - {"junge"}  # also "young"
+    for english, german in corpus["test"]:
         assert english[-1] == german[-1]
         assert english[0].isupper()
         assert german[0].isupper()

@@ -344,19 +344,19 @@ def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
 def test_the_demo_corpus_is_prepared_in_both_directions(
     name: str, src: int, tgt: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from mtkit.prepare.demo import DemoCorpus, demo_corpus
+    from mtkit.prepare.demo import demo_corpus
 
-    whole = demo_corpus()
     # All of its kinds of sentences and none of the waiting.
-    small = DemoCorpus(whole.train[:2000], whole.valid[:50], whole.test[:50])
+    monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 2000)
+    small = demo_corpus()
     monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
     prepare(name, tmp_path / name, PrepareOptions(settings={"vocab_size": 600}))
     data = PreparedData.open(tmp_path / name)
     assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
-    assert data.text("test")[0] == [pair[src] for pair in small.test]
-    assert data.text("test")[1] == [pair[tgt] for pair in small.test]
+    assert data.text("test")[0] == [pair[src] for pair in small["test"]]
+    assert data.text("test")[1] == [pair[tgt] for pair in small["test"]]
     decoded = data.tokenizers()[1].decode(data.pairs("train").src[7])
-    assert decoded == small.train[7][src]
+    assert decoded == small["train"][7][src]
 
 
 # ---------------------------------------------------------------------------------------------
