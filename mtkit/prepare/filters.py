@@ -35,22 +35,28 @@ from langcodes.data_dicts import LIKELY_SUBTAGS
 from mtkit.base.arrays import hash64
 from mtkit.prepare_config import PrepareConfig
 
-REASONS = (
-    "kept",
-    "not UTF-8",
-    "empty",
-    "too long",
-    "control characters",
-    "few letters",
-    "wrong script",
-    "identical sides",
-    "overlap",
-    "misaligned",
-    "duplicate",
-    "repeated side",
-    "length ratio",
-    "wrong language",
-)
+# The reasons in the order of their codes, from 1, and what they mean; braces name settings.
+MEANINGS = {
+    "not UTF-8": "A side is not valid UTF-8.",
+    "empty": "A side has no visible characters.",
+    "too long": "A side has more than {max_tokens:,} subwords, including its end, or more than"
+    " {max_chars:,} characters.",
+    "control characters": "A side has control characters, line separators, a byte-order mark or"
+    " replacement characters, which are signs of damage.",
+    "few letters": "Fewer than {min_letters:.0%} of a side's characters, without spaces, are"
+    " letters or digits.",
+    "wrong script": "Fewer than {min_script:.0%} of a side's letters are in a script of its"
+    " language.",
+    "identical sides": "Both sides are the same text.",
+    "overlap": "The source or the target is also in the validation or test set.",
+    "misaligned": "The lines around the pair are misaligned by a few lines, as their lengths show.",
+    "duplicate": "The same pair occurred before; the first one is kept.",
+    "repeated side": "The same source, or the same target, is in {max_repeats} earlier pairs.",
+    "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
+    "wrong language": "The words of a side are those of the other language in the rest of the"
+    " corpus: the sides are swapped, or one is not translated.",
+}
+REASONS = ("kept", *MEANINGS)
 KEPT = 0
 # 2 ** 64 over the golden ratio: its multiples differ in all their bits.
 _GOLDEN = 0x9E3779B97F4A7C15

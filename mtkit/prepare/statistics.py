@@ -7,7 +7,9 @@ corpus, only evenly sampled blocks are counted, and the page says so. The templa
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import operator
 import os
 from collections import Counter
@@ -22,6 +24,7 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.files import naming_file, write_whole
 from mtkit.base.html import ONE, TWO, Chart, Line, render, share
 from mtkit.data import IntArray, PreparedData, Split, TokenArray, also_split
+from mtkit.prepare.filters import MEANINGS
 from mtkit.prepare.results import Report
 from mtkit.tokenizer import UNK_ID, Tokenizer
 
@@ -43,28 +46,6 @@ _MUCH_IN_BYTES = 0.005
 _MUCH_RARE = 0.2
 _UNLIKE = 1.2
 
-# The meaning of each reason; braces name settings.
-_MEANINGS = {
-    "not UTF-8": "A side is not valid UTF-8.",
-    "empty": "A side has no visible characters.",
-    "too long": "A side has more than {max_tokens:,} subwords, including its end, or more than"
-    " {max_chars:,} characters.",
-    "control characters": "A side has control characters, line separators, a byte-order mark or"
-    " replacement characters, which are signs of damage.",
-    "few letters": "Fewer than {min_letters:.0%} of a side's characters, without spaces, are"
-    " letters or digits.",
-    "wrong script": "Fewer than {min_script:.0%} of a side's letters are in a script of its"
-    " language.",
-    "identical sides": "Both sides are the same text.",
-    "overlap": "The source or the target is also in the validation or test set.",
-    "misaligned": "The lines around the pair are misaligned by a few lines, as their lengths show.",
-    "duplicate": "The same pair occurred before; the first one is kept.",
-    "repeated side": "The same source, or the same target, is in {max_repeats} earlier pairs.",
-    "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
-    "wrong language": "The words of a side are those of the other language in the rest of the"
-    " corpus: the sides are swapped, or one is not translated.",
-}
-
 
 def check_page(path: Path) -> None:
     """Refuse, before any work is done, a file that cannot be written.
@@ -85,7 +66,6 @@ def write_page(path: Path, data: PreparedData, report: Report) -> None:
     Raises:
         MtkitError: if the file cannot be written.
     """
-    check_page(path)
     html = data_page(data, report)
     with naming_file(path):
         write_whole(path, html)
@@ -94,14 +74,10 @@ def write_page(path: Path, data: PreparedData, report: Report) -> None:
 def data_page(data: PreparedData, report: Report) -> str:
     """The page about a finished folder, as HTML in UTF-8."""
     train, valid = (_Counts(data, split) for split in ("train", "valid"))
-    # How often each subword occurs in training, on both sides together if they share it.
-    uses = {name: side.counts for name, side in zip(_SIDES, train.sides, strict=True)}
+    src, tgt = train.sides
+    vocabularies = {"source": _Vocabulary(src, src.counts), "target": _Vocabulary(tgt, tgt.counts)}
     if data.tokenizers().is_joint:
-        uses = {"joint": train.sides[0].counts + train.sides[1].counts}
-    vocabularies = {
-        name: _Vocabulary(side, counts)
-        for (name, counts), side in zip(uses.items(), train.sides, strict=False)
-    }
+        vocabularies = {"joint": _Vocabulary(src, src.counts + tgt.counts)}
     read = report.pairs["train"]
     kept = read - sum(report.dropped.values())
     return render(
@@ -118,7 +94,7 @@ def data_page(data: PreparedData, report: Report) -> str:
         counted=train.pairs,
         dropped=report.dropped,
         meanings={
-            reason: _MEANINGS[reason].format(**data.manifest.settings) for reason in report.dropped
+            reason: MEANINGS[reason].format(**data.manifest.settings) for reason in report.dropped
         },
         samples=report.samples,
         sources=[(split, one) for split, many in data.manifest.sources.items() for one in many],
@@ -189,7 +165,8 @@ class _Side:
 class _Vocabulary:
     """How many subwords of a vocabulary are learned, and unused or rare in training.
 
-    The others are the special ones and those of single bytes. `uses` (V,) is how often each occurs.
+    The others are the special ones and those of single bytes. `uses` (V,) is how often each occurs,
+    on both sides together if they share it.
     """
 
     def __init__(self, side: _Side, uses: IntArray) -> None:
@@ -215,37 +192,27 @@ class _Counts:
         self.pairs = 0
         self.sides = _Side(src), _Side(tgt)
         self.ratios: Counter[int] = Counter()
-        recorded = data.manifest.counts
-        total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
-        every = max(1, round(total / _MAX_PAIRS))
         pairs = data.pairs(split)
+        every = max(1, round(len(pairs) / _MAX_PAIRS))
         for start in range(0, len(pairs), every * _BLOCK_PAIRS):
             block = [tokens.part(start, start + _BLOCK_PAIRS) for tokens in (pairs.src, pairs.tgt)]
             self.pairs += len(block[0])
             for side, tokens in zip(self.sides, block, strict=True):
                 side.add(tokens)
             octaves = np.log2(block[1].lengths / block[0].lengths)
-            # Lengths have 32 bits at most, so a ratio is at most 32 octaves.
-            offset = 32 * _RATIO_STEPS
-            steps = np.rint(_RATIO_STEPS * octaves).astype(np.int64)
-            _add_values(self.ratios, steps + offset, -offset)
+            _add_values(self.ratios, np.rint(_RATIO_STEPS * octaves).astype(np.int64))
 
 
-def _add_values(counter: Counter[int], values: npt.NDArray[Any], offset: int = 0) -> None:
-    """Add non-negative values to a counter, each increased by `offset`."""
-    counts = np.bincount(values)
-    for value in np.flatnonzero(counts).tolist():
-        counter[value + offset] += int(counts[value])
+def _add_values(counter: Counter[int], values: npt.NDArray[Any]) -> None:
+    distinct, counts = np.unique(values, return_counts=True)
+    counter.update(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
 
 
-def _quantile(counts: Mapping[int, int], rank: float) -> int:
+def _quantile(counts: Counter[int], rank: float) -> int:
     """The smallest key such that at least this share of the counts is not above it."""
-    wanted, seen = rank * sum(counts.values()), 0
-    for key in sorted(counts):
-        seen += counts[key]
-        if seen >= wanted:
-            return key
-    return 0
+    keys = sorted(counts)
+    seen = list(itertools.accumulate(counts[key] for key in keys))
+    return keys[bisect.bisect_left(seen, rank * seen[-1])]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -329,20 +296,17 @@ def _lengths_chart(sides: Sequence[_Side]) -> Chart:
     end = max(_quantile(side.lengths, _ON_CHART) for side in sides)
     width = max(1, -(-end // _MAX_BARS))
     bars = -(-end // width)
+    centers = [width * bar + (width + 1) / 2 for bar in range(bars)]
+    xs = [0.5, *centers, bars * width + 0.5, bars * width + 0.5]
     lines, words, beyond = [], [], 0
     for label, color, side in zip(_SIDES, (ONE, TWO), sides, strict=True):
-        heights = [0.0] * bars
-        for length, count in side.lengths.items():
-            # The smallest length is 1, because of EOS.
-            if length <= bars * width:
-                heights[(length - 1) // width] += count / side.lengths.total()
-            else:
-                beyond += count
-        if heights:
-            centers = [width * bar + (width + 1) / 2 for bar in range(bars)]
-            xs = [0.5, *centers, bars * width + 0.5, bars * width + 0.5]
-            points = list(zip(xs, [heights[0], *heights, heights[-1], 0.0], strict=True))
-            lines.append(Line(label, points, color, dashed=color == TWO, steps=True))
+        # The smallest length is 1, because of EOS.
+        places = [(length - 1) // width for length in side.lengths]
+        of_bars = np.bincount(places, list(side.lengths.values()), minlength=bars)
+        beyond += int(of_bars[bars:].sum())
+        heights = (of_bars[:bars] / of_bars.sum()).tolist()
+        points = list(zip(xs, [heights[0], *heights, heights[-1], 0.0], strict=True))
+        lines.append(Line(label, points, color, dashed=color == TWO, steps=True))
         words.append(f"{label}: median {_quantile(side.lengths, 0.5)}.")
     note = f"Share of the sentences; each step is {width} token{'s' if width > 1 else ''}."
     if beyond:

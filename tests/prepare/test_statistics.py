@@ -18,9 +18,8 @@ from support.browsed import HOSTILE, Page, loaded_by, well_formed
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
-from mtkit.prepare.filters import KEPT, REASONS
 from mtkit.prepare.results import Report
-from mtkit.prepare.statistics import _MEANINGS, check_page, data_page, write_page
+from mtkit.prepare.statistics import check_page, data_page, write_page
 
 Pairs = list[tuple[str, str]]
 
@@ -233,12 +232,6 @@ def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(
         assert f"{tiny.report.samples[0].file}, {line}" in text
         assert tgt.strip()[:100] in text
     assert any("256 subwords" in text and "5,000 characters" in text for text in shown.values())
-
-
-def test_every_reason_has_a_sentence() -> None:
-    assert _MEANINGS.keys() == set(REASONS) - {REASONS[KEPT]}
-    for sentence in _MEANINGS.values():
-        assert sentence.endswith(".")
 
 
 def test_sources_are_shown_with_their_counts(tiny: Prepared) -> None:
