@@ -16,8 +16,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 from mtkit.config import Section
 from mtkit.prepare.corpus import TREES, Corpus, DirectionSources
+from mtkit.prepare.hub import HUB_PREFIX
 from mtkit.prepare.links import LinkFile
-from mtkit.prepare.readers import HUB_PREFIX, parallel_files, parse_source
+from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.source import Source
 from mtkit.prepare.treebank import Treebank
 from mtkit.prepare_config import prepare_config
@@ -142,7 +143,7 @@ def _corpus(
         trees = DirectionSources(
             content.src_lang,
             TREES,
-            [Treebank(folder / one.source, weight=one.weight) for one in content.train],
+            [Treebank(folder / one.source).weighted(one.weight) for one in content.train],
             Treebank(folder / content.valid),
             Treebank(folder / content.test) if content.test else None,
         )

@@ -1,6 +1,6 @@
 """Downloads sentence pairs from the Hugging Face hub.
 
-`fetch` returns the pairs of a corpus of the catalogue, `fetch_split` those of any other dataset.
+`fetch` returns the splits of a corpus of the catalogue, `fetch_split` one of any other dataset.
 
 Only this module uses the `datasets` library. It is slow to import, so it is imported where it is
 used. The user configures it by HF_ENDPOINT (another hub), HF_HOME (another cache), HF_TOKEN,
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from mtkit.base.files import naming_file
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry
+from mtkit.prepare.source import Block, Reading, Source, arrow_block, regrouped
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
@@ -34,36 +36,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HUB_PREFIX = "hf:"
 # Rows read at a time: a few hundred KB of text, for low memory and little overhead of Python.
 _BATCH_ROWS = 1000
 
 
-@dataclass(frozen=True)
-class HubSource:
-    """The exact origin of a split; `revision` is the commit on the hub."""
+class _HubSplit(Source):
+    """The pairs of one split, in the order of the repository.
 
-    repository: str
-    config: str | None
-    split: str
-    revision: str
-
-
-@dataclass(frozen=True)
-class HubSplit:
-    """The pairs of one split, in the order of the repository; ``len`` is their number.
-
-    They are not changed: a side may contain a line break, or be empty or null.
+    `rows` is a `datasets.Dataset` with the columns src and tgt, `origin` says where it is from.
     """
 
-    source: HubSource
-    _rows: Any  # a datasets.Dataset with the columns src and tgt
+    def __init__(self, name: str, rows: Any, origin: dict[str, Any]) -> None:
+        super().__init__(name)
+        self._rows = rows
+        self._origin = origin
 
-    def __len__(self) -> int:
-        return int(self._rows.num_rows)
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._batches(reading), size)
 
-    def tables(self) -> Iterator[Any]:
-        """The pairs as Arrow tables with the columns src and tgt, read from disk one by one."""
-        yield from self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS)
+    def _batches(self, reading: Reading) -> Iterator[Block]:
+        done = 0
+        for table in self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS):
+            done += table.num_rows
+            reading.share = done / self._rows.num_rows
+            yield arrow_block(table, ("src", "tgt"), reading.found)
+
+    def _place(self) -> dict[str, Any]:
+        return {"kind": "hub", **self._origin}
 
 
 @dataclass(frozen=True)
@@ -71,25 +71,27 @@ class _Wanted:
     """The part of a repository to download, and its layout.
 
     `records` are the columns that may hold both sides, in order of preference; None stands for a
-    column per language. With `alone` only one split of the configuration is prepared. `advice` ends
-    the error message if the repository has another layout.
+    column per language. `advice` ends the error message if the repository has another layout.
     """
 
     repository: str
     config: str | None
-    src_lang: str
-    tgt_lang: str
+    languages: tuple[str, str]
     splits: tuple[str, ...]
     records: tuple[str | None, ...]
-    alone: bool
     advice: str
+
+    @property
+    def alone(self) -> bool:
+        """Whether one split of the configuration is prepared, and not all."""
+        return len(self.splits) == 1
 
     @property
     def described(self) -> str:
         return f"{self.repository} ({self.config})" if self.config else self.repository
 
 
-def fetch(corpus: CatalogueEntry) -> dict[Split, HubSplit]:
+def fetch(corpus: CatalogueEntry) -> dict[Split, Source]:
     """The splits of a corpus on the hub, from the cache if this revision is there.
 
     New files are compared with the checksums on the hub. With HF_HUB_OFFLINE set, the last
@@ -102,46 +104,46 @@ def fetch(corpus: CatalogueEntry) -> dict[Split, HubSplit]:
     wanted = _Wanted(
         repository=corpus.source,
         config=corpus.config,
-        src_lang=corpus.src_lang,
-        tgt_lang=corpus.tgt_lang,
+        languages=(corpus.src_lang, corpus.tgt_lang),
         splits=(corpus.train_split, corpus.valid_split, corpus.test_split),
         records=(corpus.column,),
-        alone=False,
         advice="it has changed since this version of mtkit; a newer version may support it",
     )
     names: tuple[Split, ...] = ("train", "valid", "test")
     return dict(zip(names, _fetch(wanted), strict=True))
 
 
-def fetch_split(
-    repository: str,
-    *,
-    src_lang: str,
-    tgt_lang: str,
-    config: str | None = None,
-    split: str = "train",
-) -> HubSplit:
-    """The pairs of one split of any dataset on the hub; other splits are not downloaded.
+def fetch_split(text: str, languages: tuple[str, str]) -> Source:
+    """One split of any dataset on the hub; other splits are not downloaded.
 
-    The sides are the columns named by the language codes, or the fields with these names in a
-    column "translation". Without `config` the dataset must have only one configuration. Otherwise
-    like `fetch`; `MtkitError` lists the configurations, splits or columns that exist.
+    `text` is hf:OWNER/DATASET[:CONFIG][:SPLIT]. The sides are the columns named by the language
+    codes, or the fields with these names in a column "translation". Without a configuration the
+    dataset must have only one. Otherwise like `fetch`; `MtkitError` lists the configurations,
+    splits or columns that exist.
     """
+    named = re.fullmatch(
+        r"(?P<repository>[^/:\s]+/[^/:\s]+)(:(?P<config>[^:]*))?(:(?P<split>\w+([.-]\w+)*))?",
+        text.removeprefix(HUB_PREFIX),
+    )
+    if named is None:
+        raise MtkitError(
+            f"{text}: write a dataset on the hub as hf:owner/dataset, "
+            "hf:owner/dataset:config, hf:owner/dataset:config:split or hf:owner/dataset::split"
+        )
     wanted = _Wanted(
-        repository=repository,
-        config=config,
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        splits=(split,),
+        repository=named["repository"],
+        config=named["config"] or None,
+        languages=languages,
+        splits=(named["split"] or "train",),
         records=("translation", None),
-        alone=True,
-        advice=f"a dataset is named as in hf:{repository}:CONFIG:SPLIT, and its sides are the "
-        f"columns '{src_lang}' and '{tgt_lang}', alone or within a column 'translation'",
+        advice=f"a dataset is named as in hf:{named['repository']}:CONFIG:SPLIT, and its sides "
+        f"are the columns {' and '.join(map(repr, languages))}, alone or within a column "
+        "'translation'",
     )
     return _fetch(wanted)[0]
 
 
-def _fetch(wanted: _Wanted) -> list[HubSplit]:
+def _fetch(wanted: _Wanted) -> list[Source]:
     with _quiet_libraries(), waiting_noted(f"fetching {wanted.described} from {the_hub()}"):
         builder = _builder(wanted)
         return [_split(builder, wanted, split) for split in wanted.splits]
@@ -150,13 +152,12 @@ def _fetch(wanted: _Wanted) -> list[HubSplit]:
 @contextmanager
 def _explained(wanted: _Wanted) -> Iterator[None]:
     """Report in one line what goes wrong in a call of the libraries."""
+    from datasets.exceptions import DatasetsError
+
     try:
         yield
-    except Exception as error:
-        message = _explanation(error, wanted)
-        if message is None:
-            raise
-        raise MtkitError(message) from error
+    except (OSError, ValueError, RuntimeError, DatasetsError, *transport_errors()) as error:
+        raise MtkitError(_explanation(error, wanted)) from error
 
 
 def _builder(wanted: _Wanted) -> Any:
@@ -194,7 +195,7 @@ def _builder(wanted: _Wanted) -> Any:
             name, wanted.config, revision=info.sha, cache_dir=str(cache)
         )
     if builder.hash != info.sha:  # `datasets` silently used an older copy
-        raise MtkitError(_unreachable("it stopped answering"))
+        raise MtkitError(_unanswered(wanted, "it stopped answering"))
     if not Path(builder.cache_dir).exists():  # it is created as a whole
         if wanted.alone:
             _leave_out_other_splits(builder, wanted)
@@ -260,7 +261,7 @@ def _intact(path: Path, listed: RepoSibling) -> bool:
     return blob.hexdigest() == listed.blob_id
 
 
-def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
+def _split(builder: Any, wanted: _Wanted, name: str) -> Source:
     import datasets
 
     if name not in builder.info.splits:
@@ -274,14 +275,21 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
     ]
     for record in wanted.records:
         prefix = f"{record}." if record else ""
-        sides = {prefix + wanted.src_lang: "src", prefix + wanted.tgt_lang: "tgt"}
+        sides = {prefix + wanted.languages[0]: "src", prefix + wanted.languages[1]: "tgt"}
         lacking = [column for column in sides if column not in texts]
         if not lacking:
             break
     if lacking:
         raise _lacks(wanted, f"text column '{lacking[0]}' in '{name}'", texts)
-    source = HubSource(wanted.repository, wanted.config, name, revision=builder.hash)
-    return HubSplit(source, rows.select_columns(list(sides)).rename_columns(sides))
+    rows = rows.select_columns(list(sides)).rename_columns(sides)
+    config = f" {wanted.config}" if wanted.alone and wanted.config else ""
+    origin = {
+        "repository": wanted.repository,
+        "config": wanted.config,
+        "split": name,
+        "revision": builder.hash,
+    }
+    return _HubSplit(f"{wanted.repository}{config} {name}", rows, origin)
 
 
 def _lacks(wanted: _Wanted, what: str, there: Iterable[str]) -> MtkitError:
@@ -322,49 +330,37 @@ def _quiet_libraries() -> Iterator[None]:
             yield
 
 
-def _explanation(error: Exception, wanted: _Wanted) -> str | None:
-    """The message for the user; None if the error is not one of the libraries or the system."""
+def _explanation(error: Exception, wanted: _Wanted) -> str:
+    """The message for the user."""
     import datasets
     from datasets import exceptions
+    from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError
 
     # The root causes come last; `datasets` wraps them.
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, HfHubHTTPError):
-            return _refusal(cause, wanted)
+            status, host = cause.response.status_code, cause.response.url.host
+            if host == urlsplit(constants.ENDPOINT).hostname and status in (401, 403, 404):
+                return _no_access(wanted, f"HTTP {status}")
+            return _unanswered(wanted, f"{host} answered with HTTP {status}")
         if isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
             return _no_access(wanted, reason_of(cause))
         if isinstance(cause, (ConnectionError, TimeoutError, *transport_errors())):
-            return _unreachable(reason_of(cause) or type(cause).__name__)
+            return _unanswered(wanted, reason_of(cause) or type(cause).__name__)
     for cause in causes:
         if isinstance(cause, OSError) and cause.errno is not None:
             return (
                 f"cannot write {wanted.repository} to the cache {datasets.config.HF_CACHE_HOME}: "
                 f"make room there, or let HF_HOME name another folder ({cause.strerror})"
             )
-    if isinstance(error, exceptions.SplitsVerificationError):
-        return (
-            f"{wanted.described} on {the_hub()} does not have as many pairs as its card says: "
-            "it may be changing now, so try again later"
-        )
-    if not isinstance(error, (OSError, ValueError, RuntimeError, exceptions.DatasetsError)):
-        return None
-    shown = causes[-1] if isinstance(error, exceptions.DatasetGenerationError) else error
-    return f"cannot read {wanted.described} from {the_hub()}: {reason_of(shown)}"
-
-
-def _refusal(error: Any, wanted: _Wanted) -> str:
-    """The message for an HTTP status. `error` is a HfHubHTTPError, whose response is untyped."""
-    from huggingface_hub import constants
-
-    status, host = error.response.status_code, error.response.url.host
-    if host == urlsplit(constants.ENDPOINT).hostname and status in (401, 403, 404):
-        return _no_access(wanted, f"HTTP {status}")
-    return (
-        f"{host} answered with HTTP {status} for {wanted.repository}: try again later, and check "
-        "that your network allows this host"
+    reason = reason_of(
+        causes[-1] if isinstance(error, exceptions.DatasetGenerationError) else error
     )
+    if isinstance(error, exceptions.SplitsVerificationError):
+        reason = "it does not have as many pairs as its card says; try again later"
+    return f"cannot read {wanted.described} from {the_hub()}: {reason}"
 
 
 def _no_access(wanted: _Wanted, reason: str) -> str:
@@ -375,11 +371,12 @@ def _no_access(wanted: _Wanted, reason: str) -> str:
     )
 
 
-def _unreachable(reason: str) -> str:
+def _unanswered(wanted: _Wanted, reason: str) -> str:
     return (
-        f"cannot reach {the_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT, "
-        "and run the command again, which keeps complete files; or set HF_HUB_OFFLINE=1 to use "
-        "earlier downloads, or prepare your own files with --train and --valid"
+        f"cannot fetch {wanted.repository} from {the_hub()} ({reason}): check the connection, the "
+        "proxy and HF_ENDPOINT, and run the command again, which keeps complete files; or set "
+        "HF_HUB_OFFLINE=1 to use earlier downloads, or prepare your own files with --train and "
+        "--valid"
     )
 
 

@@ -5,7 +5,7 @@ bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memor
 missing file, a folder, a pipe and missing columns are reported when the source is created, other
 errors when it is read. Nothing is filtered here, not even invalid UTF-8; `passes` does that.
 
-Only this module uses pyarrow. It is slow to import, so it is imported where it is used.
+Only this module imports pyarrow. It is slow to import, so it is imported where it is used.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import hashlib
 import itertools
 import json
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,16 @@ from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends
 from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry
 from mtkit.prepare.demo import demo_corpus
-from mtkit.prepare.hub import HubSplit, fetch, fetch_split
+from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,
     MARK,
     REPEATED,
     Block,
+    FileSource,
     Reading,
     Source,
+    arrow_block,
     check_file,
     check_regular,
     file_sha256,
@@ -51,7 +51,6 @@ _CHUNK = 1 << 18
 _BATCH_ROWS = 1000
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-HUB_PREFIX = "hf:"
 
 
 def parallel_files(
@@ -66,7 +65,7 @@ def parallel_files(
         MtkitError: for a file that is missing, or that cannot be read more than once. While
             reading: for damaged compression, and if the files have different numbers of lines.
     """
-    return _ParallelFiles(Path(src), Path(tgt), weight=weight).tagged(tag)
+    return _ParallelFiles(Path(src), Path(tgt)).weighted(weight, tag)
 
 
 def parse_source(
@@ -101,28 +100,25 @@ def parse_source(
     """
     languages = src_lang, tgt_lang
     if text.startswith(HUB_PREFIX):
-        return _hub_source(text, languages, weight=weight).tagged(tag)
+        return fetch_split(text, languages).weighted(weight, tag)
     path = Path(text)
     plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
     kind = plain.suffix.lower()
     if kind in _FORMATS:
-        return _FORMATS[kind](path, languages, weight=weight).tagged(tag)
-    sides = [_side_of_prefix(text, language) for language in languages]
-    if sides[0] is not None and sides[1] is not None:
-        return parallel_files(sides[0], sides[1], weight=weight, tag=tag)
+        return _FORMATS[kind](path, languages).weighted(weight, tag)
+    names = [f"{text}.{language}" for language in languages]
+    sides = [side for name in names if (side := _plain_or_compressed(name))]
+    if len(sides) == 2:
+        return parallel_files(*sides, weight=weight, tag=tag)
     if os.path.isfile(path):
         raise MtkitError(
             f"{text}: the file ending is unknown; known endings: {', '.join(_FORMATS)}. "
             "For two text files, give both, or the common prefix of their names"
         )
-    lacking = [
-        f"{text}.{language}"
-        for language, side in zip(languages, sides, strict=True)
-        if side is None
-    ]
+    lacking = " nor ".join(name for name in names if _plain_or_compressed(name) is None)
     raise MtkitError(
-        f"{text}: no such file, and no pair of files with that prefix: there is no "
-        f"{' nor '.join(lacking)}, plain or compressed ({' '.join(_COMPRESSIONS)})"
+        f"{text}: no such file, and no pair of files with that prefix: there is no {lacking}, "
+        f"plain or compressed ({' '.join(_COMPRESSIONS)})"
     )
 
 
@@ -133,7 +129,7 @@ def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
         MtkitError: as `hub.fetch`.
     """
     if not corpus.built_in:
-        return {name: _HubSource(split) for name, split in fetch(corpus).items()}
+        return fetch(corpus)
     sources: dict[Split, Source] = {}
     for name, pairs in demo_corpus().items():
         # The demo corpus is English first.
@@ -198,62 +194,52 @@ def _without_returns(lines: list[bytes], found: Counter[str]) -> list[bytes]:
 
 
 class _ParallelFiles(Source):
-    def __init__(self, src: Path, tgt: Path, *, weight: float) -> None:
+    unit = "line"
+
+    def __init__(self, src: Path, tgt: Path) -> None:
         for path in (src, tgt):
             check_file(path)
-        super().__init__(f"{src} and {tgt}", unit="line", weight=weight)
+        super().__init__(f"{src} and {tgt}")
         self.files = (src, tgt)
-        self._src, self._tgt = src, tgt
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         count = 0
         with ExitStack() as stack:
             # Closed if reading the other file fails.
             sides = [
-                stack.enter_context(closing(_lines(path, size, reading)))
-                for path in (self._src, self._tgt)
+                stack.enter_context(closing(_lines(path, size, reading))) for path in self.files
             ]
             for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
                 if len(src) != len(tgt):
-                    counts = [
-                        count + len(lines) + sum(map(len, side))
-                        for lines, side in zip((src, tgt), sides, strict=True)
+                    has = [
+                        f"{path} has {count + len(lines) + sum(map(len, side))}"
+                        for path, lines, side in zip(self.files, (src, tgt), sides, strict=True)
                     ]
                     raise MtkitError(
-                        f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
-                        "line n of one must translate line n of the other"
+                        f"{has[0]} lines and {has[1]}; line n of one must translate line n of the "
+                        "other"
                     )
                 count += len(src)
                 yield src, tgt
 
     def _place(self) -> dict[str, Any]:
-        return {
-            "kind": "lines",
-            "src": shareable_name(self._src),
-            "tgt": shareable_name(self._tgt),
-            "src_sha256": file_sha256(self._src),
-            "tgt_sha256": file_sha256(self._tgt),
-        }
+        files = dict(zip(("src", "tgt"), self.files, strict=True))
+        names = {side: shareable_name(path) for side, path in files.items()}
+        sums = {f"{side}_sha256": file_sha256(path) for side, path in files.items()}
+        return {"kind": "lines", **names, **sums}
 
 
-def _side_of_prefix(prefix: str, language: str) -> Path | None:
-    """The one file of a language, plain or compressed; None if there is none."""
-    plain = f"{prefix}.{language}"
-    folder, name = os.path.split(plain)
-    endings: Iterable[str] = ("", *_COMPRESSIONS)
+def _plain_or_compressed(name: str) -> Path | None:
+    """The one file of that name; None if there is none."""
+    folder, plain = os.path.split(name)
+    there: list[str] = []
     # The folder may be missing or unreadable.
     with suppress(OSError):
-        beside = os.listdir(folder or ".")
-        endings = [other[len(name) :] for other in sorted(beside) if other.startswith(name)]
-    there = [
-        f"{plain}{ending}"
-        for ending in endings
-        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{plain}{ending}")
-    ]
+        for other in sorted(os.listdir(folder or ".")):
+            if other.startswith(plain) and other[len(plain) :].lower() in ("", *_COMPRESSIONS):
+                there.append(os.path.join(folder, other))
     if len(there) > 1:
-        raise MtkitError(
-            f"{prefix}: {' and '.join(there)} both exist; remove one, or name the two files"
-        )
+        raise MtkitError(f"{' and '.join(there)} both exist; remove one, or name the two files")
     return Path(there[0]) if there else None
 
 
@@ -261,76 +247,51 @@ def _side_of_prefix(prefix: str, language: str) -> Path | None:
 # One file with both sides
 
 
-class _File(Source):
-    """A file that holds both sides; `part` is what it has for each pair."""
-
-    kind: str
-    part: str
-
-    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
-        check_file(path)
-        super().__init__(str(path), unit=self.part, weight=weight)
-        self.files = (path,)
-        self._path = path
+class _BothSides(FileSource):
+    def __init__(self, path: Path, languages: tuple[str, str]) -> None:
+        super().__init__(path)
         self._languages = languages
 
-    def _place(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "path": shareable_name(self._path),
-            "sha256": file_sha256(self._path),
-        }
 
+class _Tsv(_BothSides):
+    kind, unit = "tsv", "line"
 
-class _Tsv(_File):
-    kind, part = "tsv", "line"
-
-    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
-        super().__init__(path, languages, weight=weight)
-        self._header, self._columns, self._width = self._layout()
-        if self._header:
+    def __init__(self, path: Path, languages: tuple[str, str]) -> None:
+        super().__init__(path, languages)
+        if self._layout()[0]:
             self.unit = "row"  # so that the first pair is row 1, although it is on line 2
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
-        if self._layout() != (self._header, self._columns, self._width):
-            raise _changed(self._path)
-        number = 1 + self._header
-        src, tgt = self._columns
-        for lines in _lines(self._path, size, reading, skip=int(self._header)):
+        has_header, (src, tgt), width = self._layout()
+        number = 1 + has_header
+        for lines in _lines(self._path, size, reading, skip=int(has_header)):
             for line, text in enumerate(lines, start=number):
-                if text.count(b"\t") != self._width - 1:
-                    raise self._wrong_width(line, text.count(b"\t") + 1)
+                if (columns := text.count(b"\t") + 1) != width:
+                    raise MtkitError(
+                        f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} and "
+                        f"must have {width}, separated by tabs; the source and the target, or the "
+                        f"columns named in the first line if both {' and '.join(self._languages)} "
+                        "are named there"
+                    )
             number += len(lines)
             # All lines at once, which takes half the time of a list per line.
             cells = b"\t".join(lines).split(b"\t")
-            yield cells[src :: self._width], cells[tgt :: self._width]
+            yield cells[src::width], cells[tgt::width]
 
     def _layout(self) -> tuple[bool, list[int], int]:
         """Whether the first line is a header, the columns of both sides, and how many there are."""
         first = next(_lines(self._path, 1, Reading()), [b""])[0]
         header = [cell.strip().lower() for cell in first.split(b"\t")]
         names = [language.lower().encode() for language in self._languages]
-        if all(name in header for name in names):
-            if twice := [name.decode() for name in names if header.count(name) > 1]:
-                raise MtkitError(
-                    f"{self._path}: the first line names the column '{twice[0]}' twice"
-                )
-            return True, [header.index(name) for name in names], len(header)
-        return False, [0, 1], 2
-
-    def _wrong_width(self, line: int, columns: int) -> MtkitError:
-        expected = "the columns named in the first line"
-        if not self._header:
-            both = " and ".join(self._languages)
-            expected = f"the source and the target, or {expected} if both {both} are named there"
-        return MtkitError(
-            f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} and must have "
-            f"{self._width}, separated by tabs; {expected}"
-        )
+        if not all(name in header for name in names):
+            return False, [0, 1], 2
+        if twice := [name.decode() for name in names if header.count(name) > 1]:
+            raise MtkitError(f"{self._path}: the first line names the column '{twice[0]}' twice")
+        return True, [header.index(name) for name in names], len(header)
 
 
-class _JsonLines(_File):
-    kind, part = "jsonl", "line"
+class _JsonLines(_BothSides):
+    kind, unit = "jsonl", "line"
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         wanted = {*self._languages, "translation"}
@@ -374,33 +335,15 @@ class _JsonLines(_File):
         return sides
 
 
-class _Parquet(_File):
-    kind, part = "parquet", "row"
+class _Parquet(_BothSides):
+    kind = "parquet"
 
-    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+    def __init__(self, path: Path, languages: tuple[str, str]) -> None:
         if path.suffix.lower() != ".parquet":
             raise MtkitError(f"{path}: Parquet has its own compression; decompress the file")
-        import pyarrow as pa
-
-        super().__init__(path, languages, weight=weight)
-        with self._errors_reported(), self._open() as file:
-            self._schema = file.schema_arrow
-        columns = {column.name: column.type for column in self._schema}
-        record: Any = columns.get("translation")
-        fields = {f.name: f.type for f in record} if isinstance(record, pa.StructType) else {}
-        if all(language in columns for language in languages):
-            prefix, types = "", columns
-        elif all(language in fields for language in languages):
-            prefix, types = "translation.", fields
-        else:
-            raise MtkitError(
-                f"{path}: no columns '{languages[0]}' and '{languages[1]}', and no column "
-                f"'translation' with these, only {listed(columns)}"
-            )
-        self._columns = [prefix + language for language in languages]
-        for column, language in zip(self._columns, languages, strict=True):
-            if not _is_text(types[language]):
-                raise MtkitError(f"{path}: the column '{column}' is not text but {types[language]}")
+        super().__init__(path, languages)
+        with self._opened() as file:
+            self._columns(file.schema_arrow)
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         return regrouped(self._batches(reading), size)
@@ -408,30 +351,46 @@ class _Parquet(_File):
     def _batches(self, reading: Reading) -> Iterator[Block]:
         from pyarrow import Table
 
-        with self._errors_reported(), self._open() as file:
-            if not file.schema_arrow.equals(self._schema):
-                raise _changed(self._path)
+        with self._opened() as file:
+            columns = self._columns(file.schema_arrow)
             total, done = file.metadata.num_rows, 0
-            batches = file.iter_batches(_BATCH_ROWS, columns=self._columns, use_threads=False)
-            for batch in batches:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                 done += batch.num_rows
                 reading.share = done / total if total else None
-                table = Table.from_batches([batch]).flatten()
-                yield _block(table, self._columns, reading.found)
+                yield arrow_block(Table.from_batches([batch]).flatten(), columns, reading.found)
 
-    def _open(self) -> Any:
-        from pyarrow import parquet
+    def _columns(self, schema: Any) -> list[str]:
+        """The columns, or the fields of the column "translation", with both sides."""
+        from pyarrow import StructType
 
-        check_regular(self._path)
-        # With a buffer, because a row group may be as large as the file.
-        return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
+        types = {field.name: field.type for field in schema}
+        if isinstance(record := types.get("translation"), StructType):
+            types |= {f"translation.{field.name}": field.type for field in record}
+        for prefix in ("", "translation."):
+            columns = [prefix + language for language in self._languages]
+            if types.keys() >= {*columns}:
+                break
+        else:
+            raise MtkitError(
+                f"{self._path}: no columns {' and '.join(map(repr, self._languages))}, and no "
+                f"column 'translation' with these, only {listed(types)}"
+            )
+        for column in columns:
+            if not _is_text(types[column]):
+                raise MtkitError(
+                    f"{self._path}: the column '{column}' is not text but {types[column]}"
+                )
+        return columns
 
     @contextmanager
-    def _errors_reported(self) -> Iterator[None]:
-        from pyarrow import ArrowException
+    def _opened(self) -> Iterator[Any]:
+        from pyarrow import ArrowException, parquet
 
+        check_regular(self._path)
         try:
-            yield
+            # With a buffer, because a row group may be as large as the file.
+            with parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False) as file:
+                yield file
         except (ArrowException, OSError) as error:
             raise MtkitError(f"{self._path}: cannot be read: {reason_of(error)}") from error
 
@@ -444,29 +403,14 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
-    """Two text columns of an Arrow table without records; null becomes empty."""
-    import pyarrow as pa
-
-    def side(name: str) -> list[bytes]:
-        column = table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        # The conversion to binary is free: the bytes are the same.
-        values: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
-        return on_one_line(values, found)
-
-    return side(columns[0]), side(columns[1])
-
-
 # ---------------------------------------------------------------------------------------------
 # Translation memory
 
 
-class _Tmx(_File):
+class _Tmx(_BothSides):
     """TMX 1.4b (Localization Industry Standards Association, 2005) and earlier versions."""
 
-    kind, part = "tmx", "unit"
+    kind, unit = "tmx", "unit"
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         return regrouped(self._units(reading), size)
@@ -492,52 +436,9 @@ _FORMATS: dict[str, Callable[..., Source]] = {
 # Sources that are not files
 
 
-def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Source:
-    named = re.fullmatch(
-        r"(?P<repository>[^/:\s]+/[^/:\s]+)(:(?P<config>[^:]*))?(:(?P<split>\w+([.-]\w+)*))?",
-        text.removeprefix(HUB_PREFIX),
-    )
-    if named is None:
-        raise MtkitError(
-            f"{text}: write a dataset on the hub as hf:owner/dataset, "
-            "hf:owner/dataset:config, hf:owner/dataset:config:split or hf:owner/dataset::split"
-        )
-    split = fetch_split(
-        named["repository"],
-        src_lang=languages[0],
-        tgt_lang=languages[1],
-        config=named["config"] or None,
-        split=named["split"] or "train",
-    )
-    source = _HubSource(split, weight=weight)
-    if named["config"]:
-        source.name = f"{named['repository']} {named['config']} {split.source.split}"
-    return source
-
-
-class _HubSource(Source):
-    def __init__(self, split: HubSplit, *, weight: float = 1.0) -> None:
-        origin = split.source
-        super().__init__(f"{origin.repository} {origin.split}", unit="row", weight=weight)
-        self._split = split
-
-    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
-        return regrouped(self._batches(reading), size)
-
-    def _batches(self, reading: Reading) -> Iterator[Block]:
-        done = 0
-        for table in self._split.tables():
-            done += table.num_rows
-            reading.share = done / len(self._split)
-            yield _block(table, ("src", "tgt"), reading.found)
-
-    def _place(self) -> dict[str, Any]:
-        return {"kind": "hub", **asdict(self._split.source)}
-
-
 class _Memory(Source):
     def __init__(self, name: str, pairs: Sequence[tuple[str, str]], place: dict[str, Any]) -> None:
-        super().__init__(name, unit="row", weight=1.0)
+        super().__init__(name)
         self._pairs = pairs
         self._where = place
 
@@ -558,16 +459,6 @@ class _Memory(Source):
 def _encoded(text: str) -> bytes:
     """The text as UTF-8; a lone surrogate, which is not a character, becomes invalid UTF-8."""
     try:
-        return text.encode()
-    except UnicodeEncodeError:
-        pass
-    try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         return text.encode(errors="surrogatepass")
-
-
-def _changed(path: Path) -> MtkitError:
-    return MtkitError(
-        f"{path}: its columns changed since it was opened; run the same command again"
-    )

@@ -10,7 +10,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,23 +65,18 @@ class Source(ABC):
 
     Attributes:
         name: the name in messages, such as "texts/train.en and texts/train.de".
-        unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
+        unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX), "tree" or "row".
         weight: the oversampling factor.
         files: those that it reads on this machine.
         tag: the name of the tag that its encoded sources begin with; None for no tag.
         reading: the latest iteration.
     """
 
-    def __init__(self, name: str, *, unit: str, weight: float) -> None:
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise MtkitError(f"{name}: the weight must be a number, not {weight!r}")
-        if not 0 < weight <= _LARGEST_WEIGHT:
-            raise MtkitError(
-                f"{name}: the weight must be above 0 and at most {_LARGEST_WEIGHT:,}, not {weight}"
-            )
+    unit = "row"
+
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.unit = unit
-        self.weight = weight
+        self.weight = 1.0
         self.files: tuple[Path, ...] = ()
         self.tag: str | None = None
         self.reading = Reading()
@@ -95,18 +90,24 @@ class Source(ABC):
         self.reading = Reading()
         yield from self._read(size, self.reading)
 
-    def tagged(self, tag: str | None) -> Self:
-        """Set the tag; returns the source.
+    def weighted(self, weight: float, tag: str | None = None) -> Self:
+        """Set the weight and the tag; returns the source.
 
         Raises:
-            MtkitError: if this cannot be the name of a tag.
+            MtkitError: if these cannot be a weight and the name of a tag.
         """
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not is_number or not 0 < weight <= _LARGEST_WEIGHT:
+            raise MtkitError(
+                f"{self.name}: the weight must be a number above 0 and at most "
+                f"{_LARGEST_WEIGHT:,}, not {weight!r}"
+            )
         if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", tag):
             raise MtkitError(
                 f"{self.name}: {tag!r} cannot be the name of a tag; use at most 50 letters, "
                 "digits, hyphens and underscores of ASCII, a letter or digit first"
             )
-        self.tag = tag
+        self.weight, self.tag = weight, tag
         return self
 
     def facts(self) -> dict[str, Any]:
@@ -130,6 +131,26 @@ class Source(ABC):
     @abstractmethod
     def _place(self) -> dict[str, Any]:
         """The facts without weight and tag."""
+
+
+class FileSource(Source):
+    """A file that holds both sides.
+
+    Raises:
+        MtkitError: if it is missing, or cannot be read again.
+    """
+
+    kind: str
+
+    def __init__(self, path: Path) -> None:
+        check_file(path)
+        super().__init__(str(path))
+        self.files = (path,)
+        self._path = path
+
+    def _place(self) -> dict[str, Any]:
+        sha256 = file_sha256(self._path)
+        return {"kind": self.kind, "path": shareable_name(self._path), "sha256": sha256}
 
 
 def check_regular(path: Path) -> None:
@@ -178,6 +199,20 @@ def on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
     fixed = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
     found[BREAK] += sum(map(bytes.__ne__, sentences, fixed))
     return fixed
+
+
+def arrow_block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
+    """Two text columns of an Arrow table without records; null becomes empty."""
+
+    def side(name: str) -> list[bytes]:
+        column = table.column(name)
+        if hasattr(column.type, "value_type"):  # a dictionary
+            column = column.cast(column.type.value_type)
+        # The conversion to binary is free: the bytes are the same.
+        values: list[bytes] = column.cast("large_binary").fill_null(b"").to_pylist()
+        return on_one_line(values, found)
+
+    return side(columns[0]), side(columns[1])
 
 
 def listed(names: Iterable[str]) -> str:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from mtkit.align import Links
-from mtkit.base.files import shareable_name
 from mtkit.base.text import decode_lines
 from mtkit.parsing import linearise, model_source, parse_trees, read_bracket, split_words
-from mtkit.prepare.source import Block, Reading, Source, check_file, file_sha256
+from mtkit.prepare.source import Block, FileSource, Reading
 
 
-class Treebank(Source):
+class Treebank(FileSource):
     """A file of bracketed trees, plain or compressed, as `trees.parse_trees` reads them.
 
     The source of a pair is the words of a sentence, separated by spaces, as they are in the tree;
@@ -27,24 +24,13 @@ class Treebank(Source):
             the line.
     """
 
-    def __init__(self, path: Path, *, weight: float = 1.0) -> None:
-        check_file(path)
-        super().__init__(str(path), unit="tree", weight=weight)
-        self.files = (path,)
-        self._path = path
+    kind, unit = "trees", "tree"
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         with reading.open(self._path) as stream:
             trees = parse_trees(decode_lines(stream, name=self.name), name=self.name)
             while block := list(itertools.islice(trees, size)):
                 yield [t.sentence.encode() for t in block], [str(t).encode() for t in block]
-
-    def _place(self) -> dict[str, Any]:
-        return {
-            "kind": "trees",
-            "path": shareable_name(self._path),
-            "sha256": file_sha256(self._path),
-        }
 
 
 @dataclass(frozen=True)
