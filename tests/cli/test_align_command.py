@@ -216,8 +216,8 @@ def align_in_short_windows(folder: Path, arguments: list[str]) -> None:
 
 
 def test_a_killed_alignment_resumes_to_the_same_output(tiny_run: Run, tmp_path: Path):
-    sources = [f"one {'two ' * (i % 5)}nine" if i % 7 else "" for i in range(400)]
-    targets = [f"eins {'zwei ' * (i % 3)}neun" for i in range(400)]
+    sources = [f"one {'two ' * (i % 5)}nine" if i % 7 else "" for i in range(240)]
+    targets = [f"eins {'zwei ' * (i % 3)}neun" for i in range(240)]
     for name, lines in (("src.txt", sources), ("tgt.txt", targets)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     options = ["--run", str(tiny_run.path), "--device", "cpu", "--output"]

@@ -41,7 +41,7 @@ def random_line(seed: int) -> str:
 
 
 def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
-    lines = [random_line(seed) for seed in range(200)]
+    lines = [random_line(seed) for seed in range(80)]
     with Translator.load(untrained, device="cpu") as translator:
         found = translate_markup(translator, translator.aligner(), lines)
         for line, out in zip(lines, found, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import re
@@ -331,7 +330,10 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     names = [f"wmt14-de-en@{name}" for name in ("test/missing", *repositories)]
     home = tmp_path_factory.mktemp("troubled") / "home"
     with Hub(repositories, faults=faults) as hub:
-        outcome = run_client(hub.endpoint, home, *names)
+        # The client asks again after pauses, which prove nothing.
+        outcome = run_client(
+            hub.endpoint, home, *names, first="import time; time.sleep = lambda _: None"
+        )
         # The second time, the damaged file comes whole.
         again = run_client(hub.endpoint, home, "wmt14-de-en@test/damaged")
     assert outcome.stderr == again.stderr == ""
@@ -529,24 +531,13 @@ def test_a_line_at_intervals_says_that_a_download_is_still_going_on(
 
 
 def test_the_catalogue_knows_every_corpus_in_both_directions() -> None:
-    names = [corpus.name for corpus in CATALOGUE]
-    assert len(set(names)) == len(names)
-    assert set(names) == {
-        f"{family}-{src}-{tgt}"
-        for family, pair in [
-            ("wmt14", ("en", "de")),
-            ("wmt14", ("en", "fr")),
-            ("multi30k", ("en", "de")),
-            ("demo", ("en", "de")),
-        ]
-        for src, tgt in itertools.permutations(pair)
-    }
-
-
-def test_every_corpus_is_there_in_both_directions() -> None:
+    assert sorted(corpus.name for corpus in CATALOGUE) == sorted(
+        f"{family}-{direction}"
+        for family, other in (("wmt14", "de"), ("wmt14", "fr"), ("multi30k", "de"), ("demo", "de"))
+        for direction in (f"en-{other}", f"{other}-en")
+    )
     for corpus in CATALOGUE:
         other = dataclasses.replace(corpus, src_lang=corpus.tgt_lang, tgt_lang=corpus.src_lang)
-        assert other != corpus
         assert other in CATALOGUE
 
 

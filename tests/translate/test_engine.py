@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,19 +102,15 @@ def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
         "import torch; from mtkit.translate.linear import Int8Linear\n"
         "draw = torch.Generator().manual_seed(1)\n"
         "layer = Int8Linear(torch.randn(70, 513, generator=draw), None)\n"
-        "print(layer(torch.randn(37, 513, generator=draw)).tolist())\n"
+        "found = layer(torch.randn(37, 513, generator=draw)).tolist()\n"
     )
-
-    def printed(**environment: str) -> str:
-        command = [sys.executable, "-c", program]
-        whole = os.environ | environment
-        return subprocess.run(
-            command, env=whole, capture_output=True, check=True, timeout=100, text=True
-        ).stdout
-
+    here: dict[str, Any] = {}
+    exec(program, here)
     # AVX2 has no VNNI, and adds products up in 16 bits.
-    older = printed(FBGEMM_ENABLE_INSTRUCTIONS="AVX2", ATEN_CPU_CAPABILITY="avx2")
-    assert printed() == older
+    older = {"FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    command = [sys.executable, "-c", f"{program}print(found)"]
+    printed = subprocess.check_output(command, env=os.environ | older, timeout=100, text=True)
+    assert ast.literal_eval(printed) == here["found"]
 
 
 def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(

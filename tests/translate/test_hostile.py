@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import fuzzed
+from support.command_line import Place
 from support.forked import Forked
 from support.hostile import INVALID, hostile_lines
 
@@ -21,9 +22,10 @@ from mtkit.run_folder import Run
 SEED = 1
 # Short translations, of which even a model that knows nothing makes some text.
 SETTINGS = {"beam_size": 1, "min_length": 3, "max_length": 4, "no_repeat_ngram": 1}
+OPTIONS = [f"--{key.replace('_', '-')}={value}" for key, value in SETTINGS.items()]
 LINES, LONG_EVERY = 700, 100
 # How often the lines are repeated, to see whether memory grows.
-OFTEN = 16
+OFTEN = 10
 # oneDNN, which computes float32 on some CPUs, keeps up to 1,024 kernels, one for each shape. This
 # is a constant too; a smaller one is reached sooner.
 FEW_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
@@ -35,8 +37,7 @@ def translate(folder: Path, run: Path, name: str) -> None:
     torch.set_num_threads(1)
     # So that even a short text has many windows.
     mtkit.translate.reading.WINDOW_LINES = 100
-    options = [f"--{key.replace('_', '-')}={value}" for key, value in SETTINGS.items()]
-    sys.argv = ["mtkit", "translate", f"--run={run}", f"--input={name}.in", *options]
+    sys.argv = ["mtkit", "translate", f"--run={run}", f"--input={name}.in", *OPTIONS]
     with Path(f"{name}.out").open("wb") as out:
         os.dup2(out.fileno(), 1)
     try:
@@ -135,14 +136,15 @@ def test_lines_are_translated_alike_in_any_batch_order_and_number_of_processes(u
 
 @pytest.mark.parametrize("broken", INVALID)
 def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
-    broken: bytes, tiny_run: Run, tmp_path: Path
+    broken: bytes, tiny_run: Run, place: Place
 ):
     lines = list(hostile_lines(10, SEED))
-    status, out, err, _ = translated(tmp_path, tiny_run, [*lines, b"one " + broken, b"two"])
-    assert status == 1
-    assert out.count(b"\n") == len(lines)
-    assert re.search(r"^mtkit: error: text\.in, line 11: not UTF-8 ", err, re.M)
-    assert err.count("\n") == 2
+    place.write("text.in", b"\n".join([*lines, b"one " + broken, b"two"]))
+    command = ["translate", "--run", tiny_run.path, "--input", "text.in", *OPTIONS]
+    outcome = place.mtkit(*command)
+    assert (outcome.status, outcome.out.count("\n")) == (1, len(lines))
+    assert "mtkit: error: text.in, line 11: not UTF-8 " in outcome.err
+    assert outcome.err.count("\n") == 2
 
 
 def test_special_pieces_spelled_out_are_text_and_not_pieces(

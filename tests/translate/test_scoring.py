@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import changed
 from support.translators import HOSTILE, numbers, with_batches_of
 
-from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
+from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
@@ -59,22 +60,14 @@ def test_given_translations_score_what_the_steps_of_the_search_give_them(
 
 
 def test_what_the_search_found_scores_what_it_reported(
-    tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a random model says never ends, so one that has seen a little.
-    schedule = TrainConfig(
-        max_steps=100,
-        batch_tokens=400,
-        warmup_steps=20,
-        valid_every=100,
-        checkpoint_every=100,
-        precision="fp32",
-    )
-    config = Config(
-        model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, n_heads=2),
-        train=schedule,
-        decode=DecodeConfig(average_checkpoints=1),
-    )
+    seldom = {"log_every": 100, "valid_every": 100, "checkpoint_every": 100}
+    steps = {"max_steps": 100, "warmup_steps": 20, "batch_tokens": 400}
+    config = changed(tiny_config, "model", d_model=32, d_ff=64)
+    config = changed(config, "train", **steps, **seldom)
+    config = changed(config, "decode", average_checkpoints=1)
     train.run(config, tiny_data, tmp_path / "run", device="cpu", command=["mtkit", "train"])
     translator = Translator.load(tmp_path / "run", device="cpu")
     found: list[Hypothesis] = []
