@@ -338,20 +338,12 @@ class _LineTranslator:
             self.progress.finish(window.first_line - 1 + len(found))
 
     def _html(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
-        from mtkit.translate import MarkupLines, translate_markup
+        from mtkit.translate import translate_markup
 
         assert self.aligner is not None
         for first_line, lines in windows:
-            assert isinstance(lines, MarkupLines)
             self.progress.begin(first_line)
-            found = translate_markup(
-                self.translator,
-                self.aligner,
-                lines,
-                first_line=first_line,
-                state=lines.state,
-                doubts=self.doubts,
-            )
+            found = translate_markup(self.translator, self.aligner, lines, doubts=self.doubts)
             yield first_line, "".join(f"{line}\n" for line in found).encode()
             self.progress.finish(first_line - 1 + len(found))
 

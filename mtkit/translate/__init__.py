@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
-from mtkit.translate.markup import translate_markup
-from mtkit.translate.markup_reading import MarkupLines, markup_windows
+from mtkit.translate.markup import MarkupLines, markup_windows, translate_markup
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.requests import Translation
 from mtkit.translate.resumable import ResumableOutput

@@ -20,25 +20,71 @@ are. If they still differ, the text is copied with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mtkit.align import Aligner
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup
-from mtkit.translate.markup_reading import State
+from mtkit.translate.markup_reading import Item, Reader
 from mtkit.translate.markup_segments import (
     PLACEHOLDER,
     Segment,
-    parse,
+    parts_of,
     placeholders_in,
     placeholders_of,
 )
-from mtkit.translate.reading import Window
+from mtkit.translate.reading import WINDOW_CHARACTERS, Window
 from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
 
 log = logging.getLogger(__name__)
+
+
+class MarkupLines(list[str]):
+    """Lines of HTML, and the pieces that were read of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[Item] = []
+
+    @property
+    def parts(self) -> list[str | Segment]:
+        """Segments to translate, and what is copied between them."""
+        return list(parts_of(self.items))
+
+
+def markup_windows(windows: Iterable[list[str]], first_line: int = 1) -> Iterator[MarkupLines]:
+    """The lines in other windows: none ends in a sentence, a tag or an element that is copied.
+
+    These lines wait for the next window; after very many characters they are divided. An empty
+    window stays one: there may be no more lines for a while.
+    """
+    reader = Reader(first_line)
+    ready, waiting = MarkupLines(), MarkupLines()
+    characters = 0
+    for window in windows:
+        for line in window:
+            waiting.append(line)
+            waiting.items += reader.read(f"{line}\n")
+            characters += len(line) + 1
+            is_long = characters > WINDOW_CHARACTERS
+            if is_long:
+                waiting.items += reader.flush()
+            if not reader.is_open:
+                ready += waiting
+                ready.items += waiting.items
+                waiting = MarkupLines()
+            if is_long:
+                yield ready
+                ready, characters = MarkupLines(), 0
+        if ready or not window:
+            yield ready
+            ready, characters = MarkupLines(), sum(map(len, waiting)) + len(waiting)
+    waiting.items += reader.flush()
+    reader.warn_of_end()
+    if waiting:
+        yield waiting
 
 
 def translate_markup(
@@ -47,23 +93,22 @@ def translate_markup(
     lines: Sequence[str],
     *,
     first_line: int = 1,
-    state: State = State(),  # noqa: B008
     doubts: Doubts | None = None,
 ) -> list[str]:
     """Translate lines of HTML; no text goes on after the last one.
 
     Args:
         aligner: of the models of the translator.
-        first_line: number of the first line, for messages and samples.
-        state: what is open before it.
+        lines: may be of `markup_windows`, which has read them.
+        first_line: number of the first one, for messages and samples; unless they were read.
         doubts: as in `Translator.translate_windows`.
     """
-    parts = parse(lines, first_line, state)
+    parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line)
     segments = [part for part in parts if isinstance(part, Segment)]
 
     def translated(wanted: Sequence[int]) -> list[Translation]:
         texts = [segments[i].text for i in wanted]
-        window = Window(first_line, texts, numbers=[segments[i].number for i in wanted])
+        window = Window(1, texts, numbers=[segments[i].number for i in wanted])
         ((_, found),) = translator.translate_windows([window], doubts=doubts)
         return [best for best, *_ in found]
 
@@ -97,6 +142,11 @@ def translate_markup(
     )
     whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
     return whole.split("\n")[:-1]
+
+
+def parse(lines: Sequence[str], first_line: int = 1) -> list[str | Segment]:
+    """The parts of some lines, which have no line ends; the parts have one for each."""
+    return [part for window in markup_windows([list(lines)], first_line) for part in window.parts]
 
 
 def _checked(segment: Segment, found: str) -> str:

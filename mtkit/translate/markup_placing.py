@@ -6,10 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 from mtkit.align import Alignment
-from mtkit.translate.markup_segments import PLACEHOLDER, Node, Segment, escaped
+from mtkit.translate.markup_segments import PLACEHOLDER, Node, Segment, beside, escaped
 from mtkit.translate.requests import Part, Range, Translation
 
 
@@ -18,17 +17,15 @@ def with_markup(segment: Segment, translation: Translation, alignment: Alignment
 
     A segment without tags needs no alignment.
     """
-    text = translation.text
-    whole = (0, len(segment.text)), (0, len(text))
+    whole = (0, len(segment.text)), (0, len(translation.text))
     parts = translation.parts or [whole]
-    line_ends = _line_ends(text, segment, parts)
+    line_ends = _line_ends(segment, translation.text, parts)
     left = "\n" * (len(segment.line_ends) - sum(line_ends.values()))
-    placer = _Placer(segment.text, text, alignment, parts, line_ends)
-    body = placer.render(segment.nodes, whole[1])
-    return f"{segment.before}{body}{segment.after}{left}"
+    placer = _Placer(segment.text, translation.text, alignment, parts, line_ends)
+    return f"{segment.before}{placer.render(segment.nodes, whole[1])}{segment.after}{left}"
 
 
-def _line_ends(translation: str, segment: Segment, parts: Sequence[Part]) -> dict[int, int]:
+def _line_ends(segment: Segment, translation: str, parts: Sequence[Part]) -> dict[int, int]:
     """The spaces of a translation that become line ends, and how many.
 
     They are as far along in their sentence as in the source, and not inside of a placeholder. There
@@ -36,14 +33,8 @@ def _line_ends(translation: str, segment: Segment, parts: Sequence[Part]) -> dic
     """
     if not segment.line_ends:
         return {}
-    inside = [match.span() for match in PLACEHOLDER.finditer(translation)]
-    starts = [start for start, _ in inside]
-
-    def is_free(place: int) -> bool:
-        before = bisect_right(starts, place) - 1
-        return before < 0 or place >= inside[before][1]
-
-    spaces = [i for i, char in enumerate(translation) if char == " " and is_free(i)]
+    letters = _as_letters(translation)
+    spaces = [i for i, char in enumerate(letters) if char == " "]
     wanted = list(Counter(segment.line_ends).items())[: len(spaces)]
     ends = [src[1] for src, _ in parts]
     found: dict[int, int] = {}
@@ -60,13 +51,6 @@ def _line_ends(translation: str, segment: Segment, parts: Sequence[Part]) -> dic
         found[spaces[at]] = count
         first = at + 1
     return found
-
-
-class _Area(NamedTuple):
-    """Some sentences, in the source and in the translation."""
-
-    src: Range
-    tgt: Range
 
 
 class _Words:
@@ -99,10 +83,7 @@ class _Placer:
         self._starts = [src[0] for src, _ in parts]
         self._src_words = _Words(alignment.src_words if alignment else [])
         self._tgt_words = _Words(alignment.tgt_words if alignment else [])
-        # Placeholders as letters, so that their signs are not punctuation.
-        self._src_letters, self._tgt_letters = (
-            PLACEHOLDER.sub(lambda match: "x" * len(match[0]), text) for text in (source, target)
-        )
+        self._src_letters, self._tgt_letters = _as_letters(source), _as_letters(target)
         weights = alignment.weights if alignment else {}
         # The target words that are linked to each source word, and those that have their strongest
         # link to it.
@@ -170,44 +151,43 @@ class _Placer:
         around the nearest words that are in no other element.
         """
         left = {number: node for number, node in enumerate(nodes) if node.is_element}
+        areas = {number: self._area(node.start, node.end, tgt) for number, node in left.items()}
         where: dict[int, Range] = {}
         # For each target word 1 if it is in an element, else 0.
         taken = bytearray(len(self._tgt_words.starts))
 
-        def put(number: int, words: Range, area: Range) -> None:
+        def put(number: int, words: Range) -> None:
             taken[words[0] : words[1] + 1] = b"\1" * (words[1] + 1 - words[0])
             # The part may end inside of a word, before its punctuation.
-            start = max(self._tgt_words.starts[words[0]], area[0])
-            end = min(self._tgt_words.ends[words[1]], area[1])
+            start = max(self._tgt_words.starts[words[0]], areas[number][1][0])
+            end = min(self._tgt_words.ends[words[1]], areas[number][1][1])
             where[number] = self._trimmed(left.pop(number), (start, end))
 
         for links in (self._best, self._linked):
             for number, node in list(left.items()):
-                area = self._area(node.start, node.end, tgt)
-                if words := self._run(node, area, taken, links):
-                    put(number, words, area.tgt)
+                if words := self._run(node, areas[number], taken, links):
+                    put(number, words)
         for number, node in list(left.items()):
-            area = self._area(node.start, node.end, tgt)
             if len(nodes) == 1:
-                where[number] = self._trimmed(left.pop(number), area.tgt)
-            elif words := self._nearest(node, area, taken):
-                put(number, words, area.tgt)
+                where[number] = self._trimmed(left.pop(number), areas[number][1])
+            elif words := self._nearest(node, areas[number], taken):
+                put(number, words)
         others = sorted(where.values())
         for number, node in left.items():
             at = self._point(node, tgt, others)
             where[number] = at, at
         return where
 
-    def _area(self, start: int, end: int, tgt: Range) -> _Area:
+    def _area(self, start: int, end: int, tgt: Range) -> Part:
         """The sentences in which a part of the source is, and what translates them in a part."""
         last = min(bisect_left(self._ends, end), len(self.parts) - 1)
         first = min(max(bisect_right(self._starts, start) - 1, 0), last)
         left = min(max(self.parts[first][1][0], tgt[0]), tgt[1])
         right = min(max(self.parts[last][1][1], left), tgt[1])
-        return _Area((self._starts[first], self._ends[last]), (left, right))
+        return (self._starts[first], self._ends[last]), (left, right)
 
     def _run(
-        self, node: Node, area: _Area, taken: bytearray, links: dict[int, list[int]]
+        self, node: Node, area: Part, taken: bytearray, links: dict[int, list[int]]
     ) -> Range | None:
         """The first and last of neighbouring target words that belong to an element.
 
@@ -215,8 +195,9 @@ class _Placer:
         belong elsewhere.
         """
         own = self._src_words.inside((node.start, node.end))
-        words = self._tgt_words.inside(area.tgt)
-        is_all = own == self._src_words.inside(area.src) and len(words) > 0
+        src, tgt = area
+        words = self._tgt_words.inside(tgt)
+        is_all = own == self._src_words.inside(src) and len(words) > 0
         if is_all and 1 not in taken[words.start : words.stop]:
             return words[0], words[-1]
         linked = sorted({j for i in own for j in links.get(i, ()) if j in words})
@@ -239,9 +220,9 @@ class _Placer:
                 best, run = total, (first, j)
         return run
 
-    def _nearest(self, node: Node, area: _Area, taken: bytearray) -> Range | None:
+    def _nearest(self, node: Node, area: Part, taken: bytearray) -> Range | None:
         """The free words nearest to where an element would be, as many as it has."""
-        words = self._tgt_words.inside(area.tgt)
+        words = self._tgt_words.inside(area[1])
         size = max(1, len(self._src_words.inside((node.start, node.end))))
         place = self._near(node.start, area)
         near = bisect_left(self._tgt_words.starts, place, words.start, words.stop)
@@ -262,10 +243,7 @@ class _Placer:
         """A place without the punctuation that is beside the element in the source."""
         start, end = place
         source, target = self._src_letters, self._tgt_letters
-        before, behind = (
-            source[max(node.start - 1, 0) : node.start],
-            source[node.end : node.end + 1],
-        )
+        before, behind = beside(source, node.start, node.end)
         if _is_sign(behind) and not _is_sign(source[node.end - 1]):
             while start < end and _is_sign(target[end - 1]):
                 end -= 1
@@ -284,7 +262,7 @@ class _Placer:
             return start if place - start <= end - place else end
         return place
 
-    def _near(self, position: int, area: _Area) -> int:
+    def _near(self, position: int, area: Part) -> int:
         """A place beside the translation of the word before or behind a position."""
         src, tgt = area
         if position <= src[0] or position >= src[1]:
@@ -319,6 +297,11 @@ class _Placer:
         at = bisect_left(word_starts, wanted, words.start, words.stop)
         starts = [word_starts[j] for j in (at - 1, at) if j in words and word_starts[j] >= tgt[0]]
         return min(starts, key=lambda start: abs(start - wanted), default=tgt[0])
+
+
+def _as_letters(text: str) -> str:
+    """Placeholders as letters, so that their signs are not punctuation, nor their spaces spaces."""
+    return PLACEHOLDER.sub(lambda match: "x" * len(match[0]), text)
 
 
 def _is_sign(char: str) -> bool:

@@ -1,7 +1,7 @@
 """Reads HTML line by line: text, tags, and what is copied.
 
-A `Reader` has the state between two lines: which block-level elements are open, and the comment,
-`<script>` or element that is copied and has not ended. So these may have any number of lines.
+A `Reader` knows between two lines which block-level elements are open, and the comment, `<script>`
+or element that is copied and has not ended. So these may have any number of lines.
 
 A tag may also continue on other lines. If it does not end there, or has a `<` outside of quotes, it
 is not a tag: it is copied to the end of its line with a warning, and the next line is read as text.
@@ -12,11 +12,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
-
-from mtkit.translate.reading import WINDOW_CHARACTERS
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +47,8 @@ _DEEPEST = 200
 # The lines of a tag.
 _MOST_LINES = 100
 
-# Line ends, and what begins something that is not text.
-_BEGIN = re.compile(r"\n|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z])", re.ASCII | re.IGNORECASE)
+# Line ends, the end, and what begins something that is not text.
+_BEGIN = re.compile(r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z])", re.ASCII | re.IGNORECASE)
 # What ends it, if it is not a tag.
 _ENDS = {
     "<!--": re.compile(r"--!?>"),
@@ -90,46 +87,36 @@ class Item(NamedTuple):
             translate; `block`, which ends a sentence.
         raw: as it was written.
         name: of the element; empty for a comment and the like.
+        number: of the line on which a text begins.
     """
 
     kind: str
     raw: str
     name: str = ""
-
-
-@dataclass(frozen=True)
-class State:
-    """What is open between two lines.
-
-    Attributes:
-        blocks: the open block-level elements, from the outermost.
-        kept: the element that is copied with all that is in it; its depth in elements of its name.
-        awaited: what ends a comment or the like, in this order; and the name of its element.
-    """
-
-    blocks: tuple[str, ...] = ()
-    kept: str = ""
-    depth: int = 0
-    awaited: tuple[re.Pattern[str], ...] = ()
-    name: str = ""
+    number: int = 0
 
 
 class Reader:
     """Reads lines one after another.
 
-    `state` is what is open before the first line, and then after the last one. `number` is that of
-    the first line, for warnings; without it there are none.
+    `number` is that of the first line. With `warns` there are warnings of what does not end.
     """
 
-    def __init__(self, state: State = State(), number: int | None = None) -> None:
-        self.state = state
+    def __init__(self, number: int = 1, *, warns: bool = True) -> None:
         self._number = number
+        self._warns = warns
+        # The open block-level elements, from the outermost.
+        self._blocks: list[str] = []
+        # What was read of the element that is copied, its name, and its depth in such elements.
+        self._kept: list[str] = []
+        self._kept_name, self._depth = "", 0
+        # What was read of a comment or the like, the name of its element, and what ends it.
+        self._begun: list[str] = []
+        self._name, self._awaited = "", list[re.Pattern[str]]()
         # What is copied, as it begins, and the number of its line.
         self._copied = "", number
-        # What was read of a tag, of a comment or the like, and of the element that is copied.
+        # What was read of a tag.
         self._rest = ""
-        self._begun: list[str] = []
-        self._kept: list[str] = []
         # Whether a sentence has begun.
         self._is_pending = False
 
@@ -144,7 +131,7 @@ class Reader:
         return list(self._arranged(self._pieces(text, is_last=is_last)))
 
     def flush(self) -> list[Item]:
-        """What was read and is not complete. The state stays: the rest of it may follow."""
+        """What was read and is not complete; the rest of it may follow."""
         items = self.read("", is_last=True)
         if self._begun:
             items += self._arranged([self._taken()])
@@ -155,46 +142,41 @@ class Reader:
 
     def warn_of_end(self) -> None:
         """Warn if the input has ended inside of something."""
-        if self.state.kept or self.state.awaited:
+        if self._depth or self._awaited:
             what, self._number = self._copied
             self._warn(what, "what follows is copied")
 
-    def _pieces(self, text: str, *, is_last: bool = False) -> Iterator[Item]:
+    def _pieces(self, text: str, *, is_last: bool) -> Iterator[Item]:
         """The pieces of a text; in `_rest` is what was not read."""
         at = 0
         while at < len(text):
-            if self.state.awaited:
-                match = self.state.awaited[0].search(text, at)
+            if self._awaited:
+                match = self._awaited[0].search(text, at)
                 end = match.end() if match else len(text)
                 self._begun.append(text[at:end])
                 at = end
                 if match:
-                    self.state = replace(self.state, awaited=self.state.awaited[1:])
-                    if not self.state.awaited:
+                    del self._awaited[0]
+                    if not self._awaited:
                         yield self._taken()
                 continue
             match = _BEGIN.search(text, at)
-            start = match.start() if match else len(text)
-            if at < start:
-                yield Item("text", text[at:start])
-            at = start
-            if match is None:
-                return
-            begun, end = match[0].lower(), match.end()
+            assert match is not None
+            if at < match.start():
+                yield Item("text", text[at : match.start()])
+            at, end, begun = match.start(), match.end(), match[0].lower()
             if begun == "\n":
                 yield Item("text", "\n")
             elif begun in _ENDS:
                 self._await(match[0], "", _ENDS[begun])
             elif begun.endswith(">"):
                 yield Item("point", match[0])
-            else:
+            elif begun:
                 tag = _TAG.match(text, at)
                 assert tag is not None
                 is_broken = "\n" in tag[0] and _is_broken(tag[0])
-                is_whole = tag[0].endswith(">") and not is_broken
-                if not is_whole:
-                    is_early = text.count("\n", at) < _MOST_LINES
-                    if not is_last and not is_broken and is_early:
+                if is_broken or not tag[0].endswith(">"):
+                    if not (is_last or is_broken or text.count("\n", at) >= _MOST_LINES):
                         self._rest = text[at:]
                         return
                     line_end = text.find("\n", at)
@@ -214,67 +196,59 @@ class Reader:
             at = end
 
     def _await(self, raw: str, name: str, *ends: re.Pattern[str]) -> None:
-        self._begun = [raw]
-        if not self.state.kept:
+        self._begun, self._name, self._awaited = [raw], name, list(ends)
+        if not self._depth:
             self._copied = raw, self._number
-        self.state = replace(self.state, awaited=ends, name=name)
 
     def _taken(self) -> Item:
         """The comment or the like that was read."""
         raw, self._begun = "".join(self._begun), []
-        return Item("point", raw, self.state.name)
+        return Item("point", raw, self._name)
 
     def _taken_kept(self) -> Item:
         """The element that is copied, as far as it was read."""
         raw, self._kept = "".join(self._kept), []
-        name = self.state.kept
+        name = self._kept_name
         return Item("block" if name in BLOCK else "point", raw, name)
 
     def _arranged(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The pieces; those in an element that is copied are one, at its end."""
-        for kind, raw, name in items:
-            state = self.state
-            if kind == "keep" and not state.kept:
-                self._copied = raw, self._number
-            if self._number is not None:
-                self._number += raw.count("\n")
-            if state.kept or kind == "keep":
+        """The pieces with their numbers; those in an element that is copied are one, at its end."""
+        for kind, raw, name, _ in items:
+            number = self._number
+            self._number += raw.count("\n")
+            if self._depth or kind == "keep":
+                if not self._depth:
+                    self._copied, self._kept_name = (raw, number), name
                 self._kept.append(raw)
-                kept, depth = state.kept or name, state.depth
-                if name == kept and kind != "point":
-                    depth += -1 if kind == "close" else 1
-                self.state = replace(state, kept=kept, depth=depth)
-                if not depth:
+                if name == self._kept_name and kind != "point":
+                    self._depth += -1 if kind == "close" else 1
+                if not self._depth:
                     item = self._taken_kept()
-                    self.state = replace(self.state, kept="")
                     self._is_pending = item.kind != "block"
                     yield item
                 continue
-            is_block = name in BLOCK or kind == "block"
             if name in BLOCK:
                 self._open_or_close(kind, name)
-            elif raw == "\n" and not state.blocks:
-                # Outside of elements every line is a text of its own.
-                is_block = True
+            # Outside of elements every line is a text of its own.
+            is_line = raw == "\n" and not self._blocks
+            is_block = name in BLOCK or kind == "block" or is_line
             begins = bool(name) if kind != "text" else not raw.isspace()
             self._is_pending = not is_block and (self._is_pending or begins)
-            yield Item("block" if is_block else kind, raw, name)
+            yield Item("block" if is_block else kind, raw, name, number)
 
     def _open_or_close(self, kind: str, name: str) -> None:
-        blocks = self.state.blocks
+        blocks = self._blocks
         if kind == "open":
-            is_ended = blocks and (
-                blocks[-1] == "p" or (blocks[-1] == name and name in _ENDED_BY_NEXT)
-            )
-            blocks = (*(blocks[:-1] if is_ended else blocks), name)[:_DEEPEST]
+            if blocks and (blocks[-1] == "p" or (blocks[-1] == name and name in _ENDED_BY_NEXT)):
+                blocks.pop()
+            if len(blocks) < _DEEPEST:
+                blocks.append(name)
         elif kind == "close" and name in blocks:
-            last = len(blocks) - 1 - blocks[::-1].index(name)
-            blocks = blocks[:last]
-        if blocks != self.state.blocks:
-            self.state = replace(self.state, blocks=blocks)
+            while blocks.pop() != name:
+                pass
 
     def _warn(self, what: str, consequence: str) -> None:
-        if self._number is not None:
+        if self._warns:
             name = what.split()[0][:20].removesuffix(">")
             log.warning("line %d: %s does not end; %s", self._number, name, consequence)
 
@@ -311,48 +285,3 @@ def _of_tag(tag: re.Match[str]) -> Item:
         or "notranslate" in given.get("class", "").split()
     )
     return Item("keep" if is_kept else "open", raw, name)
-
-
-# ---------------------------------------------------------------------------------------------
-# Windows
-
-
-class MarkupLines(list[str]):
-    """Lines of HTML, and what is open before them."""
-
-    def __init__(self, lines: Iterable[str], state: State = State()) -> None:
-        super().__init__(lines)
-        self.state = state
-
-
-def markup_windows(windows: Iterable[list[str]]) -> Iterator[MarkupLines]:
-    """The lines in other windows: none ends in a sentence, a tag or an element that is copied.
-
-    These lines wait for the next window; after very many characters they are divided. An empty
-    window stays one: there may be no more lines for a while.
-    """
-    reader = Reader(number=1)
-    waiting: list[str] = []
-    state = ready_state = reader.state
-    ready = characters = 0
-    for window in windows:
-        for line in window:
-            reader.read(f"{line}\n")
-            waiting.append(line)
-            characters += len(line) + 1
-            is_long = characters > WINDOW_CHARACTERS
-            if is_long:
-                reader.flush()
-            if not reader.is_open:
-                ready, ready_state = len(waiting), reader.state
-            if is_long:
-                yield MarkupLines(waiting, state)
-                waiting, ready, characters, state = [], 0, 0, ready_state
-        if ready or not window:
-            yield MarkupLines(waiting[:ready], state)
-            del waiting[:ready]
-            ready, characters, state = 0, sum(map(len, waiting)) + len(waiting), ready_state
-    if waiting:
-        yield MarkupLines(waiting, state)
-    reader.flush()
-    reader.warn_of_end()

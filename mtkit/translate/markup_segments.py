@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from mtkit.translate.markup_reading import Item, Reader, State
+from mtkit.translate.markup_reading import Item, Reader
 
 # Elements without text that are not shown; the words beside them may be one.
 _UNSEEN = frozenset({"", "script", "style", "wbr"})
@@ -70,7 +70,7 @@ class Node:
             start=place(self.start),
             end=place(self.end),
             children=[child.moved(text, place) for child in self.children],
-            around=self.around or _around(text, self.start, self.end),
+            around=self.around or beside(text, self.start, self.end),
         )
 
     def points(self) -> Iterator[Node]:
@@ -95,18 +95,18 @@ class Segment:
         text: without tags, with characters instead of entities, without spaces at its ends; a line
             end in it is a space.
         nodes: the outermost tags that are not before or after all of the text, in order.
-        before, after: HTML before and after the text: spaces, and tags around all of it.
         raw: all of it as it was written.
         number: of the line on which the text begins.
+        before, after: HTML before and after the text: spaces, and tags around all of it.
         line_ends: the places of the line ends in the text.
     """
 
     text: str
     nodes: list[Node]
+    raw: str
+    number: int
     before: str = ""
     after: str = ""
-    raw: str = ""
-    number: int = 1
     line_ends: list[int] = field(default_factory=list)
 
     def placeholders(self) -> list[re.Match[str]]:
@@ -123,61 +123,96 @@ class Segment:
 
     def without_placeholders(self) -> Segment:
         """The same segment with its placeholders as nodes, and not in its text."""
-        text = self.text
         points, cuts = [], []
         for match in self.placeholders():
             start, end = match.span()
-            around = before, behind = _around(text, start, end)
+            around = before, behind = beside(self.text, start, end)
             is_glued = behind.isalnum() and not before.isspace() and before != ""
             cuts.append((start, end, " " if is_glued else ""))
-            raw = escaped(match[0])
-            points.append(Node(raw, start, start, is_shown=True, around=around))
-        text, nodes, ends = _cut(text, _with_points(self.nodes, points), cuts, self.line_ends)
-        inner = _segment(text, nodes)
-        size = len(inner.text)
-        stripped = len(text) - len(text.lstrip())
-        return replace(
-            inner,
-            before=self.before + inner.before,
-            after=inner.after + self.after,
-            raw=self.raw,
-            number=self.number,
-            line_ends=[min(max(end - stripped, 0), size) for end in ends],
-        )
+            points.append(Node(escaped(match[0]), start, start, is_shown=True, around=around))
+        other = replace(self, nodes=_with_points(self.nodes, points))
+        other.cut(cuts)
+        other.strip()
+        return other
 
+    def cut(self, cuts: Sequence[tuple[int, int, str]]) -> None:
+        """Put other text in the place of some parts of the text."""
+        if not cuts:
+            return
+        starts = [start for start, _, _ in cuts]
+        # Where the parts are in the new text, and the text itself.
+        new_starts: list[int] = []
+        pieces: list[str] = []
+        at = size = 0
+        for start, end, instead in cuts:
+            pieces += self.text[at:start], instead
+            size += start - at
+            new_starts.append(size)
+            size, at = size + len(instead), end
 
-def parse(
-    lines: Iterable[str],
-    first_line: int = 1,
-    state: State = State(),  # noqa: B008
-) -> list[str | Segment]:
-    """The parts of some lines: segments to translate, and what is copied between them.
+        def place(old: int) -> int:
+            before = bisect_left(starts, old) - 1
+            if before < 0:
+                return old
+            _, end, instead = cuts[before]
+            return new_starts[before] + len(instead) + max(0, old - end)
 
-    Lines have no line ends, and the parts have one for each. `state` is what is open before.
-    """
-    reader = Reader(state)
-    parts: list[str | Segment] = []
-    items: list[Item] = []
-    number = first_line
-    # The line on which the text of the items begins.
-    begun: int | None = None
-    for found in (*(reader.read(f"{line}\n") for line in lines), reader.flush()):
-        for item in found:
-            if item.kind == "block":
-                parts += [*_segmented(items, begun), item.raw]
-                items, begun = [], None
+        self._move("".join([*pieces, self.text[at:]]), place)
+        _mark_shown(self.nodes, self.text)
+
+    def strip(self) -> None:
+        """Take off the spaces and tags before, after and around all of the text."""
+        text = self.text
+        stripped = text.strip()
+        start = len(text) - len(text.lstrip())
+        end = start + len(stripped)
+        # What of the text is left, and what stands before it and, from its end on, after it.
+        first, last = 0, len(text)
+        before: list[str] = []
+        after: list[str] = []
+        left = deque(self.nodes)
+        while left:
+            head, tail = left[0], left[-1]
+            if head.end <= start:
+                before += escaped(text[first : head.start]), head.raw(text)
+                first = left.popleft().end
+            elif tail.start >= end:
+                after += escaped(text[tail.end : last]), tail.raw(text)
+                last = left.pop().start
+            elif head is tail and head.start <= start and head.end >= end:
+                before += escaped(text[first : head.start]), head.open
+                after += escaped(text[head.end : last]), head.close
+                first, last, left = head.start, head.end, deque(head.children)
             else:
-                items.append(item)
-                if begun is None and item.kind == "text" and not item.raw.isspace():
-                    begun = number
-            number += item.raw.count("\n")
-    return [*parts, *_segmented(items, begun)]
+                break
+
+        # Spaces at the ends may be inside of an element. Of these only the line ends are kept.
+        left_edge = min([start, *(node.start for node in left)])
+        right_edge = max([end, *(node.end for node in left)])
+        before.append(escaped(text[first:left_edge]) + "\n" * text.count("\n", left_edge, start))
+        after.append("\n" * text.count("\n", end, right_edge) + escaped(text[right_edge:last]))
+        self.before += "".join(before)
+        self.after = "".join(reversed(after)) + self.after
+        self.nodes = list(left)
+        self._move(stripped, lambda old: min(max(old - start, 0), len(stripped)))
+
+    def _move(self, text: str, place: Callable[[int], int]) -> None:
+        self.nodes = [node.moved(self.text, place) for node in self.nodes]
+        self.line_ends = list(map(place, self.line_ends))
+        self.text = text
+
+
+def parts_of(items: Iterable[Item]) -> Iterator[str | Segment]:
+    """The parts of some pieces: segments to translate, and what is copied between them."""
+    for is_block, some in groupby(items, lambda item: item.kind == "block"):
+        pieces = list(some)
+        yield from (item.raw for item in pieces) if is_block else [_part(pieces)]
 
 
 def placeholders_of(raw: str) -> Counter[str]:
     """The placeholders in the text of some HTML, each by itself."""
-    reader = Reader(State(blocks=("p",)))
-    items = [*reader.read(f"{raw}\n"), *reader.flush()]
+    reader = Reader(warns=False)
+    items = [*reader.read(f"<p>{raw}\n"), *reader.flush()]
     return placeholders_in(
         _WRAPPED.sub(" ", html.unescape("".join(item.raw for item in texts)))
         for is_text, texts in groupby(items, lambda item: item.kind == "text")
@@ -195,21 +230,20 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _segmented(items: Sequence[Item], number: int | None) -> list[str | Segment]:
+def _part(items: Sequence[Item]) -> str | Segment:
     """The segment of some pieces, or their text if there is nothing to translate."""
     raw = "".join(item.raw for item in items)
-    if number is None:
-        return [raw] if raw else []
-    text, nodes = _read(items)
+    numbers = [item.number for item in items if item.kind == "text" and not item.raw.isspace()]
+    text, nodes = _read(items) if numbers else ("", [])
     # For punctuation alone a model would invent words.
     if not re.search(r"\w", PLACEHOLDER.sub("", text)):
-        return [raw]
-    segment = _segment(text, nodes)
+        return raw
+    segment = Segment(text, nodes, raw, numbers[0])
+    segment.strip()
     wrapped = list(_WRAPPED.finditer(segment.text))
-    cuts = [(*match.span(), " ") for match in wrapped]
-    ends = [match.start() for match in wrapped for _ in range(match[0].count("\n"))]
-    text, nodes, line_ends = _cut(segment.text, segment.nodes, cuts, ends)
-    return [replace(segment, text=text, nodes=nodes, raw=raw, number=number, line_ends=line_ends)]
+    segment.line_ends = [match.start() for match in wrapped for _ in range(match[0].count("\n"))]
+    segment.cut([(*match.span(), " ") for match in wrapped])
+    return segment
 
 
 def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
@@ -231,7 +265,7 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
         # An open element is the last one of its parent.
         inside()[-1:] = node.points()
 
-    for kind, raw, name in items:
+    for kind, raw, name, _ in items:
         if kind == "text":
             # The line end of an entity would end the line of output.
             text = raw if raw == "\n" else html.unescape(raw).replace("\n", " ")
@@ -274,70 +308,6 @@ def _mark_shown(nodes: Iterable[Node], text: str) -> None:
             _mark_shown(node.children, text)
 
 
-def _segment(text: str, nodes: Sequence[Node]) -> Segment:
-    """The segment of a text; spaces and tags before, after and around all of it are taken off."""
-    stripped = text.strip()
-    start = len(text) - len(text.lstrip())
-    end = start + len(stripped)
-    # What of the text is left, and what stands before it and, from its end on, after it.
-    first, last = 0, len(text)
-    before: list[str] = []
-    after: list[str] = []
-    left = deque(nodes)
-    while left:
-        head, tail = left[0], left[-1]
-        if head.end <= start:
-            before += escaped(text[first : head.start]), head.raw(text)
-            first = left.popleft().end
-        elif tail.start >= end:
-            after += escaped(text[tail.end : last]), tail.raw(text)
-            last = left.pop().start
-        elif head is tail and head.start <= start and head.end >= end:
-            before += escaped(text[first : head.start]), head.open
-            after += escaped(text[head.end : last]), head.close
-            first, last, left = head.start, head.end, deque(head.children)
-        else:
-            break
-
-    # Spaces at the ends may be inside of an element. Of these only the line ends are kept.
-    left_edge = min([start, *(node.start for node in left)])
-    right_edge = max([end, *(node.end for node in left)])
-    before.append(escaped(text[first:left_edge]) + "\n" * text.count("\n", left_edge, start))
-    after.append("\n" * text.count("\n", end, right_edge) + escaped(text[right_edge:last]))
-    whole = [node.moved(text, lambda at: min(max(at - start, 0), len(stripped))) for node in left]
-    return Segment(stripped, whole, "".join(before), "".join(reversed(after)))
-
-
-def _cut(
-    text: str, nodes: Sequence[Node], cuts: Sequence[tuple[int, int, str]], places: Sequence[int]
-) -> tuple[str, list[Node], list[int]]:
-    """The text with other text instead of some parts; its nodes; and some places in it."""
-    if not cuts:
-        return text, list(nodes), list(places)
-    starts = [start for start, _, _ in cuts]
-    # Where the parts are in the new text, and the text itself.
-    new_starts: list[int] = []
-    pieces: list[str] = []
-    at = size = 0
-    for start, end, instead in cuts:
-        pieces += text[at:start], instead
-        size += start - at
-        new_starts.append(size)
-        size, at = size + len(instead), end
-    new_text = "".join([*pieces, text[at:]])
-
-    def moved(place: int) -> int:
-        before = bisect_left(starts, place) - 1
-        if before < 0:
-            return place
-        _, end, instead = cuts[before]
-        return new_starts[before] + len(instead) + max(0, place - end)
-
-    new_nodes = [node.moved(text, moved) for node in nodes]
-    _mark_shown(new_nodes, new_text)
-    return new_text, new_nodes, [moved(place) for place in places]
-
-
 def _with_points(nodes: Sequence[Node], points: Sequence[Node]) -> list[Node]:
     """The nodes with points, in order; each in the innermost element around its place."""
     found: list[Node] = []
@@ -361,6 +331,6 @@ def _edges(nodes: Iterable[Node]) -> Iterator[int]:
         yield from _edges(node.children)
 
 
-def _around(text: str, start: int, end: int) -> tuple[str, str]:
+def beside(text: str, start: int, end: int) -> tuple[str, str]:
     """The characters before and after a part of a text; empty at its ends."""
     return text[max(start - 1, 0) : start], text[end : end + 1]

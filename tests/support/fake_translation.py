@@ -92,9 +92,7 @@ def translated_html(lines: Sequence[str], fake: FakeTranslator | None = None) ->
     translator, aligner = cast(Translator, fake), cast(Aligner, fake)
     found: list[str] = []
     for window in markup_windows([list(lines)]):
-        found += translate_markup(
-            translator, aligner, window, first_line=len(found) + 1, state=window.state
-        )
+        found += translate_markup(translator, aligner, window)
     return found
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_translation import FakeTranslator, shuffled, tags_of, translated_html
 
-from mtkit.translate import markup_windows
-from mtkit.translate.markup_segments import Segment, parse
+from mtkit.translate.markup import markup_windows, parse
+from mtkit.translate.markup_segments import Segment
 
 # Cases like those in the tests of other software that translates pages.
 DOCUMENTS = [
@@ -252,14 +252,11 @@ def test_lines_are_read_alike_in_all_windows(document: str, sizes: list[int]):
     windows = [list(itertools.islice(left, size)) for size in sizes] + [list(left)]
     cut = list(markup_windows(windows))
     assert [line for window in cut for line in window] == lines
-    together, first = "", 1
     numbers = []
     for window in cut:
-        parts = parse(window, first, window.state)
-        first += len(window)
-        together += "".join(part if isinstance(part, str) else part.raw for part in parts)
-        numbers += [(part.number, part.text) for part in parts if isinstance(part, Segment)]
-    assert together == "".join(f"{line}\n" for line in lines)
+        raw = "".join(part if isinstance(part, str) else part.raw for part in window.parts)
+        assert raw == "".join(f"{line}\n" for line in window)
+        numbers += [(part.number, part.text) for part in window.parts if isinstance(part, Segment)]
     assert numbers == texts_of(document)
     fake = FakeTranslator(shuffled(3))
     assert len(translated_html(lines, fake)) == len(lines)
@@ -275,7 +272,6 @@ def test_a_text_without_an_end_is_divided_after_a_million_characters():
     line = "word " * 1000
     windows = list(markup_windows([["<p>", *[line] * 450], ["<!-- ", *[line] * 450, "-->one"]]))
     assert [len(window) for window in windows] == [201, 200, 201, 200, 101]
-    assert [window.state.blocks for window in windows] == [(), *[("p",)] * 4]
-    assert len(texts_of("\n".join(windows[1]))) == 200
-    parts = parse(windows[-1], state=windows[-1].state)
-    assert [part.text for part in parts if isinstance(part, Segment)] == ["one"]
+    texts = [[one.text for one in w.parts if isinstance(one, Segment)] for w in windows]
+    assert [text.count("word") for (text,) in texts[:2]] == [200_000, 200_000]
+    assert texts[-1] == ["one"]
