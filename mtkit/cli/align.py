@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.align import METHODS
+from mtkit.align.links import METHODS
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
-    from mtkit.align import Alignment, Gold, Method
+    from mtkit.align.aligner import Alignment
+    from mtkit.align.links import Gold, Method
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
@@ -236,15 +237,14 @@ def _tune(
     reference_path: Path | None,
 ) -> None:
     """Choose heads, and store them in the run folder."""
-    from mtkit.align import (
+    from mtkit.align.aligner import (
         AlignmentSettings,
-        Gold,
         all_heads,
         choose_heads,
         default_heads,
         heads_of,
-        swapped,
     )
+    from mtkit.align.links import Gold, swapped
     from mtkit.cli.progress import shown_progress
 
     if not os.access(run.path, os.W_OK):
@@ -309,7 +309,7 @@ def _tune(
 
 def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
     """The gold alignment of each pair, with every link inside it."""
-    from mtkit.align import parse_gold, word_spans
+    from mtkit.align.links import parse_gold, word_spans
 
     golds = []
     both = shared.zip_lines(

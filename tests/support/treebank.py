@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.base.text import read_lines
-from mtkit.parsing import Tree, parse_trees
+from mtkit.parsing.trees import Tree, parse_trees
 
 TREEBANK = Path(os.environ.get("MTKIT_TREEBANK", "treebank"))
 

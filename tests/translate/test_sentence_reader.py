@@ -11,7 +11,7 @@ from support.translators import changed_to, numbers, texts_of
 
 from mtkit.base.sentences import LineFacts
 from mtkit.config import dump_config
-from mtkit.parsing import Task
+from mtkit.parsing.task import Task
 from mtkit.run_folder import Run
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.reading import Window
