@@ -16,7 +16,7 @@ from mtkit.config import Count, Section, Seed, first_mistake
 # SentencePiece allocates memory for all subwords at once.
 LARGEST_VOCABULARY = 1 << 22
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-VocabSize = Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
+VocabSize = Annotated[int, Field(ge=4, le=LARGEST_VOCABULARY)]
 
 
 class NoiseConfig(Section):

@@ -30,7 +30,7 @@ import sentencepiece as spm
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in
-from mtkit.base.words import BLOCK, MAX_WORD_BYTES, WordCounts, count_words
+from mtkit.base.words import MAX_WORD_BYTES
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
@@ -74,24 +74,6 @@ class Tokenizer:
     @classmethod
     def learn(
         cls,
-        lines: Iterable[str],
-        vocab_size: int,
-        *,
-        model_type: ModelType = "bpe",
-        symbols: Sequence[str] = (),
-    ) -> Tokenizer:
-        """Learn `vocab_size` subwords from sentences of both languages, as `learn_from_counts`."""
-        counts = WordCounts()
-        rest = iter(lines)
-        while block := list(itertools.islice(rest, BLOCK)):
-            counts.add(count_words(block))
-        return cls.learn_from_counts(
-            counts.items(), vocab_size, model_type=model_type, symbols=symbols
-        )
-
-    @classmethod
-    def learn_from_counts(
-        cls,
         counts: Iterable[tuple[str, int]],
         vocab_size: int | None,
         *,
@@ -123,18 +105,6 @@ class Tokenizer:
         tags += [f"<tag:{name}>" for name in corpus_tags]
         model = io.BytesIO()
         _check_symbols(symbols, tags)
-        if vocab_size > LARGEST_VOCABULARY:
-            raise MtkitError(
-                f"a vocabulary of {vocab_size} is larger than can be learned; "
-                f"the largest is {LARGEST_VOCABULARY}"
-            )
-        fixed = FIXED_PIECES + len(symbols) + len(tags)
-        if vocab_size <= fixed:
-            raise MtkitError(
-                f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed subwords "
-                f"(special and byte subwords{' and symbols' if symbols else ''}"
-                f"{' and tags' if tags else ''})"
-            )
         if model_type == "unigram":
             # BPE does this itself; the unigram model sums probabilities in the given order.
             counts = sorted(counts)
@@ -173,15 +143,15 @@ class Tokenizer:
         """The BPE in which every merge has been made, so that each word is one subword."""
         # A merge adds a subword and joins two parts of a word, so there are fewer than letters.
         letters = sum(len(word) + 1 for word, _ in counts)
-        most = FIXED_PIECES + len(symbols) + letters + 1
+        most = min(LARGEST_VOCABULARY, FIXED_PIECES + len(symbols) + letters + 1)
         try:
-            return cls.learn_from_counts(counts, most, symbols=symbols)
+            return cls.learn(counts, most, symbols=symbols)
         except MtkitError as error:
             # The exact number is known only to SentencePiece, which tells it.
             limit = _LIMIT.search(str(error.__cause__))
             if limit is None:
                 raise
-            return cls.learn_from_counts(counts, int(limit[1]), symbols=symbols)
+            return cls.learn(counts, int(limit[1]), symbols=symbols)
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -439,11 +409,9 @@ class Vocabularies(NamedTuple):
 
 def _check_symbols(symbols: Sequence[str], tags: Sequence[str]) -> None:
     for number, symbol in enumerate(symbols):
-        if not symbol:
-            raise MtkitError("a symbol is empty; leave it out")
-        if " " in symbol or "▁" in symbol or not symbol.isprintable():
+        if not symbol or " " in symbol or "▁" in symbol or not symbol.isprintable():
             raise MtkitError(
-                f"the symbol {symbol!r} has white space or a character that cannot be printed"
+                f"the symbol {symbol!r} is empty, has white space, or cannot be printed"
             )
         if symbol in symbols[:number]:
             raise MtkitError(f"the symbol {symbol!r} is given twice")

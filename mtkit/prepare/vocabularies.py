@@ -83,7 +83,7 @@ def learn_vocabularies(
     own.
 
     Raises:
-        MtkitError: as in `Tokenizer.learn_from_counts`.
+        MtkitError: as in `Tokenizer.learn`.
     """
     log.info(
         "learning subwords%s from %s different words",
@@ -109,7 +109,7 @@ def _learn(
 ) -> Tokenizer:
     """The vocabulary of a side, or of both; without a size, a subword for each word."""
     try:
-        return Tokenizer.learn_from_counts(
+        return Tokenizer.learn(
             words,
             size,
             model_type="bpe" if size is None else config.model_type,

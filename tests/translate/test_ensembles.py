@@ -10,6 +10,7 @@ from conftest import random_run
 from support.translators import changed_to, ids_of, numbers, texts_of
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.words import count_words
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -97,7 +98,7 @@ def test_several_models_think_of_a_translation_what_they_thought_when_they_found
 
 
 def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
-    other = Tokenizer.learn(["one two three four five"] * 20, 280)
+    other = Tokenizer.learn(count_words(["one two three four five"] * 20).items(), 280)
     model = Transformer(untrained.config.model, len(other), PAD_ID)
     run = Run.create(
         tmp_path / "other", untrained.config, Vocabularies.joint(other), manifest=RunManifest()
