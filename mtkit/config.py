@@ -70,64 +70,64 @@ class Section(BaseModel):
     )
 
 
+def setting(default: Any, description: str) -> Any:
+    """A field of a section."""
+    return Field(default, description=description)
+
+
 class DataConfig(Section):
     """Which prepared data a run is trained on."""
 
     # No operating system has file names with a NUL.
-    dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = Field(
-        None, description="prepared folder; --data takes precedence"
+    dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = setting(
+        None, "prepared folder; --data takes precedence"
     )
-    src_lang: str | None = Field(None, description="refuse data with another source language")
-    tgt_lang: str | None = Field(None, description="refuse data with another target language")
+    src_lang: str | None = setting(None, "refuse data with another source language")
+    tgt_lang: str | None = setting(None, "refuse data with another target language")
 
 
 class ModelConfig(Section):
     """The shape of the Transformer (Section 3; Table 3 names the variants)."""
 
-    encoder_layers: Layers = Field(6, description="encoder layers, N (Section 3.1)")
-    decoder_layers: Layers = Field(6, description="decoder layers, N (Section 3.1)")
-    d_model: Width = Field(512, description="width of every sub-layer's output (Section 3.1)")
-    d_ff: Width = Field(2048, description="inner width of the feed-forward network (Section 3.3)")
-    n_heads: Heads = Field(8, description="attention heads, h (Section 3.2.2)")
-    d_k: Width | None = Field(None, description="width of a head's keys; null: d_model / n_heads")
-    d_v: Width | None = Field(None, description="width of a head's values; null: d_k")
-    dropout: Probability = Field(0.1, description="dropout of sub-layers and embeddings (5.4)")
-    attention_dropout: Probability = Field(
-        0.0, description="dropout of attention weights; 0 in the paper"
+    encoder_layers: Layers = setting(6, "encoder layers, N (Section 3.1)")
+    decoder_layers: Layers = setting(6, "decoder layers, N (Section 3.1)")
+    d_model: Width = setting(512, "width of every sub-layer's output (Section 3.1)")
+    d_ff: Width = setting(2048, "inner width of the feed-forward network (Section 3.3)")
+    n_heads: Heads = setting(8, "attention heads, h (Section 3.2.2)")
+    d_k: Width | None = setting(None, "width of a head's keys; null: d_model / n_heads")
+    d_v: Width | None = setting(None, "width of a head's values; null: d_k")
+    dropout: Probability = setting(0.1, "dropout of sub-layers and embeddings (5.4)")
+    attention_dropout: Probability = setting(0.0, "dropout of attention weights; 0 in the paper")
+    activation_dropout: Probability = setting(
+        0.0, "dropout inside the feed-forward network; 0 in the paper"
     )
-    activation_dropout: Probability = Field(
-        0.0, description="dropout inside the feed-forward network; 0 in the paper"
-    )
-    positions: Literal["sinusoidal", "learned", "words"] = Field(
+    positions: Literal["sinusoidal", "learned", "words"] = setting(
         "sinusoidal",
-        description="positional encoding: sinusoidal, learned (Table 3, row E), or words, for "
-        "parsers: half of it tells which word of the sentence is read",
+        "positional encoding: sinusoidal, learned (Table 3, row E), or words, for parsers: half "
+        "of it tells which word of the sentence is read",
     )
-    max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
-    norm: Literal["post", "pre"] = Field(
-        "post",
-        description="layer norm; post: after the residual sum (paper), pre: before the sub-layer",
+    max_positions: Width = setting(1024, "maximum sequence length with learned positions")
+    norm: Literal["post", "pre"] = setting(
+        "post", "layer norm; post: after the residual sum (paper), pre: before the sub-layer"
     )
-    attention_window: Count | None = Field(
-        None, description="limit self-attention to this many neighbours per side (Section 4)"
+    attention_window: Count | None = setting(
+        None, "limit self-attention to this many neighbours per side (Section 4)"
     )
-    activation: Literal["relu", "silu"] = Field(
+    activation: Literal["relu", "silu"] = setting(
         "relu",
-        description="activation of the feed-forward network: relu (Section 3.3), or silu (SiLU, "
-        "also called swish), for imported models",
+        "activation of the feed-forward network: relu (Section 3.3), or silu (SiLU, also called "
+        "swish), for imported models",
     )
-    output_bias: bool = Field(
-        False, description="add a bias to the logits, for imported models; none in the paper"
-    )
-    norm_epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+    output_bias: bool = setting(False, "bias of the logits, for imported models; none in the paper")
+    norm_epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(
         1e-6,
-        description="added to the variance by layer norm; 1e-6 as in tensor2tensor and Marian, "
-        "1e-5 in models imported from transformers",
+        "added to the variance by layer norm; 1e-6 as in tensor2tensor and Marian, 1e-5 in models "
+        "imported from transformers",
     )
-    shared_embedding: bool = Field(
+    shared_embedding: bool = setting(
         False,
-        description="one embedding matrix for both sides although each has its own tokenizer, for "
-        "imported models; both tokenizers must have the same list of subwords",
+        "one embedding matrix for both sides although each has its own tokenizer, for imported "
+        "models; both tokenizers must have the same list of subwords",
     )
 
     @property
@@ -160,120 +160,106 @@ class ModelConfig(Section):
 class TrainConfig(Section):
     """The optimisation (Section 5)."""
 
-    max_steps: Count = Field(100_000, description="optimizer updates (Section 5.2)")
-    batch_tokens: Count = Field(
-        25_000, description="target tokens, and source tokens, of one update over all workers"
+    max_steps: Count = setting(100_000, "optimizer updates (Section 5.2)")
+    batch_tokens: Count = setting(25_000, "tokens of each side in one update over all workers")
+    batches_per_update: Count = setting(
+        8, "length-bucketed batches accumulated per update (8 GPUs in the paper)"
     )
-    batches_per_update: Count = Field(
-        8, description="length-bucketed batches accumulated per update (8 GPUs in the paper)"
-    )
-    batching: Literal["length", "approximate"] = Field(
+    batching: Literal["length", "approximate"] = setting(
         "length",
-        description="which pairs share a batch; length: nearly equal lengths, approximate: one "
-        "length bucket (limits grow by about 1.1), as in the paper's own code",
+        "which pairs share a batch; length: nearly equal lengths, approximate: one length bucket "
+        "(limits grow by about 1.1), as in the paper's own code",
     )
-    device_batch_tokens: Count | None = Field(
-        None, description="tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
+    device_batch_tokens: Count | None = setting(
+        None, "tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
     )
-    warmup_steps: Count = Field(4000, description="updates with a rising learning rate (5.3)")
-    schedule: Literal["paper", "constant", "linear", "cosine"] = Field(
+    warmup_steps: Count = setting(4000, "updates with a rising learning rate (5.3)")
+    schedule: Literal["paper", "constant", "linear", "cosine"] = setting(
         "paper",
-        description="learning rate after the warm-up; paper: the formula of Section 5.3, constant: "
+        "learning rate after the warm-up; paper: the formula of Section 5.3, constant: "
         "train.learning_rate, linear or cosine: from there to zero at max_steps",
     )
-    learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="factor on the learning rate of the schedule paper"
+    learning_rate_scale: Annotated[float, Field(gt=0.0)] = setting(
+        1.0, "factor on the learning rate of the schedule paper"
     )
-    learning_rate: Annotated[float, Field(ge=0.0)] | None = Field(
-        None, description="highest learning rate of the schedules constant, linear and cosine"
+    learning_rate: Annotated[float, Field(ge=0.0)] | None = setting(
+        None, "highest learning rate of the schedules constant, linear and cosine"
     )
-    decay_steps: Number = Field(
-        0, description="final updates of linear decay of the learning rate to zero; 0 is off"
+    decay_steps: Number = setting(
+        0, "final updates of linear decay of the learning rate to zero; 0 is off"
     )
-    finish_after: Number = Field(0, description="the step at which train --finish-in was given")
-    finish_steps: Number = Field(0, description="updates from there to the end; 0 is off")
-    freeze: Names = Field(
+    finish_after: Number = setting(0, "the step at which train --finish-in was given")
+    finish_steps: Number = setting(0, "updates from there to the end; 0 is off")
+    freeze: Names = setting(
         (),
-        description="parameters that are not trained: their names or the beginnings of them, such "
-        "as embedding or encoder.0, or patterns with *",
+        "parameters that are not trained: their names or the beginnings of them, such as "
+        "embedding or encoder.0, or patterns with *",
     )
-    lora_rank: Number = Field(
-        0,
-        description="train only a change of this rank for each matrix (LoRA, Hu et al. 2022); 0 "
-        "trains all weights",
+    lora_rank: Number = setting(
+        0, "train only a change of this rank per matrix (LoRA, Hu et al. 2022); 0: all weights"
     )
-    lora_alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
-        None, description="factor on that change, divided by the rank; null: twice the rank"
+    lora_alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = setting(
+        None, "factor on that change, divided by the rank; null: twice the rank"
     )
-    lora_matrices: Names = Field(
-        ("*attention.*", "*feed_forward.*"),
-        description="the matrices that lora_rank changes, written as for freeze",
+    lora_matrices: Names = setting(
+        ("*attention.*", "*feed_forward.*"), "matrices that lora_rank changes, named as in freeze"
     )
-    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
         0.0,
-        description="exponential moving average of the weights, which is validated and saved: the "
-        "share that stays in each update, such as 0.999; 0 is off",
+        "exponential moving average of the weights, which is validated and saved: the share that "
+        "stays in each update, such as 0.999; 0 is off",
     )
-    label_smoothing: Probability = Field(0.1, description="label smoothing, epsilon_ls (5.4)")
-    bpe_dropout: Probability = Field(
+    label_smoothing: Probability = setting(0.1, "label smoothing, epsilon_ls (5.4)")
+    bpe_dropout: Probability = setting(
         0.0,
-        description="probability of skipping a BPE merge, each time a pair is read (Provilkov et "
-        "al. 2020, who use 0.1, for small corpora); 0 in the paper",
+        "probability of skipping a BPE merge, each time a pair is read (Provilkov et al. 2020, "
+        "who use 0.1, for small corpora); 0 in the paper",
     )
-    guided_alignment: Annotated[float, Field(ge=0.0)] = Field(
+    guided_alignment: Annotated[float, Field(ge=0.0)] = setting(
         0.0,
-        description="weight of the loss that trains one attention head on the word alignments of "
-        "the data, or of a parser on the word that it reads next; 0 is off, others use 0.05 to 0.1 "
-        "for word alignments",
+        "weight of the loss that trains one attention head on the word alignments of the data, or "
+        "of a parser on the word that it reads next; 0 is off, others use 0.05 to 0.1 for word "
+        "alignments",
     )
-    guided_layer: Layers | None = Field(
-        None,
-        description="decoder layer whose first head guided_alignment trains, from 1; null: the "
-        "one before the last",
+    guided_layer: Layers | None = setting(
+        None, "decoder layer, from 1, whose first head guided_alignment trains; null: last but one"
     )
-    optimizer: Literal["adam", "muon"] = Field(
+    optimizer: Literal["adam", "muon"] = setting(
         "adam",
-        description="adam (Section 5.3), or muon (Jordan et al. 2024) for the matrices of the "
-        "layers and Adam for the rest, which learns more from each update",
+        "adam (Section 5.3), or muon (Jordan et al. 2024) for the matrices of the layers and Adam "
+        "for the rest, which learns more from each update",
     )
-    adam_beta1: Probability = Field(0.9, description="Adam's beta_1 (Section 5.3)")
-    adam_beta2: Probability = Field(0.98, description="Adam's beta_2 (Section 5.3)")
-    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Adam's epsilon (5.3)")
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto",
-        description="precision of matrix products; auto: bf16 if the hardware has it, else fp32",
+    adam_beta1: Probability = setting(0.9, "Adam's beta_1 (Section 5.3)")
+    adam_beta2: Probability = setting(0.98, "Adam's beta_2 (Section 5.3)")
+    adam_epsilon: Annotated[float, Field(gt=0.0)] = setting(1e-9, "Adam's epsilon (5.3)")
+    precision: Literal["auto", "fp32", "bf16"] = setting(
+        "auto", "precision of matrix products; auto: bf16 if the hardware has it, else fp32"
     )
-    compile: bool = Field(False, description="compile each layer with torch.compile")
-    fsdp: bool = Field(False, description="shard weights and optimizer over the workers (FSDP2)")
-    seed: Seed = Field(1, description="random seed of weights, data order and dropout")
-    log_every: Count = Field(100, description="updates between two rows of training metrics")
-    valid_every: Count = Field(1500, description="updates between two validations")
-    checkpoint_every: Count = Field(
+    compile: bool = setting(False, "compile each layer with torch.compile")
+    fsdp: bool = setting(False, "shard weights and optimizer over the workers (FSDP2)")
+    seed: Seed = setting(1, "random seed of weights, data order and dropout")
+    log_every: Count = setting(100, "updates between two rows of training metrics")
+    valid_every: Count = setting(1500, "updates between two validations")
+    checkpoint_every: Count = setting(
         1500,
-        description="updates between two checkpoints; 1,500 took the paper ten minutes (6.1); a "
-        "new best model is also saved",
+        "updates between two checkpoints; 1,500 took the paper ten minutes (6.1); a new best "
+        "model is also saved",
     )
-    sustained_flops: Annotated[float, Field(gt=0.0)] | None = Field(
+    sustained_flops: Annotated[float, Field(gt=0.0)] | None = setting(
         None,
-        description="sustained operations per second of all devices, to estimate the cost as in "
-        "Table 2; the paper assumes 9.5e12 for each of its eight GPUs",
+        "sustained operations per second of all devices, to estimate the cost as in Table 2; the "
+        "paper assumes 9.5e12 for each of its eight GPUs",
     )
-    keep_checkpoints: Count = Field(5, description="newest checkpoints to keep, and the best one")
-    keep_every: Count | None = Field(
-        None, description="also keep every checkpoint whose step is a multiple of this"
+    keep_checkpoints: Count = setting(5, "newest checkpoints to keep, and the best one")
+    keep_every: Count | None = setting(None, "also keep the checkpoints at multiples of this step")
+    best_metric: Literal["bleu", "chrf", "f1", "loss"] = setting(
+        "bleu", "metric that selects the best checkpoint: bleu, chrf or loss; parsers: f1 or loss"
     )
-    best_metric: Literal["bleu", "chrf", "f1", "loss"] = Field(
-        "bleu",
-        description="validation metric that selects the best checkpoint: bleu, chrf or loss; for a"
-        " parser f1 or loss",
+    patience: Count | None = setting(
+        None, "stop after this many validations in a row without a new best; null: never"
     )
-    patience: Count | None = Field(
-        None,
-        description="stop after this many validations in a row without a new best; null: never",
-    )
-    stall_timeout: Annotated[float, Field(gt=0.0)] = Field(
-        1800.0,
-        description="with several workers: seconds without progress before a stall ends the run",
+    stall_timeout: Annotated[float, Field(gt=0.0)] = setting(
+        1800.0, "with several workers: seconds without progress before a stall ends the run"
     )
 
     @property
@@ -309,63 +295,50 @@ class TrainConfig(Section):
 class DecodeConfig(Section):
     """How a run translates (Section 6.1)."""
 
-    beam_size: Annotated[int, Field(ge=1, le=1000)] = Field(
-        4, description="beam size; 1 is greedy search"
+    beam_size: Annotated[int, Field(ge=1, le=1000)] = setting(4, "beam size; 1 is greedy search")
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] = setting(
+        0.6, "length penalty alpha; higher favours longer translations"
     )
-    length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
-        0.6, description="length penalty alpha; higher favours longer translations"
+    length_penalty_form: Literal["gnmt", "power"] = setting(
+        "gnmt", "length penalty; gnmt: ((5 + length) / 6) ** alpha (paper), power: length ** alpha"
     )
-    length_penalty_form: Literal["gnmt", "power"] = Field(
-        "gnmt",
-        description="form of the length penalty; gnmt: ((5 + length) / 6) ** alpha (the paper), "
-        "power: length ** alpha",
+    max_extra_length: Number = setting(
+        50, "maximum output length, in subwords beyond the length of the input"
     )
-    max_extra_length: Number = Field(
-        50, description="maximum output length, in subwords beyond the length of the input"
+    min_length: Number = setting(0, "minimum output length in subwords")
+    max_length: Count | None = setting(
+        None, "maximum output length in subwords, besides max_extra_length"
     )
-    min_length: Number = Field(0, description="minimum output length in subwords")
-    max_length: Count | None = Field(
-        None, description="maximum output length in subwords, besides max_extra_length"
-    )
-    no_repeat_ngram: Number = Field(
-        0, description="block repeated n-grams of this size, in subwords; 0 is off"
-    )
-    sample: bool = Field(False, description="sample translations instead of beam search")
-    mbr_samples: Annotated[int, Field(ge=0, le=256)] = Field(
+    no_repeat_ngram: Number = setting(0, "block repeated n-grams of this many subwords; 0 is off")
+    sample: bool = setting(False, "sample translations instead of beam search")
+    mbr_samples: Annotated[int, Field(ge=0, le=256)] = setting(
         0,
-        description="minimum Bayes risk decoding: samples per line, of which the one with the "
-        "highest mean chrF to the others is chosen; 0 is off",
+        "minimum Bayes risk decoding: samples per line, of which the one with the highest mean "
+        "chrF to the others is chosen; 0 is off",
     )
-    temperature: Annotated[float, Field(ge=0.001)] = Field(
-        1.0, description="softmax temperature of sampling"
+    temperature: Annotated[float, Field(ge=0.001)] = setting(1.0, "softmax temperature of sampling")
+    top_k: Number = setting(0, "sample from this many most probable subwords; 0 is off")
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+        1.0, "nucleus sampling: sample from the fewest subwords that sum to this probability"
     )
-    top_k: Number = Field(0, description="sample from this many most probable subwords; 0 is off")
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-        1.0,
-        description="nucleus sampling threshold: sample from the fewest subwords that sum to this"
-        " probability",
+    seed: Seed = setting(1, "random seed; the same seed and line number give the same sample")
+    well_formed_trees: bool = setting(
+        False, "of a parser: search only among well-formed trees; false: repair other outputs"
     )
-    seed: Seed = Field(
-        1, description="random seed; the same seed and line number give the same sample"
+    average_checkpoints: Count = setting(5, "newest checkpoints averaged to translate")
+    batch_tokens: Count = setting(4096, "batch size in source tokens, padding included")
+    max_source_tokens: Count = setting(
+        1024, "maximum input length in subwords; longer inputs are cut, with a warning"
     )
-    well_formed_trees: bool = Field(
-        False,
-        description="of a parser: search only among well-formed trees; false: repair other outputs",
-    )
-    average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
-    batch_tokens: Count = Field(4096, description="batch size in source tokens, padding included")
-    max_source_tokens: Count = Field(
-        1024, description="maximum input length in subwords; longer inputs are cut, with a warning"
-    )
-    split_sentences: bool | Literal["auto"] = Field(
+    split_sentences: bool | Literal["auto"] = setting(
         "auto",
-        description="translate the sentences of a line one by one; auto: if fewer than 10 % of the "
-        "training lines have several, or nothing is known of them",
+        "translate the sentences of a line one by one; auto: if fewer than 10 % of the training "
+        "lines have several, or nothing is known of them",
     )
-    precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
+    precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",
-        description="precision of matrix products; auto: fp32, the most exact; int8: for large "
-        "models (512 wide or more) on x86 CPUs, no help for small ones",
+        "precision of matrix products; auto: fp32, the most exact; int8: for large models (512 "
+        "wide or more) on x86 CPUs, no help for small ones",
     )
 
     @model_validator(mode="after")

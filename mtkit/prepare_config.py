@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from mtkit.base.errors import MtkitError
 from mtkit.base.overrides import parse_value
 from mtkit.base.yaml import cut
-from mtkit.config import Count, Section, Seed, first_mistake
+from mtkit.config import Count, Section, Seed, first_mistake, setting
 
 # SentencePiece allocates memory for all subwords at once.
 LARGEST_VOCABULARY = 1 << 22
@@ -25,26 +25,21 @@ class NoiseConfig(Section):
     The shares are the settings before `seed`; a pair gets at most one kind of noise.
     """
 
-    case: Share = Field(
-        0.0,
-        description="probability that both sides of a training pair are in upper case; 0 is off",
+    case: Share = setting(
+        0.0, "probability that both sides of a training pair are in upper case; 0 is off"
     )
-    title: Share = Field(
-        0.0,
-        description="probability that every word of both sides of a training pair begins with a "
-        "capital letter; 0 is off",
+    title: Share = setting(
+        0.0, "probability that all words of a training pair begin with a capital letter; 0 is off"
     )
-    typos: Share = Field(
-        0.0,
-        description="probability that the source of a training pair has typing errors, one for "
-        "every 40 letters; 0 is off",
+    typos: Share = setting(
+        0.0, "probability that a training source has typing errors, one in 40 letters; 0 is off"
     )
-    punctuation: Share = Field(
+    punctuation: Share = setting(
         0.0,
-        description="probability that both sides of a training pair lack the full stop, question "
-        "mark or exclamation mark at their end; 0 is off",
+        "probability that both sides of a training pair lack the full stop, question mark or "
+        "exclamation mark at their end; 0 is off",
     )
-    seed: Seed = Field(1, description="random seed of the noise")
+    seed: Seed = setting(1, "random seed of the noise")
 
     @property
     def probabilities(self) -> dict[str, float]:
@@ -69,77 +64,63 @@ class NoiseConfig(Section):
 class PrepareConfig(Section):
     """Settings of filtering, subwords and noise; recorded in the manifest of the data."""
 
-    vocab_size: VocabSize = Field(
-        37_000, description="vocabulary size of the joint BPE (Section 5.1)"
-    )
-    shared_vocab: bool = Field(
+    vocab_size: VocabSize = setting(37_000, "vocabulary size of the joint BPE (Section 5.1)")
+    shared_vocab: bool = setting(
         True,
-        description="one vocabulary for both sides (Section 5.1); false is one for each side, for"
-        " languages in different scripts",
+        "one vocabulary for both sides (Section 5.1); false is one for each side, for languages "
+        "in different scripts",
     )
-    src_vocab_size: VocabSize | None = Field(
+    src_vocab_size: VocabSize | None = setting(
+        None, "with shared_vocab false, vocabulary size of the source; null: vocab_size"
+    )
+    tgt_vocab_size: VocabSize | None = setting(
         None,
-        description="with shared_vocab false, vocabulary size of the source; null: vocab_size",
+        "with shared_vocab false, vocabulary size of the target; null: vocab_size, or for trees "
+        "one subword for each bracket and tag",
     )
-    tgt_vocab_size: VocabSize | None = Field(
-        None,
-        description="with shared_vocab false, vocabulary size of the target; null: vocab_size, or"
-        " for trees one subword for each bracket and tag",
-    )
-    tree_tags: bool = Field(
+    tree_tags: bool = setting(
         True,
-        description="of a treebank: learn part-of-speech tags too, as in the paper's code; false:"
-        " all words are XX, as in Vinyals et al. (2015)",
+        "of a treebank: learn part-of-speech tags too, as in the paper's code; false: all words "
+        "are XX, as in Vinyals et al. (2015)",
     )
-    model_type: Literal["bpe", "unigram"] = Field(
-        "bpe",
-        description="subword model; bpe: byte-pair encoding, unigram: unigram language model",
+    model_type: Literal["bpe", "unigram"] = setting(
+        "bpe", "subword model; bpe: byte-pair encoding, unigram: unigram language model"
     )
-    user_defined_symbols: tuple[str, ...] = Field(
-        (), description="strings that are always one subword, such as <2de>"
+    user_defined_symbols: tuple[str, ...] = setting(
+        (), "strings that are always one subword, such as <2de>"
     )
-    learn_from_pairs: Count = Field(
-        5_000_000, description="maximum number of pairs to learn BPE from, evenly sampled"
+    learn_from_pairs: Count = setting(5_000_000, "maximum pairs to learn BPE from, evenly sampled")
+    max_tokens: Count = setting(256, "maximum length of a side of a training pair, in subwords")
+    max_chars: Count = setting(5_000, "maximum length of a side in characters, checked before BPE")
+    max_ratio: Annotated[float, Field(ge=1.0)] = setting(
+        4.0, "maximum length ratio of the two sides of a training pair, in subwords"
     )
-    max_tokens: Count = Field(
-        256, description="maximum length of a side of a training pair, in subwords"
-    )
-    max_chars: Count = Field(
-        5_000,
-        description="maximum length of a side in characters, checked before BPE is applied",
-    )
-    max_ratio: Annotated[float, Field(ge=1.0)] = Field(
-        4.0, description="maximum length ratio of the two sides of a training pair, in subwords"
-    )
-    drop_control_characters: bool = Field(
+    drop_control_characters: bool = setting(
         True,
-        description="drop pairs with control characters, line separators, byte-order marks or "
-        "replacement characters, which are signs of damaged text",
+        "drop pairs with control characters, line separators, byte-order marks or replacement "
+        "characters, which are signs of damaged text",
     )
-    min_letters: Share = Field(
-        0.5,
-        description="minimum share of letters and digits in a side, without spaces; 0 is off",
+    min_letters: Share = setting(
+        0.5, "minimum share of letters and digits in a side, without spaces; 0 is off"
     )
-    min_script: Share = Field(
-        0.5, description="minimum share of a side's letters in a script of its language; 0 is off"
+    min_script: Share = setting(
+        0.5, "minimum share of a side's letters in a script of its language; 0 is off"
     )
-    drop_identical: bool = Field(True, description="drop pairs whose two sides are equal")
-    drop_duplicates: bool = Field(True, description="drop pairs that occurred before")
-    max_repeats: Count | None = Field(
-        10, description="maximum pairs with the same source, or the same target; null is off"
+    drop_identical: bool = setting(True, "drop pairs whose two sides are equal")
+    drop_duplicates: bool = setting(True, "drop pairs that occurred before")
+    max_repeats: Count | None = setting(
+        10, "maximum pairs with the same source, or the same target; null is off"
     )
-    drop_overlap: bool = Field(
-        False, description="drop pairs whose source or target is in the validation or test set"
+    drop_overlap: bool = setting(
+        False, "drop pairs whose source or target is in the validation or test set"
     )
-    drop_misaligned: bool = Field(
-        True, description="drop segments that are misaligned by a few lines"
-    )
-    drop_wrong_language: bool = Field(
+    drop_misaligned: bool = setting(True, "drop segments that are misaligned by a few lines")
+    drop_wrong_language: bool = setting(
         True,
-        description="drop pairs in the wrong language (swapped or untranslated), by the log-odds "
-        "of subwords, source against target",
+        "drop pairs in the wrong language (swapped or untranslated), by the log-odds of subwords, "
+        "source against target",
     )
-    noise: NoiseConfig = Field(NoiseConfig(), description="noise in the training pairs")
+    noise: NoiseConfig = setting(NoiseConfig(), "noise in the training pairs")
 
     @model_validator(mode="after")
     def _check_sizes(self) -> PrepareConfig:
