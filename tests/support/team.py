@@ -5,30 +5,35 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from conftest import changed
 from support import worker
 from support.forked import Forked
-from support.training import last_weights
+from support.training import Trainings, last_weights
 
-from mtkit.config import Config, dump_config
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
+from mtkit.config import dump_config
 from mtkit.train import launcher
+
+# Three batches an update, and a row and a checkpoint now and then.
+THREE_BATCHES = {"device_batch_tokens": None, "batches_per_update": 3, "valid_every": 6}
 
 
 class Team:
     """Workers that train a configuration in a folder, started as `torchrun` starts them."""
 
-    def __init__(self, config: Config, data: PreparedData, run: Path, **facts: Any) -> None:
+    def __init__(self, trainings: Trainings, name: str, **facts: Any) -> None:
+        """The worker takes the facts, but for `max_steps`."""
+        config, run = trainings.config, trainings.folder / name
+        if "max_steps" in facts:
+            config = changed(config, "train", max_steps=facts.pop("max_steps"))
         self.run = run
-        run.parent.mkdir(exist_ok=True)
         self._config = run.parent / f"{run.name}.yaml"
         self._config.write_text(dump_config(config), encoding="utf-8")
         self._facts = run.parent / f"{run.name}.json"
-        places = {"config": str(self._config), "data": str(data.path), "run": str(run)}
+        places = {"config": str(self._config), "data": str(trainings.data.path), "run": str(run)}
         self._facts.write_text(json.dumps(places | facts), encoding="utf-8")
 
     def start(
@@ -78,16 +83,23 @@ class Team:
         return launcher.launch(command, count, max_restarts=max_restarts)
 
 
-def losses(run: Path) -> list[float]:
-    return [row["loss"] for row in Run.open(run).metrics() if "loss" in row]
+def assert_nearly_same(trainings: Trainings, one: str, other: str) -> None:
+    """All but the last digits of losses, weights and validations are the same."""
+    losses, other_losses = (trainings.values(name, "loss") for name in (one, other))
+    assert losses == pytest.approx(other_losses, rel=1e-9)
+    # Adam divides by small numbers.
+    assert_equal_weights(trainings, one, other, within=1e-6)
+    first, second = (
+        [row for row in trainings.open(name).metrics() if "valid_loss" in row][-1]
+        for name in (one, other)
+    )
+    assert first == pytest.approx(second, rel=1e-6)
 
 
-def validation(run: Path) -> dict[str, float]:
-    return [row for row in Run.open(run).metrics() if "valid_loss" in row][-1]
-
-
-def assert_equal_weights(one: Path, other: Path, *, within: float = 0.0) -> None:
-    first, second = last_weights(one), last_weights(other)
+def assert_equal_weights(
+    trainings: Trainings, one: str, other: str, *, within: float = 0.0
+) -> None:
+    first, second = (last_weights(trainings.folder / name) for name in (one, other))
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         assert torch.allclose(tensor, second[name], rtol=0, atol=within), name

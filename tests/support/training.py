@@ -76,6 +76,10 @@ class Trainings:
     def rows(self, name: str, key: str) -> list[tuple[int, float]]:
         return rows_of(self.folder / name, key)
 
+    def values(self, name: str, key: str) -> list[float]:
+        """The values of a key of metrics, row by row."""
+        return [value for _, value in self.rows(name, key)]
+
     def assert_same(self, one: str, other: str, *keys: str) -> None:
         """The newest checkpoints are equal to the last bit, and all metrics of these keys."""
         assert_same_state(self.folder / one, self.folder / other)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, slow
-from support.team import Team, assert_equal_weights, losses, validation
+from support.team import THREE_BATCHES, Team, assert_equal_weights, assert_nearly_same
+from support.training import Trainings
 
 from mtkit.config import Config
 from mtkit.data import PreparedData
@@ -28,25 +29,18 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def config(config: Config) -> Config:
-    """Dropout, three batches an update, a row and a checkpoint now and then."""
-    one_device = {"device_batch_tokens": None, "batches_per_update": 3}
-    return changed(config, "train", valid_every=6, **one_device)
+    return changed(config, "train", **THREE_BATCHES)
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_two_workers_train_what_one_trains(
-    sharded: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_two_workers_train_what_one_trains(sharded: bool, trainings: Trainings):
     # The batches of an update are dealt out, so even dropout is the same; what is left are the
     # last digits of float64 sums. Three batches among two workers: each is cut in two.
-    config = changed(config, "model", dropout=0.0)
-    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
-    config = changed(config, "train", fsdp=sharded)
-    Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
-    # Adam divides by small numbers.
-    assert_equal_weights(tmp_path / "one", tmp_path / "two", within=1e-6)
-    assert validation(tmp_path / "one") == pytest.approx(validation(tmp_path / "two"), rel=1e-6)
+    trainings.change("model", dropout=0.0)
+    Team(trainings, "one", dtype="float64").train(1)
+    trainings.change("train", fsdp=sharded)
+    Team(trainings, "two", dtype="float64").train(2)
+    assert_nearly_same(trainings, "one", "two")
 
 
 @pytest.mark.parametrize(
@@ -58,20 +52,18 @@ def test_two_workers_train_what_one_trains(
     ],
 )
 def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
-    part: dict[str, Any], config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    part: dict[str, Any], trainings: Trainings, tiny_run: Run
 ):
     rate = {"schedule": "constant", "learning_rate": 1e-3, "warmup_steps": 2}
-    config = changed(changed(config, "model", dropout=0.0), "train", **rate, **part)
+    trainings.change("model", dropout=0.0)
+    trainings.change("train", **rate, **part)
     facts = {"dtype": "float64", "init_from": str(tiny_run.path)}
-    Team(config, tiny_data, tmp_path / "one", **facts).train(1)
-    Team(config, tiny_data, tmp_path / "two", **facts).train(2)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
-    assert_equal_weights(tmp_path / "one", tmp_path / "two", within=1e-6)
-    assert validation(tmp_path / "one") == pytest.approx(validation(tmp_path / "two"), rel=1e-6)
+    Team(trainings, "one", **facts).train(1)
+    Team(trainings, "two", **facts).train(2)
+    assert_nearly_same(trainings, "one", "two")
     for steps in (2, 6):
-        short = changed(config, "train", max_steps=steps)
-        Team(short, tiny_data, tmp_path / "parts", **facts).train(2)
-    assert_equal_weights(tmp_path / "two", tmp_path / "parts")
+        Team(trainings, "parts", max_steps=steps, **facts).train(2)
+    assert_equal_weights(trainings, "two", "parts")
 
 
 @pytest.mark.parametrize(
@@ -87,51 +79,44 @@ def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
     ids=["dropout", "subword dropout", "idle workers"],
 )
 def test_losses_do_not_depend_on_the_number_of_workers(
-    count: int,
-    dropout: float,
-    settings: dict[str, Any],
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    count: int, dropout: float, settings: dict[str, Any], trainings: Trainings
 ):
-    config = changed(changed(config, "model", dropout=dropout), "train", **settings)
-    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
-    Team(config, tiny_data, tmp_path / "more", dtype="float64").train(count)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "more"), rel=1e-9)
+    trainings.change("model", dropout=dropout)
+    trainings.change("train", **settings)
+    Team(trainings, "one", dtype="float64").train(1)
+    Team(trainings, "more", dtype="float64").train(count)
+    one, more = (trainings.values(name, "loss") for name in ("one", "more"))
+    assert one == pytest.approx(more, rel=1e-9)
 
 
-def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "model", dropout=0.0)
-    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
+def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(trainings: Trainings):
+    trainings.change("model", dropout=0.0)
+    Team(trainings, "one", dtype="float64").train(1)
     for steps, count in ((2, 1), (4, 2), (6, 1)):
-        part = changed(config, "train", max_steps=steps)
-        Team(part, tiny_data, tmp_path / "mixed", dtype="float64").train(count)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "mixed"), rel=1e-9)
+        Team(trainings, "mixed", dtype="float64", max_steps=steps).train(count)
+    one, mixed = (trainings.values(name, "loss") for name in ("one", "mixed"))
+    assert one == pytest.approx(mixed, rel=1e-9)
 
 
 # With three workers, the order of a sum matters.
 @pytest.mark.parametrize(("sharded", "count"), [(False, 2), (True, 2), (False, 3)])
 def test_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
-    sharded: bool, count: int, config: Config, tiny_data: PreparedData, tmp_path: Path
+    sharded: bool, count: int, trainings: Trainings
 ):
-    config = changed(config, "train", fsdp=sharded)
-    Team(config, tiny_data, tmp_path / "whole").train(count)
+    trainings.change("train", fsdp=sharded)
+    Team(trainings, "whole").train(count)
     for steps in (2, 6):
-        Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(count)
-    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
-    assert_equal_weights(tmp_path / "whole", tmp_path / "parts")
+        Team(trainings, "parts", max_steps=steps).train(count)
+    assert trainings.rows("whole", "loss") == trainings.rows("parts", "loss")
+    assert_equal_weights(trainings, "whole", "parts")
 
 
 # ---------------------------------------------------------------------------------------------
 # One fails
 
 
-def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour={"how": "fail", "rank": 1})
+def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(trainings: Trainings):
+    team = Team(trainings, "run", misbehaviour={"how": "fail", "rank": 1})
     first, second = team.start(2)
     err = [process.communicate(timeout=60)[1].decode() for process in (first, second)]
     assert first.returncode != 0
@@ -139,7 +124,7 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
     assert "MtkitError: the disk of worker 1 is on fire" in err[1]
     assert "PeerLostError: worker 0: lost contact" in err[0]
     # And nothing is lost.
-    assert [saved.step for saved in Run.open(tmp_path / "run").checkpoints()] == [3]
+    assert trainings.steps("run") == [3]
 
 
 @pytest.mark.parametrize(
@@ -156,17 +141,11 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
     ],
 )
 def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
-    how: str,
-    who: int,
-    where: str,
-    message: str,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    how: str, who: int, where: str, message: str, trainings: Trainings
 ):
-    config = changed(config, "train", stall_timeout=3.0)
+    trainings.change("train", stall_timeout=3.0)
     misbehaviour = {"how": how, "rank": who, "where": where}
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    team = Team(trainings, "run", misbehaviour=misbehaviour)
     team_of_two = team.start(2)
     watcher = team_of_two[1 - who if how == "stop" else 0]
     try:
@@ -182,9 +161,9 @@ def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
 
 
 def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
+    trainings: Trainings,
 ):
-    team = Team(config, tiny_data, tmp_path / "run", meeting=2)
+    team = Team(trainings, "run", meeting=2)
     team.use_command_line()
     (status,), (said,) = team.end(team.start(2, ranks=[0]))
     assert status == 70, said
@@ -192,9 +171,9 @@ def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
 
 
 def test_workers_are_restarted_if_another_process_has_taken_their_port(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
+    trainings: Trainings,
 ):
-    team = Team(config, tiny_data, tmp_path / "run", meeting=2)
+    team = Team(trainings, "run", meeting=2)
     team.use_command_line()
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -222,39 +201,33 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    trainings: Trainings, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):
     misbehaviour = {"how": "crash", "rank": 1, "once": True}
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    team = Team(trainings, "run", misbehaviour=misbehaviour)
     assert team.launch(2, max_restarts=1) == 0
     err = capfd.readouterr().err
     assert "ValueError: a bug" in err
     assert "continuing from step 3" in err
     assert caplog.messages == ["worker 1 failed; restarting from the last checkpoint (1 of 1)"]
-    assert len(losses(tmp_path / "run")) == 6
+    assert len(trainings.rows("run", "loss")) == 6
 
 
 @pytest.mark.usefixtures("launching")
-def test_a_worker_that_has_finished_ends_before_the_interpreter_does(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings: Trainings):
     # PyTorch aborts a process whose interpreter ends while Gloo's threads still have tensors.
     misbehaviour = {"how": "abort at exit", "where": "start"}
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    team = Team(trainings, "run", misbehaviour=misbehaviour)
     assert team.launch(2) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trainings: Trainings, caplog: pytest.LogCaptureFixture
 ):
     misbehaviour = {"how": "die", "rank": 1}
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    team = Team(trainings, "run", misbehaviour=misbehaviour)
     assert team.launch(2) == 1
     assert caplog.messages == [
         "worker 1 was killed by SIGKILL; the same command continues from the last checkpoint"
@@ -264,14 +237,10 @@ def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_if_all_lose_contact_the_reason_is_what_pytorch_says(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    trainings: Trainings, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):
     misbehaviour = {"how": "lose contact"}
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    team = Team(trainings, "run", misbehaviour=misbehaviour)
     assert team.launch(2) == 1
     (message,) = caplog.messages
     assert "lost contact with the other workers (NCCL error: the cable is loose)" in message
@@ -287,9 +256,9 @@ def test_an_error_is_the_same_whichever_checkpoint_a_worker_sees():
 
 @pytest.mark.usefixtures("launching")
 def test_out_of_memory_on_all_workers_is_reported_once(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    trainings: Trainings, capfd: pytest.CaptureFixture[str]
 ):
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour={"how": "exhaust"})
+    team = Team(trainings, "run", misbehaviour={"how": "exhaust"})
     assert team.launch(2) == 1
     err = capfd.readouterr().err
     assert err.count("mtkit: error: ") == 1
@@ -299,74 +268,67 @@ def test_out_of_memory_on_all_workers_is_reported_once(
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(
-    config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    trainings: Trainings, tiny_run: Run
 ):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run.path, run)
+    shutil.copytree(tiny_run.path, trainings.folder / "run")
     misbehaviour = {"how": "die", "rank": 1, "where": "start", "once": True}
-    team = Team(config, tiny_data, run, misbehaviour=misbehaviour)
+    team = Team(trainings, "run", misbehaviour=misbehaviour)
     # To continue the old run with these settings would be refused.
     assert team.launch(2, "--restart", max_restarts=1) == 0
-    assert len(losses(run)) == 6
+    assert len(trainings.rows("run", "loss")) == 6
 
 
 # ---------------------------------------------------------------------------------------------
 # All the same
 
 
+@pytest.fixture
+def continued(tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path):
+    """Trainings that go on from step 4, named run and late."""
+    for name in ("run", "late"):
+        shutil.copytree(tiny_run.path, tmp_path / name)
+    return Trainings(changed(tiny_config, "train", max_steps=6), tiny_data, tmp_path)
+
+
 @pytest.mark.parametrize(
-    ("sees", "misbehaviour", "message"),
+    ("facts", "message"),
     [
-        ("data", None, "worker 1: started with other data than worker 0"),
-        (None, {"how": "fail", "rank": 1, "where": "read"}, "worker 1: the disk of worker 1 is on"),
+        ({"sees": [1, "data"]}, "started with other data than worker 0"),
+        ({"misbehaviour": {"how": "fail", "rank": 1, "where": "read"}}, "the disk of worker 1 is"),
     ],
 )
 def test_a_worker_that_would_train_something_else_is_named(
-    sees: str | None,
-    misbehaviour: dict[str, Any] | None,
-    message: str,
-    tiny_config: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
+    facts: dict[str, Any], message: str, continued: Trainings
 ):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run.path, run)
-    facts = {"sees": [1, sees]} if sees else {"misbehaviour": misbehaviour}
-    team = Team(changed(tiny_config, "train", max_steps=6), tiny_data, run, **facts)
+    team = Team(continued, "run", **facts)
     statuses, said = team.end(team.start(2))
     assert 0 not in statuses
     for text in said:
-        assert f"MtkitError: {message}" in text
-    assert [saved.step for saved in Run.open(run).checkpoints()] == [2, 4]
+        assert f"MtkitError: worker 1: {message}" in text
+    assert continued.steps("run") == [2, 4]
 
 
-def test_what_to_continue_is_chosen_by_the_first_worker(
-    tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    config = changed(tiny_config, "train", max_steps=6)
-    # The second worker does not see the checkpoints listed, as on a slow shared file system.
-    for name, facts in (("run", {}), ("late", {"sees": [1, "checkpoints"]})):
-        shutil.copytree(tiny_run.path, tmp_path / name)
-        Team(config, tiny_data, tmp_path / name, **facts).train(2)
-    assert len(losses(tmp_path / "run")) == 3
-    assert losses(tmp_path / "run") == losses(tmp_path / "late")
-    assert_equal_weights(tmp_path / "run", tmp_path / "late")
+# The second worker does not see the checkpoints listed, as on a slow shared file system.
+LATE = {"sees": [1, "checkpoints"]}
 
 
-def test_where_a_run_is_finished_is_chosen_by_the_first_worker(
-    tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    config = changed(tiny_config, "train", max_steps=9)
-    for name, facts in (("run", {}), ("late", {"sees": [1, "checkpoints"]})):
-        shutil.copytree(tiny_run.path, tmp_path / name)
-        team = Team(config, tiny_data, tmp_path / name, **facts)
+def test_what_to_continue_is_chosen_by_the_first_worker(continued: Trainings):
+    Team(continued, "run").train(2)
+    Team(continued, "late", **LATE).train(2)
+    assert len(continued.rows("run", "loss")) == 3
+    assert continued.rows("run", "loss") == continued.rows("late", "loss")
+    assert_equal_weights(continued, "run", "late")
+
+
+def test_where_a_run_is_finished_is_chosen_by_the_first_worker(continued: Trainings):
+    for name, facts in (("run", {}), ("late", LATE)):
+        team = Team(continued, name, max_steps=9, **facts)
         team.use_command_line("--finish-in=2")
         team.train(2)
-        settings = Run.open(tmp_path / name).config.train
+        settings = continued.open(name).config.train
         assert (settings.finish_after, settings.finish_steps) == (4, 2)
-        assert Run.open(tmp_path / name).checkpoints()[-1].step == 6
-    assert_equal_weights(tmp_path / "run", tmp_path / "late")
+        assert continued.steps(name)[-1] == 6
+    assert_equal_weights(continued, "run", "late")
 
 
 # ---------------------------------------------------------------------------------------------

@@ -15,29 +15,25 @@ from typing import Any
 
 import pytest
 from conftest import changed
-from support.team import Team, assert_equal_weights, losses
+from support.team import THREE_BATCHES, Team, assert_equal_weights
+from support.training import Trainings
 
 from mtkit.config import Config, dump_config
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
 from mtkit.train import launcher
 
 
 @pytest.fixture
 def config(config: Config) -> Config:
-    """Dropout, three batches an update, a row and a checkpoint now and then."""
-    one_device = {"device_batch_tokens": None, "batches_per_update": 3}
-    return changed(config, "train", valid_every=6, **one_device)
+    return changed(config, "train", **THREE_BATCHES)
 
 
-def mtkit_train(
-    config: Config, data: PreparedData, run: Path, *options: str
-) -> subprocess.Popen[bytes]:
-    file = run.parent / "config.yaml"
-    file.write_text(dump_config(config), encoding="utf-8")
-    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--data", data.path]
+def mtkit_train(trainings: Trainings, name: str, *options: str) -> subprocess.Popen[bytes]:
+    file = trainings.folder / "config.yaml"
+    file.write_text(dump_config(trainings.config), encoding="utf-8")
+    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--device", "cpu"]
+    command += ["--data", trainings.data.path, "--run", trainings.folder / name]
     return subprocess.Popen(
-        [*command, "--run", run, "--device", "cpu", *options],
+        [*command, *options],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -69,28 +65,22 @@ needs_proc = pytest.mark.skipif(
 )
 
 
-def test_the_command_starts_workers_and_prints_once(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    process = mtkit_train(config, tiny_data, tmp_path / "run", "--workers", "2")
+def test_the_command_starts_workers_and_prints_once(trainings: Trainings):
+    process = mtkit_train(trainings, "run", "--workers", "2")
     out, err = ended(process, within=120)
     assert process.returncode == 0, err.decode()
     assert out == b""
     text = err.decode()
     assert "2 workers" in text
     assert text.count("step 6 of 6") == 1
-    Team(config, tiny_data, tmp_path / "same").train(2)
-    assert losses(tmp_path / "run") == losses(tmp_path / "same")
+    Team(trainings, "same").train(2)
+    assert trainings.rows("run", "loss") == trainings.rows("same", "loss")
 
 
 @pytest.mark.slow
-def test_an_error_on_all_workers_is_reported_once(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "train", learning_rate_scale=1e30)
-    process = mtkit_train(
-        config, tiny_data, tmp_path / "run", "--workers", "2", "--max-restarts", "3"
-    )
+def test_an_error_on_all_workers_is_reported_once(trainings: Trainings):
+    trainings.change("train", learning_rate_scale=1e30)
+    process = mtkit_train(trainings, "run", "--workers", "2", "--max-restarts", "3")
     _, err = ended(process, within=120)
     assert process.returncode == 1
     # Reported once, and not tried again: the same would happen.
@@ -107,14 +97,12 @@ def ended(process: subprocess.Popen[bytes], *, within: float) -> tuple[bytes, by
         process.kill()
 
 
-def endless_run(
-    config: Config, data: PreparedData, run: Path, *options: str
-) -> subprocess.Popen[bytes]:
-    """A run that has made some steps, saved none, and would go on for ever."""
+def endless_run(trainings: Trainings) -> subprocess.Popen[bytes]:
+    """Two workers who have made some steps, saved none, and would go on for ever."""
     never = {"checkpoint_every": 100_000, "valid_every": 100_000}
-    endless = changed(config, "train", max_steps=100_000, **never)
-    process = mtkit_train(endless, data, run, *options)
-    metrics = run / "metrics.jsonl"
+    trainings.change("train", max_steps=100_000, **never)
+    process = mtkit_train(trainings, "run", "--workers", "2")
+    metrics = trainings.folder / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
     return process
 
@@ -127,38 +115,34 @@ def endless_run(
     ids=["ctrl-c", "terminal gone", "terminal gone under nohup"],
 )
 def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
-    number: signal.Signals,
-    ignored: bool,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    number: signal.Signals, ignored: bool, trainings: Trainings
 ):
-    run = tmp_path / "run"
     # What nohup does.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
     try:
-        process = endless_run(config, tiny_data, run, "--workers", "2")
+        process = endless_run(trainings)
     finally:
         if ignored:
             signal.signal(signal.SIGHUP, before)
     process.send_signal(number)
     if ignored:
-        steps = len(losses(run))
-        wait_for(lambda: len(losses(run)) > steps + 20, process)
+        steps = len(trainings.rows("run", "loss"))
+        wait_for(lambda: len(trainings.rows("run", "loss")) > steps + 20, process)
         process.send_signal(signal.SIGTERM)
     _, err = ended(process, within=60)
     assert process.returncode == 130, err.decode()
     assert "Traceback" not in err.decode()
-    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
+    assert trainings.steps("run")[-1] == len(trainings.rows("run", "loss"))
 
 
 @pytest.mark.slow
 def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
+    trainings: Trainings, tmp_path: Path
 ):
-    shutil.copytree(tiny_data.path, tmp_path / "data" / "tiny")
+    shutil.copytree(trainings.data.path, tmp_path / "data" / "tiny")
+    trainings.change("train", max_steps=2)
     file = tmp_path / "config.yaml"
-    file.write_text(dump_config(changed(config, "train", max_steps=2)), encoding="utf-8")
+    file.write_text(dump_config(trainings.config), encoding="utf-8")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*torchrun, "-m", "--", "mtkit", "train", "--config", file, "--run=run", "--device=cpu"],
@@ -172,22 +156,21 @@ def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
     assert done.returncode == 0, err
     assert err.count("mtkit: data: data/tiny") == 1
     assert err.count("2 workers") == 1
-    assert len(losses(tmp_path / "run")) == 2
+    assert len(trainings.rows("run", "loss")) == 2
 
 
 @needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
 def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
-    workers: int, kills: int, config: Config, tiny_data: PreparedData, tmp_path: Path
+    workers: int, kills: int, trainings: Trainings
 ):
-    config = changed(config, "train", max_steps=40, checkpoint_every=5, valid_every=40)
-    Team(config, tiny_data, tmp_path / "whole").train(workers)
-    run = tmp_path / "killed"
+    trainings.change("train", max_steps=40, checkpoint_every=5, valid_every=40)
+    Team(trainings, "whole").train(workers)
     options = ["--workers", str(workers), "--max-restarts", str(kills)]
-    process = mtkit_train(config, tiny_data, run, *options)
+    process = mtkit_train(trainings, "killed", *options)
     for saved in (5, 20)[:kills]:
-        place = run / f"checkpoints/step-{saved:08d}"
+        place = trainings.folder / f"killed/checkpoints/step-{saved:08d}"
         wait_for(place.exists, process)
         before = set(workers_of(process))
         os.kill(max(before), signal.SIGKILL)
@@ -196,23 +179,20 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
     assert process.returncode == 0, err.decode()
     again = f"restarting from the last checkpoint ({kills} of {kills})"
     assert f"was killed by SIGKILL; {again}" in err.decode()
-    assert_equal_weights(tmp_path / "whole", run)
-    assert losses(tmp_path / "whole") == losses(run)
+    assert_equal_weights(trainings, "whole", "killed")
+    assert trainings.rows("whole", "loss") == trainings.rows("killed", "loss")
 
 
 @pytest.mark.slow
 @needs_proc
-def test_workers_stop_when_their_parent_is_killed(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    run = tmp_path / "run"
-    process = endless_run(config, tiny_data, run, "--workers", "2")
+def test_workers_stop_when_their_parent_is_killed(trainings: Trainings):
+    process = endless_run(trainings)
     workers = workers_of(process)
     assert len(workers) == 2
     process.kill()
     # The workers hold its pipes until they end.
     ended(process, within=60)
-    assert Run.open(run).checkpoints()
+    assert trainings.steps("run")
 
 
 # ---------------------------------------------------------------------------------------------
