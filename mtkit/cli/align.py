@@ -54,14 +54,11 @@ FEW_PAIRS = 100
 @shared.in_out_option(
     "--json",
     "as_json",
-    is_flag=True,
     help="Print a JSON object per pair: links with weights, and the characters of each word.",
 )
 @align_option(
-    "--reverse",
+    "--reverse FOLDER",
     "reverse_path",
-    type=shared.PathArgument,
-    metavar="FOLDER",
     help="Run of the reverse direction. The alignments of both directions are joined"
     " (--symmetrize).",
 )
@@ -74,14 +71,12 @@ FEW_PAIRS = 100
 )
 @tune_option(
     "--tune",
-    is_flag=True,
     help="Choose the attention heads that align these pairs best, and store the choice in the run"
     " folder. Requires --reference or --reverse.",
 )
 @tune_option(
-    "--reference",
+    "--reference FILE",
     "reference_path",
-    type=shared.PathArgument,
     help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
     " takes the alignments of --reverse.",
 )
@@ -90,8 +85,7 @@ FEW_PAIRS = 100
 @shared.checkpoint_option
 @shared.device_option
 @shared.hardware_option(
-    "--batch-tokens",
-    type=click.IntRange(1),
+    "--batch-tokens N",
     help="Batch size in tokens of either side. Lower it if memory runs out.",
 )
 def align(

@@ -28,23 +28,20 @@ check_option = shared.option_group("Check")
 @click.argument("run_path", metavar="RUN", type=shared.PathArgument)
 @click.argument("out", type=shared.PathArgument)
 @output_option(
-    "--format",
-    type=click.Choice(["ctranslate2", "huggingface", "safetensors"]),
+    "--format [ctranslate2|huggingface|safetensors]",
     required=True,
     help="ctranslate2: a CTranslate2 model. huggingface: a MarianMTModel of transformers."
     " safetensors: a run folder with one checkpoint.",
 )
 @output_option(
-    "--quantization",
-    type=click.Choice(["float32", "float16", "int8"]),
+    "--quantization [float32|float16|int8]",
     default="float32",
     help="Data type of the weights in CTranslate2. Default: float32.",
 )
-@output_option("--force", is_flag=True, help="Replace OUT if it is an earlier export.")
+@output_option("--force", help="Replace OUT if it is an earlier export.")
 @shared.checkpoint_option
 @check_option(
-    "--check",
-    type=shared.PathArgument,
+    "--check FILE",
     help="Source text to compare translations on. Default: the validation text of the run's data.",
 )
 def export(run_path: Path, out: Path, **options: Any) -> None:

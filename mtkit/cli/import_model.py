@@ -32,29 +32,25 @@ check_option = shared.option_group("Check")
 @click.argument("source", type=shared.PathText)
 @click.argument("out", type=shared.PathArgument)
 @model_option(
-    "--revision",
-    metavar="NAME",
+    "--revision NAME",
     help="Revision of a model on the hub: a branch, a tag, a commit, or refs/pr/N for pull request"
     " N. Default: main.",
 )
 @model_option(
-    "--vocabs",
+    "--vocabs SRC TGT",
     "vocabularies",
     nargs=2,
     type=shared.PathArgument,
-    metavar="SRC TGT",
     help="Vocabularies of an .npz file (.yml or .spm). Default: those that decoder.yml names.",
 )
 @language_option(
-    "--src-lang",
-    metavar="CODE",
+    "--src-lang CODE",
     help="Language of the source. Default: the one that the model or its name says.",
 )
-@language_option("--tgt-lang", metavar="CODE", help="Language of the target, likewise.")
-@output_option("--force", is_flag=True, help="Replace OUT if it is an earlier import.")
+@language_option("--tgt-lang CODE", help="Language of the target, likewise.")
+@output_option("--force", help="Replace OUT if it is an earlier import.")
 @check_option(
-    "--check",
-    type=shared.PathArgument,
+    "--check FILE",
     help="Source text to compare translations on; the first line and its translation are printed."
     " Default: lines of random subwords.",
 )

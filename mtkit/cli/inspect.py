@@ -37,40 +37,33 @@ MOST_SENTENCES = 1000
 )
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @shared.in_out_option(
-    "--input",
+    "--input FILE",
     "input_path",
-    type=shared.PathArgument,
     help="File of sentences, one per line, instead of TEXT. -: standard input.",
 )
 @shared.in_out_option(
-    "--target",
+    "--target TEXT",
     "targets",
     multiple=True,
-    metavar="TEXT",
     help="Translation of TEXT to inspect, instead of the model's own. Repeatable, once per TEXT.",
 )
 @shared.in_out_option(
-    "--target-file",
+    "--target-file FILE",
     "target_path",
-    type=shared.PathArgument,
     help="File of translations to inspect, one per line of --input.",
 )
 @shared.in_out_option(
-    "--output",
+    "--output PATH",
     "output_path",
-    type=shared.PathArgument,
-    metavar="PATH",
     help="HTML page to write; for --input or several TEXTs, a new folder of pages with an index."
     " With --json or --svg, a file; default: standard output.",
 )
 @shared.in_out_option(
-    "--force", is_flag=True, help="Replace the folder --output if it is an earlier one of pages."
+    "--force", help="Replace the folder --output if it is an earlier one of pages."
 )
+@shared.in_out_option("--json", "as_json", help="Print all numbers, as JSON per sentence.")
 @shared.in_out_option(
-    "--json", "as_json", is_flag=True, help="Print all numbers, as JSON per sentence."
-)
-@shared.in_out_option(
-    "--svg", "as_svg", is_flag=True, help="Print the word alignment (of a parser: the tree) as SVG."
+    "--svg", "as_svg", help="Print the word alignment (of a parser: the tree) as SVG."
 )
 @shared.run_option
 @shared.language_options

@@ -55,14 +55,31 @@ _OPTION_WIDTH = 26
 # Help
 
 
-class GroupedOption(click.Option):
-    """An option that is printed in a group of the help, under this heading."""
+# The type of an option by what stands for its value in the help; text for all others.
+_TYPES = {
+    "FILE": PathArgument,
+    "FOLDER": PathArgument,
+    "PATH": PathArgument,
+    "N": click.IntRange(1),
+}
 
-    def __init__(self, *declarations: Any, group: str, **attributes: Any) -> None:
-        # What stands for a value in the help, unless the option says it.
-        names: dict[Any, str] = {click.IntRange: "N", _GivenPath: "FILE"}
-        attributes.setdefault("metavar", names.get(type(attributes.get("type"))))
-        super().__init__(*declarations, **attributes)
+
+class GroupedOption(click.Option):
+    """An option that is printed in a group of the help, under this heading.
+
+    It is declared as in the help: `--force` is a flag, `--out FOLDER` has a value of this name,
+    and `--format [text|html]` one of two.
+    """
+
+    def __init__(self, declarations: Sequence[str], *, group: str, **attributes: Any) -> None:
+        option, _, value = declarations[0].partition(" ")
+        if value.startswith("["):
+            attributes["type"] = click.Choice(value[1:-1].split("|"))
+        elif value:
+            attributes = {"type": _TYPES.get(value), "metavar": value} | attributes
+        elif "type" not in attributes:
+            attributes["is_flag"] = True
+        super().__init__([option, *declarations[1:]], **attributes)
         self.group = group
 
     def get_help_extra(self, ctx: click.Context) -> Any:
@@ -169,13 +186,11 @@ def _one_run(_context: Any, _option: Any, paths: tuple[Path, ...]) -> Path | Non
 def one_run_option(option: Callable[..., Decorator], *, help: str) -> Decorator:
     """`--run`, of a command that reads or writes one run, in the group of `option`."""
     return option(
-        "--run",
+        "--run FOLDER",
         "run_path",
-        type=PathArgument,
         # Click silently takes the last one of an option that cannot be repeated.
         multiple=True,
         callback=_one_run,
-        metavar="FOLDER",
         help=help,
     )
 
@@ -183,38 +198,33 @@ def one_run_option(option: Callable[..., Decorator], *, help: str) -> Decorator:
 run_option = one_run_option(model_option, help="Run folder. Default: the newest under runs/.")
 
 checkpoint_option = model_option(
-    "--checkpoint",
-    metavar="WHICH",
+    "--checkpoint WHICH",
     help="Checkpoint to use: average:N (the average of the newest N), best, last, or a step."
     " Default: the average that the configuration of the run sets.",
 )
 
 language_options = _together(
     model_option(
-        "--src-lang",
-        metavar="L",
+        "--src-lang L",
         help="Source language, of a model with several. It changes no translation, but a"
         " direction that was not trained is reported.",
     ),
-    model_option("--tgt-lang", metavar="L", help="Target language, of a model with several."),
+    model_option("--tgt-lang L", help="Target language, of a model with several."),
 )
 
 output_options = _together(
     in_out_option(
-        "--output",
+        "--output FILE",
         "output_path",
-        type=PathArgument,
         help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
         " standard output.",
     ),
     in_out_option(
         "--restart",
-        is_flag=True,
         help="With --output: discard the partial results of an interrupted run and start over.",
     ),
     in_out_option(
-        "--shard",
-        metavar="I/N",
+        "--shard I/N",
         callback=_shard,
         help="Only the I-th of N parts of the lines of the input file. The outputs of all parts, in"
         " order, are the output of the whole file.",
@@ -222,11 +232,10 @@ output_options = _together(
 )
 
 beam_options = _together(
-    search_option("--beam-size", type=click.IntRange(1), help="Beam size. 1: greedy search."),
+    search_option("--beam-size N", help="Beam size. 1: greedy search."),
     search_option(
-        "--length-penalty",
+        "--length-penalty ALPHA",
         type=float,
-        metavar="ALPHA",
         help="Length penalty alpha: higher favours longer translations, 0 is off.",
     ),
 )
@@ -239,8 +248,7 @@ well_formed_option = parsing_option(
 )
 
 device_option = hardware_option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
+    "--device [auto|cpu|cuda]",
     default="auto",
     help="Device to compute on. auto (default): a GPU if there is one, else the CPU.",
 )
@@ -248,19 +256,16 @@ device_option = hardware_option(
 hardware_options = _together(
     device_option,
     hardware_option(
-        "--workers",
-        type=click.IntRange(1),
+        "--workers N",
         help="Worker processes on this machine. Default: one per GPU, or one on the CPU.",
     ),
     hardware_option(
-        "--precision",
-        type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+        "--precision [auto|fp32|bf16|int8]",
         help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs and models"
         " of 512 and wider: faster there, not with small ones, and slightly less accurate.",
     ),
     hardware_option(
-        "--batch-tokens",
-        type=click.IntRange(1),
+        "--batch-tokens N",
         help="Batch size in source tokens. Lower it if memory runs out.",
     ),
 )

@@ -22,13 +22,8 @@ log = logging.getLogger(__name__)
 data_option = shared.option_group("Your data")
 cleaning_option = shared.option_group("Cleaning and vocabulary")
 output_option = shared.option_group("Output")
-# Both sides of a split in two files, or in one place.
-two_files: dict[str, Any] = {
-    "type": (shared.PathArgument, shared.PathArgument),
-    "multiple": True,
-    "metavar": "SRC TGT",
-}
-one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
+# A split in two files.
+two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument), "multiple": True}
 
 
 @click.command(
@@ -45,74 +40,61 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
 )
 @click.argument("name", required=False)
 @click.argument("corpus_file", required=False, type=shared.PathArgument, metavar="[CORPUS.yaml]")
-@data_option("--src-lang", metavar="L", help="Language code of the source, such as en.")
-@data_option("--tgt-lang", metavar="L", help="Language code of the target, such as de.")
+@data_option("--src-lang L", help="Language code of the source, such as en.")
+@data_option("--tgt-lang L", help="Language code of the target, such as de.")
 @data_option(
-    "--train",
+    "--train SRC TGT",
     **two_files,
     help="Training corpus as two files with one sentence per line, plain or compressed (.gz, .bz2,"
     " .xz, .zst). Repeatable.",
 )
 @data_option(
-    "--train-from",
-    **one_place,
+    "--train-from SOURCE",
+    multiple=True,
     help="Training corpus in another form: a .tsv, .tmx, .parquet or .jsonl file with both sides;"
     " hf:OWNER/DATASET[:CONFIG][:SPLIT] on the Hugging Face hub; or a file name without its"
     " language, such as news for news.en and news.de. Repeatable.",
 )
-@data_option("--valid", **two_files, help="Validation set as two files.")
-@data_option("--valid-from", **one_place, help="Validation set in a form of --train-from.")
-@data_option("--test", **two_files, help="Test set as two files.")
-@data_option("--test-from", **one_place, help="Test set in a form of --train-from.")
+@data_option("--valid SRC TGT", **two_files, help="Validation set as two files.")
+@data_option("--valid-from SOURCE", multiple=True, help="Validation set in a form of --train-from.")
+@data_option("--test SRC TGT", **two_files, help="Test set as two files.")
+@data_option("--test-from SOURCE", multiple=True, help="Test set in a form of --train-from.")
 @cleaning_option(
-    "--vocab-size",
-    type=click.IntRange(1),
+    "--vocab-size N",
     help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data. For"
     " trees, that of their sentences, by default 16,000.",
 )
 @cleaning_option(
-    "--tokenizer-from",
-    type=shared.PathArgument,
-    metavar="FOLDER",
+    "--tokenizer-from FOLDER",
     help="Run folder or prepared folder whose subwords are used, instead of learning new ones. To"
     " train a model further, its data needs the subwords of its run.",
 )
 @cleaning_option(
-    "--set",
+    "--set KEY=VALUE",
     "overrides",
     multiple=True,
-    metavar="KEY=VALUE",
     help="Change a setting of cleaning, BPE or noise, as in max_ratio=3 and noise.case=0.05."
     " Repeatable. --settings prints all settings.",
 )
 @cleaning_option(
     "--no-cleaning",
-    is_flag=True,
     help="Drop only pairs that are empty, too long, or not UTF-8.",
 )
+@output_option("--out FOLDER", help="Output folder. Default: data/NAME.")
+@output_option("--force", help="Replace the output folder if it exists.")
 @output_option(
-    "--out", type=shared.PathArgument, metavar="FOLDER", help="Output folder. Default: data/NAME."
-)
-@output_option("--force", is_flag=True, help="Replace the output folder if it exists.")
-@output_option(
-    "--report",
+    "--report FILE",
     "page_path",
-    type=shared.PathArgument,
     help="Write statistics of the corpus to an HTML page.",
 )
-@shared.hardware_option(
-    "--workers", type=click.IntRange(1), help="Processes. Default: one per core."
-)
+@shared.hardware_option("--workers N", help="Processes. Default: one per core.")
 @shared.information_option(
     "--dry-run",
-    is_flag=True,
     help="Print how many pairs would be dropped, with samples. Write nothing.",
 )
+@shared.information_option("--list", "list_corpora", help="Print the catalogue of corpora.")
 @shared.information_option(
-    "--list", "list_corpora", is_flag=True, help="Print the catalogue of corpora."
-)
-@shared.information_option(
-    "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
+    "--settings", "list_settings", help="Print every setting and its default."
 )
 def prepare(
     name: str | None,

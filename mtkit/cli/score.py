@@ -51,91 +51,73 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
 )
 @click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=shared.PathArgument)
 @shared.in_out_option(
-    "--reference",
+    "--reference FILE",
     "references",
-    type=shared.PathArgument,
     multiple=True,
     help="Reference translations for HYP. Repeatable, for several references per sentence.",
 )
 @shared.in_out_option(
-    "--data",
+    "--data FOLDER",
     "data_path",
-    type=shared.PathArgument,
-    metavar="FOLDER",
     help="Prepared folder with the test set. Default: the one that the run was trained on.",
 )
 @shared.in_out_option(
-    "--split",
-    type=click.Choice(["test", "valid"]),
+    "--split [test|valid]",
     default="test",
     help="Translate and score the test set (default) or the validation set.",
 )
-@shared.in_out_option("--json", "as_json", is_flag=True, help="Print JSON.")
+@shared.in_out_option("--json", "as_json", help="Print JSON.")
 @metric_option(
-    "--metric",
+    "--metric [bleu|chrf|ter|parseval]",
     "metrics",
-    type=click.Choice(["bleu", "chrf", "ter", "parseval"]),
     multiple=True,
     help="Metric. Repeatable. Default: bleu. parseval, the default for a parser: precision, recall"
     " and F1 of the brackets of trees, by the rules of evalb.",
 )
 @metric_option(
-    "--protocol",
-    type=click.Choice(["wmt", "paper"]),
+    "--protocol [wmt|paper]",
     default="wmt",
     help="wmt (default): detokenised BLEU. paper: also the BLEU of the paper, with Moses"
     " tokenisation and split compounds.",
 )
 @metric_option(
-    "--tgt-lang",
-    metavar="L",
+    "--tgt-lang L",
     help="Language code of HYP, for --protocol paper. Of a model with several languages: score only"
     " this target language.",
 )
 @metric_option(
-    "--src-lang",
-    metavar="L",
+    "--src-lang L",
     help="Of a model with several languages: score only this source language.",
 )
 @analysis_option(
     "--paired",
-    is_flag=True,
     help="Test the difference of each system from the first: 95 % confidence intervals, and"
     " p-values of paired bootstrap resampling and approximate randomisation.",
 )
 @analysis_option(
     "--sentence",
-    is_flag=True,
     help="Print sentence-level scores: line number, scores, translation and reference,"
     " tab-separated.",
 )
-@analysis_option(
-    "--worst-first", is_flag=True, help="Sort --sentence by the first metric, worst score first."
-)
+@analysis_option("--worst-first", help="Sort --sentence by the first metric, worst score first.")
 @alignment_option(
     "--align",
-    is_flag=True,
     help="HYP has word alignments, and --reference gold alignments: print the alignment error rate"
     " (AER), precision and recall, in percent.",
 )
-@alignment_option(
-    "--swap-links", is_flag=True, help="With --align: exchange source and target of HYP."
-)
+@alignment_option("--swap-links", help="With --align: exchange source and target of HYP.")
 @force_decoding_option(
     "--model-score",
-    is_flag=True,
     help="Print log P(hyp given src) for each line of --src and --hyp: line number,"
     " log-probability, and score (with the length penalty), tab-separated. With --json, also of"
     " each token.",
 )
-@force_decoding_option("--src", "src_path", type=shared.PathArgument, help="Source text.")
-@force_decoding_option("--hyp", "hyp_path", type=shared.PathArgument, help="Translations of --src.")
+@force_decoding_option("--src FILE", "src_path", help="Source text.")
+@force_decoding_option("--hyp FILE", "hyp_path", help="Translations of --src.")
 @shared.model_option(
-    "--run",
+    "--run FOLDER",
     "run_paths",
-    type=shared.PathArgument,
     multiple=True,
-    metavar="FOLDER",
     help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
 )
 @shared.checkpoint_option

@@ -36,26 +36,22 @@ configuration_option = shared.option_group("Configuration")
     ),
 )
 @configuration_option(
-    "--config",
+    "--config FILE_OR_PRESET",
     "config_name",
     type=shared.PathText,
-    metavar="FILE_OR_PRESET",
     help="YAML file, or name of a preset: base, big, small, demo, and others (--list prints them)."
     " Required for a new run; a run that continues (--run) has its own.",
 )
 @configuration_option(
-    "--set",
+    "--set SECTION.KEY=VALUE",
     "overrides",
     multiple=True,
-    metavar="SECTION.KEY=VALUE",
     help="Change a setting, as in train.max_steps=20000. Repeatable. --settings prints all"
     " settings.",
 )
 @shared.in_out_option(
-    "--data",
+    "--data FOLDER",
     "data_path",
-    type=shared.PathArgument,
-    metavar="FOLDER",
     help="Prepared folder. Default: data.dir of the configuration, else the newest under data/."
     " With --run alone, the data of the run.",
 )
@@ -64,48 +60,43 @@ configuration_option = shared.option_group("Configuration")
     help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small.",
 )
 @shared.in_out_option(
-    "--init-from",
+    "--init-from RUN[:CHECKPOINT]",
     type=shared.PathText,
-    metavar="RUN[:CHECKPOINT]",
     help="Start from the weights of this run, not from random ones: fine-tuning. The data must have"
     " been prepared with its subwords (prepare --tokenizer-from). CHECKPOINT is as for translate,"
     " as in runs/mine:best.",
 )
 @shared.in_out_option(
     "--restart",
-    is_flag=True,
     help="Delete the checkpoints of the run and start from step 0.",
 )
 @shared.in_out_option(
-    "--finish-in",
-    type=click.IntRange(1),
+    "--finish-in N",
     help="Let the learning rate of a run that continues fall to zero over the next N updates, and"
     " end there.",
 )
 @shared.device_option
 @shared.hardware_option(
-    "--workers",
-    type=click.IntRange(1),
+    "--workers N",
     help="Worker processes that train together on this machine. Default: one per GPU, or one on "
     "the CPU.",
 )
 @shared.hardware_option(
-    "--max-restarts",
+    "--max-restarts N",
     type=click.IntRange(0),
     default=0,
     help="If a worker fails, restart all workers, at most N times. Default: 0.",
 )
 @shared.information_option(
     "--dry-run",
-    is_flag=True,
     help="Check the configuration and the data, print the configuration with estimates of memory,"
     " time and cost, and stop.",
 )
 @shared.information_option(
-    "--list", "list_presets", is_flag=True, help="Print the presets, with a line about each."
+    "--list", "list_presets", help="Print the presets, with a line about each."
 )
 @shared.information_option(
-    "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
+    "--settings", "list_settings", help="Print every setting and its default."
 )
 def train(
     config_name: str | None,

@@ -46,33 +46,29 @@ sampling_option = shared.option_group("Sampling")
     context_settings={"allow_extra_args": True},
 )
 @shared.in_out_option(
-    "--input",
+    "--input FILE",
     "input_path",
-    type=shared.PathArgument,
     help="Input file, plain or compressed. Default, or -: standard input.",
 )
 @shared.output_options
 @shared.in_out_option(
-    "--nbest",
+    "--nbest N",
     type=click.IntRange(1, 1000),
     help="Print the N best translations of each line: line number, score and text, tab-separated.",
 )
 @shared.in_out_option(
     "--json",
     "as_json",
-    is_flag=True,
     help="Print a JSON object per line: translations with scores and tokens, and the time taken.",
 )
 @shared.in_out_option(
     "--alignments",
-    is_flag=True,
     help="After each translation, print the word alignment, tab-separated: 0-0 1-2 links the first"
     " words of both lines, and the second word of the source with the third of the translation.",
 )
 @shared.in_out_option(
-    "--format",
+    "--format [text|html]",
     "format_",
-    type=click.Choice(["text", "html"]),
     default="text",
     help="Format of input and output. html: tags, comments and placeholders such as {name} keep"
     " their places in the text. Default: text.",
@@ -84,37 +80,31 @@ sampling_option = shared.option_group("Sampling")
     " one if fewer than 10 % of the training lines have several, or nothing is known of them.",
 )
 @shared.model_option(
-    "--run",
+    "--run FOLDER",
     "run_paths",
-    type=shared.PathArgument,
     multiple=True,
-    metavar="FOLDER",
     help="Run folder. Repeatable: several runs are an ensemble. Default: the newest under runs/.",
 )
 @shared.language_options
 @shared.checkpoint_option
 @shared.beam_options
 @shared.search_option(
-    "--min-length", type=click.IntRange(0), help="Minimum output length in subwords."
+    "--min-length N", type=click.IntRange(0), help="Minimum output length in subwords."
 )
+@shared.search_option("--max-length N", help="Maximum output length in subwords.")
 @shared.search_option(
-    "--max-length", type=click.IntRange(1), help="Maximum output length in subwords."
-)
-@shared.search_option(
-    "--no-repeat-ngram",
+    "--no-repeat-ngram N",
     type=click.IntRange(0),
     help="Block repeated n-grams of this size, in subwords. 0: off.",
 )
 @shared.search_option(
-    "--target-prefix",
+    "--target-prefix FILE",
     "prefix_path",
-    type=shared.PathArgument,
     help="Forced beginnings of the translations: a file with one per line of input.",
 )
 @shared.search_option(
-    "--glossary",
+    "--glossary FILE",
     "glossary_path",
-    type=shared.PathArgument,
     help="Terms that the translation must contain: a file with a source term, a tab and its target"
     " term on each line.",
 )
@@ -122,38 +112,34 @@ sampling_option = shared.option_group("Sampling")
     "--sample/--no-sample", default=None, help="Sample translations instead of beam search."
 )
 @sampling_option(
-    "--mbr-samples",
+    "--mbr-samples N",
     type=click.IntRange(0),
     help="Minimum Bayes risk decoding: take N samples, and choose the one with the highest mean"
     " chrF to the others. 0: off.",
 )
 @sampling_option(
-    "--temperature",
+    "--temperature T",
     type=click.FloatRange(0, min_open=True),
-    metavar="T",
     help="Softmax temperature. Below 1: less random.",
 )
 @sampling_option(
-    "--top-k",
+    "--top-k K",
     type=click.IntRange(0),
-    metavar="K",
     help="Sample from the K most probable subwords only. 0: off.",
 )
 @sampling_option(
-    "--top-p",
+    "--top-p P",
     type=click.FloatRange(0, 1, min_open=True),
-    metavar="P",
     help="Nucleus sampling threshold, at most 1: sample from the fewest subwords whose"
     " probabilities sum to P.",
 )
 @sampling_option(
-    "--seed",
+    "--seed N",
     type=click.IntRange(0, 2**64 - 1),
     help="Random seed. The same seed and line number give the same sample.",
 )
 @shared.parsing_option(
     "--tokenized",
-    is_flag=True,
     help="Of a parser: the input is words separated by spaces, as in the treebank. Default: plain"
     " text, which is split into words.",
 )
