@@ -149,27 +149,20 @@ def _print(
         if "bleu" in metrics:
             for system in systems:
                 score.note_tokenised(system.name, system.translations)
+        common: dict[str, Any] = {"references": references, "tgt_lang": tgt_lang}
+        texts = [system.translations for system in systems]
         if options.sentence:
-            (system,) = systems
-            by_metric = [
-                score.sentence_scores(
-                    system.translations, references, metric=metric, tgt_lang=tgt_lang
-                )
-                for metric in metrics
-            ]
-            _print_sentences(system.translations, references, by_metric, options)
+            (text,) = texts
+            by_metric = [score.sentence_scores(text, metric=one, **common) for one in metrics]
+            _print_sentences(text, references, by_metric, options)
             return
         if options.paired:
             score.note_twins(systems)
-        by_metric = [
-            score.compare(systems, references, metric=metric, tgt_lang=tgt_lang)
-            if options.paired
-            else [
-                score.score(one.translations, references, metric=metric, tgt_lang=tgt_lang)
-                for one in systems
+            by_metric = [score.compare(systems, metric=one, **common) for one in metrics]
+        else:
+            by_metric = [
+                [score.score(text, metric=one, **common) for text in texts] for one in metrics
             ]
-            for metric in metrics
-        ]
         names = [one_line(system.name) for system in systems]
         printed[direction] = tables.scores(names, by_metric, groups, as_json=options.as_json)
     if len(printed) > 1:
@@ -189,12 +182,7 @@ def _print_sentences(
 
     for scores in by_metric:
         log.info("%s %s", scores[0].name, scores[0].signature)
-    worst_first, as_json = options.worst_first, options.as_json
-    print_text(
-        tables.sentences(
-            translations, references, by_metric, worst_first=worst_first, as_json=as_json
-        )
-    )
+    print_text(tables.sentences(translations, references, by_metric, options))
 
 
 def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:

@@ -9,8 +9,8 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from mtkit import config
 
 if TYPE_CHECKING:
     from mtkit.align.links import AlignmentScore
+    from mtkit.cli.score_systems import ScoreOptions
     from mtkit.parsing.bracketing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score
@@ -32,9 +33,8 @@ def catalogue() -> str:
     """The corpora that `prepare` knows by name."""
     from mtkit.prepare import CATALOGUE
 
-    table = _table("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE")
-    for index in (1, 3):
-        table.columns[index].justify = "right"
+    headings = ("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE")
+    table = _table(*headings, wraps=5, right=(1, 3))
     for corpus in CATALOGUE:
         table.add_row(
             corpus.name,
@@ -103,7 +103,7 @@ def dropped_samples(report: Report) -> str:
 
 def presets() -> str:
     """The configurations that ship with mtkit, with a line about each."""
-    table = _table("PRESET", "DESCRIPTION")
+    table = _table("PRESET", "DESCRIPTION", wraps=1)
     for name in config.presets():
         table.add_row(name, escape(config.describe_preset(name)))
     return _render(table)
@@ -111,7 +111,7 @@ def presets() -> str:
 
 def settings(model: type[config.Section]) -> str:
     """The settings of a configuration, with their defaults and descriptions."""
-    table = _table("KEY", "DEFAULT", "DESCRIPTION")
+    table = _table("KEY", "DEFAULT", "DESCRIPTION", wraps=2)
     for key, field in config.setting_fields(model).items():
         table.add_row(key, json.dumps(field.default), escape(field.description or ""))
     return _render(table)
@@ -158,17 +158,15 @@ def sentences(
     translations: Sequence[str],
     references: Sequence[Sequence[str]],
     by_metric: Sequence[Sequence[Score]],
-    *,
-    worst_first: bool = False,
-    as_json: bool = False,
+    options: ScoreOptions,
 ) -> str:
     """A row for every sentence: line number, scores, translation and first reference."""
     order = list(range(len(translations)))
-    if worst_first:
+    if options.worst_first:
         # TER is an error rate: higher is worse.
         sign = -1.0 if by_metric[0][0].name == "TER" else 1.0
         order.sort(key=lambda line: sign * by_metric[0][line].value)
-    if as_json:
+    if options.as_json:
         return _json(
             [
                 {
@@ -209,10 +207,20 @@ def tree_scores(
             for name, one, count in systems
         ]
         return _json({"systems": rows, "signature": scores[0].signature})
-    headings = ["NUMBER", "PRECISION", "RECALL", "F1", "EXACT", "FAILED", "REPAIRED"]
+    headings = [
+        "SYSTEM",
+        "SENTENCES",
+        "NUMBER",
+        "PRECISION",
+        "RECALL",
+        "F1",
+        "EXACT",
+        "FAILED",
+        "REPAIRED",
+    ]
     is_compared = any(one.p_value is not None for one in scores)
-    table = _table_of_numbers("SYSTEM", "SENTENCES", *headings, *["P BOOTSTRAP"] * is_compared)
-    table.columns[1].justify = "left"
+    headings += ["P BOOTSTRAP"] * is_compared
+    table = _table(*headings, wraps=0, right=range(2, len(headings)))
     for name, one, count in systems:
         of_all = [f"{one.failures:,}", "" if count is None else f"{count:,}"]
         if is_compared:
@@ -252,20 +260,14 @@ def alignment_scores(
     names: Sequence[str], scores: Sequence[AlignmentScore], *, as_json: bool = False
 ) -> str:
     """Alignment error rate, precision and recall of each file, in percent."""
-    rows = [
-        {
-            "aer": 100 * score.error_rate,
-            "precision": 100 * score.precision,
-            "recall": 100 * score.recall,
-        }
-        for score in scores
-    ]
+    keys = ("aer", "precision", "recall")
+    rows = [dict(zip(keys, (100 * part for part in astuple(one)), strict=True)) for one in scores]
     named = list(zip(names, rows, strict=True))
     if as_json:
         return _json({"alignments": [{"file": name, **row} for name, row in named]})
     if len(rows) == 1:
         return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
-    table = _table_of_numbers("FILE", "AER", "PRECISION", "RECALL")
+    table = _table("FILE", "AER", "PRECISION", "RECALL", wraps=0, right=(1, 2, 3))
     for name, row in named:
         table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
     return _render(table)
@@ -283,28 +285,23 @@ def _p_value(value: float | None) -> str:
 def _scores_as_json(
     names: Sequence[str], by_metric: Sequence[Sequence[Score]], groups: Sequence[Sequence[int]]
 ) -> str:
-    return _json(
+    systems = [
+        {"system": name, "scores": list(map(_facts, of_system))}
+        for name, *of_system in zip(names, *by_metric, strict=True)
+    ]
+    of_groups = [
         {
-            "systems": [
-                {"system": name, "scores": [_facts(metric[index]) for metric in by_metric]}
-                for index, name in enumerate(names)
-            ],
-            "groups": [
-                {
-                    "systems": [names[index] for index in group],
-                    "scores": [
-                        {
-                            "name": metric[0].name,
-                            "mean": mean(metric[index].value for index in group),
-                            "deviation": stdev(metric[index].value for index in group),
-                        }
-                        for metric in by_metric
-                    ],
-                }
-                for group in groups
-            ],
+            "systems": [names[index] for index in group],
+            "scores": [{"name": one[0].name, **_spread(one, group)} for one in by_metric],
         }
-    )
+        for group in groups
+    ]
+    return _json({"systems": systems, "groups": of_groups})
+
+
+def _spread(scores: Sequence[Score], group: Sequence[int]) -> dict[str, float]:
+    values = [scores[index].value for index in group]
+    return {"mean": mean(values), "deviation": stdev(values)}
 
 
 def _table_of_scores(
@@ -315,7 +312,7 @@ def _table_of_scores(
     is_compared = by_metric[0][0].mean is not None
     more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []
     headings = [heading for metric in by_metric for heading in (metric[0].name, *more)]
-    table = _table_of_numbers("SYSTEM", *headings)
+    table = _table("SYSTEM", *headings, wraps=0, right=range(1, 1 + len(headings)))
     for name, *of_system in zip(names, *by_metric, strict=True):
         cells = []
         for value in of_system:
@@ -327,8 +324,8 @@ def _table_of_scores(
     for group in groups:
         cells = []
         for metric in by_metric:
-            values = [metric[index].value for index in group]
-            cells += [f"{mean(values):.2f} ± {stdev(values):.2f}", *[""] * len(more)]
+            spread = "{mean:.2f} ± {deviation:.2f}".format(**_spread(metric, group))
+            cells += [spread, *[""] * len(more)]
         members = escape(", ".join(names[index] for index in group))
         table.add_row(f"mean ± deviation of {members}", *cells)
     return _render(table)
@@ -342,20 +339,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _table(*headings: str) -> Table:
-    """A table of which only the last column is broken into lines."""
+def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
+    """A table of which one column is broken into lines, and numbers are on the right."""
     table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading != headings[-1])
-    return table
-
-
-def _table_of_numbers(name: str, *headings: str) -> Table:
-    """A table of numbers, behind a column of names."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column(name, overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    for i, heading in enumerate(headings):
+        table.add_column(
+            heading,
+            justify="right" if i in right else "left",
+            overflow="fold" if i == wraps else "ellipsis",
+            no_wrap=i != wraps,
+        )
     return table
 
 
