@@ -39,14 +39,11 @@ MOST_WORDS = 100
 FEW_PAIRS = 100
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Align the words of given translations.",
-    epilog=shared.examples(
-        "mtkit align test.en test.de --run runs/mine",
-        "mtkit align test.en test.de --run runs/mine --output links.txt",
-        "mtkit align test.en test.de --run runs/mine --symmetrize union --json",
-    ),
+@shared.command(
+    "Align the words of given translations.",
+    "mtkit align test.en test.de --run runs/mine",
+    "mtkit align test.en test.de --run runs/mine --output links.txt",
+    "mtkit align test.en test.de --run runs/mine --symmetrize union --json",
 )
 @click.argument("src_path", metavar="SRC", type=shared.PathArgument)
 @click.argument("tgt_path", metavar="TGT", type=shared.PathArgument)

@@ -17,13 +17,10 @@ output_option = shared.option_group("Output")
 check_option = shared.option_group("Check")
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Convert a run for other software.",
-    epilog=shared.examples(
-        "mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2",
-        "mtkit export runs/mine mine-ct2 --format ctranslate2 --quantization int8",
-    ),
+@shared.command(
+    "Convert a run for other software.",
+    "mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2",
+    "mtkit export runs/mine mine-ct2 --format ctranslate2 --quantization int8",
 )
 @click.argument("run_path", metavar="RUN", type=shared.PathArgument)
 @click.argument("out", type=shared.PathArgument)

@@ -19,15 +19,12 @@ output_option = shared.option_group("Output")
 check_option = shared.option_group("Check")
 
 
-@click.command(
-    "import",
-    cls=shared.Command,
-    short_help="Convert a Marian model to a run.",
-    epilog=shared.examples(
-        "mtkit import Helsinki-NLP/opus-mt-en-de runs/opus-en-de",
-        "mtkit import my-marian-model runs/mine --check input.txt",
-        "mtkit import model.npz runs/mine --vocabs vocab.en.yml vocab.de.yml",
-    ),
+@shared.command(
+    "Convert a Marian model to a run.",
+    "mtkit import Helsinki-NLP/opus-mt-en-de runs/opus-en-de",
+    "mtkit import my-marian-model runs/mine --check input.txt",
+    "mtkit import model.npz runs/mine --vocabs vocab.en.yml vocab.de.yml",
+    name="import",
 )
 @click.argument("source", type=shared.PathText)
 @click.argument("out", type=shared.PathArgument)

@@ -26,14 +26,11 @@ log = logging.getLogger(__name__)
 MOST_SENTENCES = 1000
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Look inside a model: its attention for a sentence.",
-    epilog=shared.examples(
-        "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
-        "mtkit inspect --input test.en --output pages",
-        "mtkit inspect 'A red umbrella.' --svg --output figure.svg",
-    ),
+@shared.command(
+    "Look inside a model: its attention for a sentence.",
+    "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
+    "mtkit inspect --input test.en --output pages",
+    "mtkit inspect 'A red umbrella.' --svg --output figure.svg",
 )
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @shared.in_out_option(

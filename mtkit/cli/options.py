@@ -131,9 +131,10 @@ hardware_option = option_group("Hardware")
 information_option = option_group(INFORMATION)
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: examples that run as printed."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+def command(short_help: str, *examples: str, **attributes: Any) -> Callable[..., Command]:
+    """`click.command` for a command whose help ends with examples, which run as printed."""
+    epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
+    return click.command(cls=Command, short_help=short_help, epilog=epilog, **attributes)
 
 
 # ---------------------------------------------------------------------------------------------

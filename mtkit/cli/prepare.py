@@ -26,17 +26,14 @@ output_option = shared.option_group("Output")
 two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument), "multiple": True}
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Clean and encode a parallel corpus.",
-    epilog=shared.examples(
-        "mtkit prepare demo-en-de",
-        "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
-        "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
-        "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
-        "  --train-from pairs.tsv --valid-from valid.tsv --force",
-        "mtkit prepare corpus.yaml",
-    ),
+@shared.command(
+    "Clean and encode a parallel corpus.",
+    "mtkit prepare demo-en-de",
+    "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
+    "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
+    "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
+    "  --train-from pairs.tsv --valid-from valid.tsv --force",
+    "mtkit prepare corpus.yaml",
 )
 @click.argument("name", required=False)
 @click.argument("corpus_file", required=False, type=shared.PathArgument, metavar="[CORPUS.yaml]")

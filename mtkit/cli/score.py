@@ -37,17 +37,14 @@ TEXT_SCORES = (*("data_path", "split", "metrics", "protocol", "paired", "sentenc
 TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Score translations with BLEU, chrF or TER.",
-    epilog=shared.examples(
-        "mtkit score",
-        "mtkit score output.de --reference test.de --metric bleu --metric chrf",
-        "mtkit score output.de other.de --reference test.de --paired",
-        "mtkit score output.trees --reference gold.trees --metric parseval",
-        "mtkit score --align links.txt --reference gold.txt",
-        "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
-    ),
+@shared.command(
+    "Score translations with BLEU, chrF or TER.",
+    "mtkit score",
+    "mtkit score output.de --reference test.de --metric bleu --metric chrf",
+    "mtkit score output.de other.de --reference test.de --paired",
+    "mtkit score output.trees --reference gold.trees --metric parseval",
+    "mtkit score --align links.txt --reference gold.txt",
+    "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
 )
 @click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=shared.PathArgument)
 @shared.in_out_option(

@@ -24,16 +24,13 @@ log = logging.getLogger(__name__)
 configuration_option = shared.option_group("Configuration")
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Train a model on a prepared corpus.",
-    epilog=shared.examples(
-        "mtkit train --config demo",
-        "mtkit train --config small --data data/mine --run runs/mine",
-        "mtkit train --config base --data data/mine --set train.max_steps=20000",
-        "mtkit train --config fine-tune --data data/mine --init-from runs/mine",
-        "mtkit train --run runs/mine --finish-in 500",
-    ),
+@shared.command(
+    "Train a model on a prepared corpus.",
+    "mtkit train --config demo",
+    "mtkit train --config small --data data/mine --run runs/mine",
+    "mtkit train --config base --data data/mine --set train.max_steps=20000",
+    "mtkit train --config fine-tune --data data/mine --init-from runs/mine",
+    "mtkit train --run runs/mine --finish-in 500",
 )
 @configuration_option(
     "--config FILE_OR_PRESET",

@@ -33,16 +33,13 @@ log = logging.getLogger(__name__)
 sampling_option = shared.option_group("Sampling")
 
 
-@click.command(
-    cls=shared.Command,
-    short_help="Translate text, one line in, one line out.",
-    epilog=shared.examples(
-        "echo 'The old woman buys a red umbrella.' | mtkit translate",
-        "mtkit translate --run runs/mine < test.en > output.de",
-        "mtkit translate --run runs/mine --input test.en --output output.de",
-        "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
-        "mtkit translate --run runs/parser --tokenized --input sentences.txt",
-    ),
+@shared.command(
+    "Translate text, one line in, one line out.",
+    "echo 'The old woman buys a red umbrella.' | mtkit translate",
+    "mtkit translate --run runs/mine < test.en > output.de",
+    "mtkit translate --run runs/mine --input test.en --output output.de",
+    "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
+    "mtkit translate --run runs/parser --tokenized --input sentences.txt",
     context_settings={"allow_extra_args": True},
 )
 @shared.in_out_option(
