@@ -182,7 +182,8 @@ def _print_sentences(
 
     for scores in by_metric:
         log.info("%s %s", scores[0].name, scores[0].signature)
-    print_text(tables.sentences(translations, references, by_metric, options))
+    flags = {"worst_first": options.worst_first, "as_json": options.as_json}
+    print_text(tables.sentences(translations, references, by_metric, **flags))
 
 
 def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:

@@ -22,7 +22,6 @@ from mtkit import config
 
 if TYPE_CHECKING:
     from mtkit.align.links import AlignmentScore
-    from mtkit.cli.score_systems import ScoreOptions
     from mtkit.parsing.bracketing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score
@@ -158,15 +157,17 @@ def sentences(
     translations: Sequence[str],
     references: Sequence[Sequence[str]],
     by_metric: Sequence[Sequence[Score]],
-    options: ScoreOptions,
+    *,
+    worst_first: bool = False,
+    as_json: bool = False,
 ) -> str:
     """A row for every sentence: line number, scores, translation and first reference."""
     order = list(range(len(translations)))
-    if options.worst_first:
+    if worst_first:
         # TER is an error rate: higher is worse.
         sign = -1.0 if by_metric[0][0].name == "TER" else 1.0
         order.sort(key=lambda line: sign * by_metric[0][line].value)
-    if options.as_json:
+    if as_json:
         return _json(
             [
                 {
