@@ -57,6 +57,7 @@ HOMES = {
         "run_manifest",
         "train.checkpoints",
         "prepare.corpus_file",
+        "prepare.results",
         "prepare.tokenizer_from",
     },
     "sacrebleu": {"score"},

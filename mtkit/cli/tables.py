@@ -56,8 +56,7 @@ def preparation(report: Report) -> str:
     def add(name: str, count: int, whole: int | None = None) -> None:
         table.add_row(name, f"{count:,}", None if whole is None else f"{count / whole:.2%}")
 
-    read = report.pairs["train"]
-    kept = read - sum(report.dropped.values())
+    read, kept = report.pairs["train"], report.kept
     add("training pairs read", read)
     for reason, count in report.dropped.items():
         add(f"  dropped: {reason}", count, read)
@@ -68,9 +67,9 @@ def preparation(report: Report) -> str:
         add(f"  with noise: {kind}", count, kept)
     for tag, count in report.tags.items():
         add(f"  with tag {tag}", count, kept)
-    add("  source tokens", report.tokens[0])
-    add("  target tokens", report.tokens[1])
-    for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):
+    add("  source tokens", report.tokens["src"])
+    add("  target tokens", report.tokens["tgt"])
+    for what, count in zip(("source", "target", "both"), report.overlap.values(), strict=True):
         if count:
             add(f"  with {what} in validation or test", count, read)
     also = [split for split in report.pairs if split not in ("train", "valid", "test")]

@@ -13,16 +13,8 @@ import numpy as np
 
 from mtkit.base.arrays import IntArray
 from mtkit.base.words import count_words
+from mtkit.prepare import filters
 from mtkit.prepare.cached_encoder import CachedEncoder
-from mtkit.prepare.filters import (
-    KEPT,
-    Cleaner,
-    LanguageOdds,
-    PairChecks,
-    ReasonCodes,
-    reason_code,
-    salted,
-)
 from mtkit.prepare.links import LinkLines, encode_links
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import Block
@@ -41,7 +33,7 @@ class PairBlock:
     Attributes:
         direction, source: their numbers, from 0.
         lines: (n,): the number of each pair in its source, from 1.
-        codes: (n,): the reason codes of the first stage; before it, all are `KEPT`.
+        codes: (n,): the reason codes of the first stage; before it, all are `filters.KEPT`.
     """
 
     direction: int
@@ -49,7 +41,7 @@ class PairBlock:
     lines: IntArray
     pairs: Block
     links: LinkLines | None
-    codes: ReasonCodes
+    codes: filters.ReasonCodes
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -57,7 +49,7 @@ class PairBlock:
     @property
     def kept(self) -> IntArray:
         """The indices of the pairs that are kept so far."""
-        return np.flatnonzero(self.codes == KEPT)
+        return np.flatnonzero(self.codes == filters.KEPT)
 
     def select(self, indices: IntArray) -> PairBlock:
         """The pairs with these indices, without links."""
@@ -74,14 +66,14 @@ class PairBlock:
 # Check and count
 
 
-def check_block(cleaners: Sequence[Cleaner], block: PairBlock) -> PairChecks:
+def check_block(cleaners: Sequence[filters.Cleaner], block: PairBlock) -> filters.PairChecks:
     """The filters of the first stage, one for each direction, applied to a block."""
     if block.links is not None:
         block.links.check(block.pairs)
     checks = cleaners[block.direction](block.pairs)
     # The same sentence in another direction is not a repetition.
     src_keys, tgt_keys = (
-        salted(keys, block.direction) for keys in (checks.src_keys, checks.tgt_keys)
+        filters.salted(keys, block.direction) for keys in (checks.src_keys, checks.tgt_keys)
     )
     return replace(checks, src_keys=src_keys, tgt_keys=tgt_keys)
 
@@ -110,7 +102,7 @@ class EncodedBlock(NamedTuple):
     src: list[bytes]
     tgt: list[bytes]
     links: list[bytes]
-    codes: ReasonCodes
+    codes: filters.ReasonCodes
     noise: dict[str, int]
 
 
@@ -124,7 +116,7 @@ class BlockEncoder:
     """
 
     vocabularies: Vocabularies
-    odds: Sequence[tuple[LanguageOdds, LanguageOdds]]
+    odds: Sequence[tuple[filters.LanguageOdds, filters.LanguageOdds]]
     config: PrepareConfig
     dtype: np.dtype[Any]
     linearisation: Linearisation | None
@@ -142,7 +134,7 @@ class BlockEncoder:
         pairs = taken(block.pairs, chosen.tolist())
         texts = model_texts(decoded(pairs), self.linearisation)
         ids, codes[chosen] = self._encode(texts, block)
-        is_kept = codes[chosen] == KEPT
+        is_kept = codes[chosen] == filters.KEPT
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
         kept = chosen[is_kept]
@@ -193,7 +185,7 @@ class BlockEncoder:
 
     def _encode(
         self, texts: list[list[str]], block: PairBlock
-    ) -> tuple[list[list[bytes]], ReasonCodes]:
+    ) -> tuple[list[list[bytes]], filters.ReasonCodes]:
         """The ids of both sides, and the reason codes of the filters on subwords."""
         ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
         # With EOS; tags, which are not text, count for the limit of tokens alone.
@@ -205,12 +197,12 @@ class BlockEncoder:
         if self.config.drop_wrong_language:
             for odds, side, of_side in zip(self.odds[block.direction], ids, lengths, strict=True):
                 foreign = odds.foreign(np.frombuffer(b"".join(side), self.dtype), of_side)
-                codes[foreign] = reason_code("wrong language")
-        codes[longer > self.config.max_ratio * shorter] = reason_code("length ratio")
+                codes[foreign] = filters.reason_code("wrong language")
+        codes[longer > self.config.max_ratio * shorter] = filters.reason_code("length ratio")
         most = self.config.max_tokens
         tags = len(prefix) // self.dtype.itemsize
-        codes[(lengths[0] + tags > most) | (lengths[1] > most)] = reason_code("too long")
-        codes[shorter == 1] = reason_code("empty")
+        codes[(lengths[0] + tags > most) | (lengths[1] > most)] = filters.reason_code("too long")
+        codes[shorter == 1] = filters.reason_code("empty")
         return [[prefix + of_line for of_line in ids[0]], ids[1]], codes
 
 

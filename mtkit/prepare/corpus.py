@@ -52,10 +52,10 @@ class DirectionSources:
         return f"{self.src_lang}-{self.tgt_lang}"
 
     @property
-    def held_out(self) -> dict[str, Source | None]:
-        """The validation and test sets by the names of their splits; None for no test set."""
-        also = {also_split(name): source for name, source in self.valid_also.items()}
-        return {"valid": self.valid, "test": self.test, **also}
+    def held_out(self) -> dict[str, Source]:
+        """The validation and test sets that there are, by the names of their splits."""
+        found = {"valid": self.valid} | ({"test": self.test} if self.test else {})
+        return found | {also_split(name): source for name, source in self.valid_also.items()}
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Corpus:
                     f"not {len(one.links)}"
                 )
             for source in one.held_out.values():
-                if source is not None and source.tag is not None:
+                if source.tag is not None:
                     raise MtkitError(
                         f"{source.name}: only training data can have a tag; remove {source.tag}"
                     )
@@ -197,10 +197,10 @@ class Corpus:
 
     def sources(self) -> dict[str, list[Source]]:
         """The sources of each split, the training data first; the test set may have none."""
-        found: dict[str, list[Source]] = {"train": self.train}
+        found: dict[str, list[Source]] = {"train": self.train, "valid": [], "test": []}
         for one in self.directions:
             for split, source in one.held_out.items():
-                found.setdefault(split, []).extend([source] if source else [])
+                found.setdefault(split, []).append(source)
         return found
 
     def facts(self, split: str) -> list[dict[str, Any]]:

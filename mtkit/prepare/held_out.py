@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,44 +20,33 @@ _BLOCK = 10_000
 _MUCH_IN_TRAINING = 0.01
 
 
-@dataclass(frozen=True)
-class HeldOutSet:
-    """A validation or test set of a direction: both sides, as they were read and as text."""
-
-    pairs: Block = field(default_factory=lambda: ([], []))
-    texts: list[list[str]] = field(default_factory=lambda: [[], []])
-
-    def __len__(self) -> int:
-        return len(self.pairs[0])
+# The sets of a direction, by the names of the splits; the test set may be missing.
+HeldOut = dict[str, Block]
 
 
-# The sets of a direction, by the names of the splits; without a test set, it is empty.
-HeldOut = dict[str, HeldOutSet]
-
-
-def read_held_out(corpus: Corpus) -> list[HeldOut]:
+def read_sets(corpus: Corpus) -> list[HeldOut]:
     """The sets of each direction.
 
     Raises:
         MtkitError: for text that is not UTF-8.
     """
     return [
-        {split: HeldOutSet() if one is None else _read(one) for split, one in sources.items()}
-        for sources in (direction.held_out for direction in corpus.directions)
+        {split: _read(source) for split, source in direction.held_out.items()}
+        for direction in corpus.directions
     ]
 
 
-def _read(source: Source) -> HeldOutSet:
-    found = HeldOutSet()
+def _read(source: Source) -> Block:
+    found: Block = ([], [])
     for block in source.blocks(_BLOCK):
-        for pairs, texts, lines in zip(found.pairs, found.texts, block, strict=True):
-            pairs += lines
-            for line in lines:
+        for side, lines in zip(found, block, strict=True):
+            for number, line in enumerate(lines, start=len(side) + 1):
                 try:
-                    texts.append(line.decode())
+                    line.decode()
                 except UnicodeDecodeError as error:
-                    where = f"{source.name}, {source.unit} {len(texts) + 1}"
+                    where = f"{source.name}, {source.unit} {number}"
                     raise not_utf8(where, error) from None
+            side += lines
     return found
 
 
@@ -76,8 +64,8 @@ def sentence_keys(corpus: Corpus, held_out: Sequence[HeldOut]) -> list[tuple[Key
 
     texts: dict[str | int, list[bytes]] = {}
     for direction, of_direction in zip(corpus.directions, held_out, strict=True):
-        for one in of_direction.values():
-            for label, lines in zip(labels(direction), one.pairs, strict=True):
+        for pairs in of_direction.values():
+            for label, lines in zip(labels(direction), pairs, strict=True):
                 texts.setdefault(label, []).extend(lines)
     keys = {label: np.unique(keys_of(lines)) for label, lines in texts.items()}
     return [
@@ -90,11 +78,11 @@ def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict
     """The number of pairs of each split that are kept training pairs of their direction too."""
     splits, keys = [], []
     for direction, of_direction in enumerate(held_out):
-        for split, one in of_direction.items():
-            src, tgt = (salted(keys_of(lines), direction) for lines in one.pairs)
+        for split, pairs in of_direction.items():
+            src, tgt = (salted(keys_of(lines), direction) for lines in pairs)
             splits.append(split)
             keys.append((src, tgt))
-    found = dict.fromkeys(splits, 0)
+    found = dict.fromkeys(["valid", "test", *splits], 0)
     for split, count in zip(splits, kept_pairs_among(records, keys), strict=True):
         found[split] += count
     return found
@@ -104,7 +92,7 @@ def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) 
     """A sentence for each split that shares many pairs with training (`count_in_training`)."""
     sentences = []
     for split, count in in_training.items():
-        total = sum(len(sets[split]) for sets in held_out if split in sets)
+        total = sum(len(sets[split][0]) for sets in held_out if split in sets)
         name = "validation" if split == "valid" else split
         if count > _MUCH_IN_TRAINING * total:
             sentences.append(

@@ -10,19 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from mtkit.base.errors import one_line
+from mtkit.prepare import language_id
+from mtkit.prepare.blocks import PairBlock
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import KEPT, PairChecks
-from mtkit.prepare.language_id import (
-    SAMPLE_LINES,
-    can_identify,
-    is_language_tag,
-    is_same_tag,
-    languages,
-    load,
-    looks_like,
-    unload,
-)
-from mtkit.prepare.source import Block
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +29,14 @@ LanguageCounts = dict[str, dict[str, int]]
 def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
     """Warn of language codes that are probably mistakes, in pairs of source and target language."""
     for code in dict.fromkeys(code for pair in directions for code in pair):
-        if not is_language_tag(code):
+        if not language_id.is_language_tag(code):
             log.warning(
                 "%s is not a valid language tag, such as en, pt-BR or x-mine, so the language and "
                 "the script of its text are not checked",
                 code,
             )
     for src_lang, tgt_lang in directions:
-        if is_same_tag(src_lang, tgt_lang):
+        if language_id.is_same_tag(src_lang, tgt_lang):
             log.warning(
                 "%s and %s are the same language; give the codes of both files, unless the model "
                 "is to rewrite text in its own language",
@@ -63,12 +54,12 @@ class LanguageCheck:
         self._is_on = corpus.task == "translation"
         if self._is_on:
             # While the pairs are read.
-            threading.Thread(target=load, name="load py3langid").start()
+            threading.Thread(target=language_id.load, name="load py3langid").start()
 
-    def add(self, source: int, first: int, block: Block, checks: PairChecks) -> None:
-        """Consider the pairs of a block of a source; `first` is the number of pairs before it."""
+    def add(self, block: PairBlock, checks: PairChecks) -> None:
+        """Consider the pairs of a block."""
         if self._is_on:
-            self._samples[source].add(first, block, checks)
+            self._samples[block.source].add(block, checks)
 
     def found(self) -> list[LanguageCounts]:
         """The languages of each source, where they can be identified."""
@@ -83,7 +74,7 @@ class LanguageCheck:
         finally:
             if any(sample.is_full for sample in self._samples):
                 # A large corpus needs the memory.
-                unload()
+                language_id.unload()
         return [{} for _ in self._samples]
 
 
@@ -101,15 +92,16 @@ class _PairSample:
     @property
     def is_full(self) -> bool:
         """Whether pairs were left out."""
-        return len(self._pairs) == _SAMPLES * SAMPLE_LINES
+        return len(self._pairs) == _SAMPLES * language_id.SAMPLE_LINES
 
-    def add(self, first: int, block: Block, checks: PairChecks) -> None:
+    def add(self, block: PairBlock, checks: PairChecks) -> None:
+        src, tgt = block.pairs
         is_small = (checks.codes == KEPT) & (checks.src_keys < self._below)
         for index in np.flatnonzero(is_small).tolist():
-            pair = first + index, block[0][index], block[1][index]
+            pair = int(block.lines[index]), src[index], tgt[index]
             self._pairs.setdefault(int(checks.src_keys[index]), pair)
-        if len(self._pairs) > _SAMPLES * SAMPLE_LINES:
-            smallest = sorted(self._pairs)[: _SAMPLES * SAMPLE_LINES]
+        if len(self._pairs) > _SAMPLES * language_id.SAMPLE_LINES:
+            smallest = sorted(self._pairs)[: _SAMPLES * language_id.SAMPLE_LINES]
             self._pairs = {key: self._pairs[key] for key in smallest}
             self._below = smallest[-1]
 
@@ -117,13 +109,13 @@ class _PairSample:
         # In the order of the file, so that a part in another language has samples of its own.
         pairs = sorted(self._pairs.values())
         sides = (
-            ("src", src_lang, [src for _, src, _ in pairs]),
-            ("tgt", tgt_lang, [tgt for _, _, tgt in pairs]),
+            ("src", src_lang, [src.decode() for _, src, _ in pairs]),
+            ("tgt", tgt_lang, [tgt.decode() for _, _, tgt in pairs]),
         )
         return {
-            side: dict(Counter(languages([line.decode() for line in lines])).most_common())
+            side: dict(Counter(language_id.languages(lines)).most_common())
             for side, code, lines in sides
-            if can_identify(code)
+            if language_id.can_identify(code)
         }
 
 
@@ -143,7 +135,7 @@ def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
     parts = []
     for side, name, given in (("src", "source", src_lang), ("tgt", "target", tgt_lang)):
         of_side = counts.get(side, {})
-        wrong = {code: number for code, number in of_side.items() if not looks_like(code, given)}
+        wrong = {c: n for c, n in of_side.items() if not language_id.looks_like(c, given)}
         if sum(wrong.values()) > _MOST_WRONG * sum(of_side.values()):
             instead[side] = max(wrong, key=lambda code: wrong[code])
             parts.append(
@@ -154,8 +146,8 @@ def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
         return ""
     is_swapped = (
         len(parts) == 2
-        and looks_like(instead["src"], tgt_lang)
-        and looks_like(instead["tgt"], src_lang)
+        and language_id.looks_like(instead["src"], tgt_lang)
+        and language_id.looks_like(instead["tgt"], src_lang)
     )
     advice = "are the languages swapped?" if is_swapped else "correct the language code or the file"
     return f"{', and '.join(parts)}; {advice}"

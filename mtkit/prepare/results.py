@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
@@ -28,24 +30,25 @@ class Sample:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `prepare`.
+    """The result of `prepare`; the fields from `pairs` to `noise` are those of the manifest.
 
     Attributes:
         pairs: number of pairs read, by split.
+        kept: number of training pairs kept.
         dropped: number of training pairs dropped, by reason.
-        overlaps: number of training pairs whose source, target, or both are in the validation or
-            test set, dropped or not.
+        overlap: number of training pairs whose source (`src`), target (`tgt`), or both (`both`) are
+            in the validation or test set, dropped or not.
+        in_training: number of pairs of each validation and test set that are kept training pairs
+            too.
+        tokens: source (`src`) and target (`tgt`) tokens of the kept training pairs, with EOS.
+        noise: number of training pairs that got each kind of noise with a probability above 0.
         fixed: number of lines that were fixed, by kind.
         misaligned: segments whose sides are misaligned: source, first and last line, and offset.
         samples: some dropped pairs for each reason, from all parts of the corpus.
         vocab_sizes: vocabulary size, of both sides together or of each.
-        tokens: source and target tokens of the kept training pairs, with EOS.
         shares: of multilingual data, for each direction the number of its kept training pairs, and
             its share of the pairs of an epoch.
-        noise: number of training pairs that got each kind of noise with a probability above 0.
         tags: number of kept training pairs with each tag of a corpus.
-        in_training: number of pairs of each validation and test set that are kept training pairs
-            too.
         warnings: sentences about wrong languages, and about sets that share pairs with the
             training data.
         seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
@@ -53,19 +56,20 @@ class Report:
 
     path: Path
     pairs: dict[str, int]
+    kept: int
     dropped: dict[str, int]
-    overlaps: list[int]
+    overlap: dict[str, int]
+    in_training: dict[str, int]
+    tokens: dict[str, int]
+    noise: dict[str, int]
     fixed: dict[str, int]
     misaligned: list[list[Any]]
     samples: list[Sample]
     vocab_sizes: tuple[int, ...]
-    tokens: list[int]
+    shares: dict[str, tuple[int, float]]
+    tags: dict[str, int]
+    warnings: list[str]
     seconds: dict[str, float]
-    shares: dict[str, tuple[int, float]] = field(default_factory=dict)
-    noise: dict[str, int] = field(default_factory=dict)
-    tags: dict[str, int] = field(default_factory=dict)
-    in_training: dict[str, int] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def vocabulary(self) -> str:
@@ -82,16 +86,17 @@ class CheckResult:
         pairs: number of pairs.
         digests: SHA-256 of the source side and of the target side, as lines of text.
         blocks: checksums of the blocks, to detect a source that changes later.
-        fixed, overlaps, misaligned, in_training: as in `Report`.
+        overlap: numbers of pairs as in `Report`, in that order.
+        fixed, misaligned, in_training: as in `Report`.
         languages: from `LanguageCheck`.
     """
 
     pairs: list[int]
-    digests: list[list[str]]
-    blocks: list[list[str]]
-    fixed: list[dict[str, int]]
-    overlaps: list[int]
-    misaligned: list[list[Any]]
+    digests: list[dict[str, str]] = field(default_factory=list)
+    blocks: list[list[str]] = field(default_factory=list)
+    fixed: list[dict[str, int]] = field(default_factory=list)
+    overlap: list[int] = field(default_factory=lambda: [0, 0, 0])
+    misaligned: list[list[Any]] = field(default_factory=list)
     languages: list[LanguageCounts] = field(default_factory=list)
     in_training: dict[str, int] = field(default_factory=dict)
 
@@ -108,14 +113,17 @@ class EncodeResult:
         samples: dropped pairs, by reason, each with the number that selected it.
     """
 
+    kept: list[int]
+    noise: dict[str, int]
     blocks: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
-    kept: list[int] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
-    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    tokens: dict[str, int] = field(default_factory=lambda: {"src": 0, "tgt": 0})
     samples: dict[str, list[list[Any]]] = field(default_factory=dict)
-    noise: dict[str, int] = field(default_factory=dict)
     lines: LineCounts = field(default_factory=LineCounts)
+
+
+StageT = TypeVar("StageT", CheckResult, EncodeResult)
 
 
 class _StageRecord(Record):
@@ -129,12 +137,13 @@ def write_stage(path: Path, value: CheckResult | EncodeResult) -> None:
     write_record(path, _StageRecord(content=asdict(value)))
 
 
-def read_stage(path: Path) -> dict[str, Any] | None:
+def read_stage(path: Path, kind: type[StageT]) -> StageT | None:
     """The record that a stopped run left; None if there is none, or it is damaged."""
     if not path.is_file():
         return None
     try:
-        return read_record(path, _StageRecord, advice="this stage is repeated").content
+        content = read_record(path, _StageRecord, advice="this stage is repeated").content
     except MtkitError as error:
         log.warning("%s", error)
         return None
+    return TypeAdapter(kind).validate_python(content)

@@ -21,8 +21,6 @@ reused as a whole, the third in parts.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +32,7 @@ import numpy as np
 
 import mtkit
 from mtkit.base.errors import MtkitError, encodable
+from mtkit.base.files import sha256_of_json
 from mtkit.base.processes import available_cores
 from mtkit.data import LINK_TYPE, PreparedData
 from mtkit.prepare.catalogue import find_corpus
@@ -52,7 +51,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 9
+_RECORDS_FORMAT = 10
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -236,13 +235,12 @@ def _prepare(
     if existing is not None:
         facts["tokenizer_from"] = existing.facts
     origins = {split: corpus.facts(split) for split in corpus.sources()}
-    depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
-    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    key = sha256_of_json([_RECORDS_FORMAT, BLOCK, facts, origins])
     keep = not options.dry_run
     with create_prepared(out, force=options.force, key=key, keep=keep) as writer:
         writer.describe(**facts)
         try:
-            report = Passes(corpus, config, writer, workers, existing).run(out, origins)
+            report = Passes(corpus, config, writer, workers, existing, origins).run(out)
         except KeyboardInterrupt:
             if keep:
                 log.warning("stopped; run the same command again to continue")

@@ -78,8 +78,6 @@ def data_page(data: PreparedData, report: Report) -> str:
     vocabularies = {"source": _Vocabulary(src, src.counts), "target": _Vocabulary(tgt, tgt.counts)}
     if data.tokenizers().is_joint:
         vocabularies = {"joint": _Vocabulary(src, src.counts + tgt.counts)}
-    read = report.pairs["train"]
-    kept = read - sum(report.dropped.values())
     return render(
         "data.html",
         title=one_line(report.path.resolve().name),
@@ -89,8 +87,8 @@ def data_page(data: PreparedData, report: Report) -> str:
             *_findings_of_text(train.sides, valid.sides, vocabularies),
         ],
         summary=_summary(data, report),
-        read=read,
-        kept=kept,
+        read=report.pairs["train"],
+        kept=report.kept,
         counted=train.pairs,
         dropped=report.dropped,
         meanings={
@@ -232,9 +230,9 @@ def _summary(data: PreparedData, report: Report) -> dict[str, str]:
         "Languages": f"{data.src_lang} → {data.tgt_lang}",
         **{f"{name} pairs": f"{report.pairs[split]:,}" for name, split in sets.items()},
         "Vocabulary size": report.vocabulary,
-        "Tokens kept": lines(dict(zip(_SIDES, report.tokens, strict=True))),
+        "Tokens kept": lines(dict(zip(_SIDES, report.tokens.values(), strict=True))),
         "Training pairs in validation or test": lines(
-            dict(zip((*_SIDES, "both"), report.overlaps, strict=True))
+            dict(zip((*_SIDES, "both"), report.overlap.values(), strict=True))
         ),
         "Pairs that are in training too": lines(report.in_training),
         "Fixed lines": lines(report.fixed),

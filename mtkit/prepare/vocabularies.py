@@ -7,8 +7,8 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -27,39 +27,19 @@ _TELLING = 100_000
 _AT_A_TIME = 10_000
 
 
-class DirectionWords(NamedTuple):
-    """The words of both sides of a direction, with their counts.
-
-    Attributes:
-        clean: of the text as it is.
-        noisy: of the pairs with noise, as they are with it.
-    """
-
-    clean: tuple[Mapping[str, int], Mapping[str, int]]
-    noisy: tuple[Mapping[str, int], Mapping[str, int]]
-
-
-def words_to_learn(
-    words: Sequence[DirectionWords], factors: Sequence[float]
-) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """The words of each side that subwords are learned from, with and without noise.
-
-    The counts of each direction are multiplied with its factor.
-    """
-    src, tgt = (
-        _weighted_sum([(one.clean[side], one.noisy[side]) for one in words], factors)
-        for side in (0, 1)
-    )
-    return src, tgt
+# The words of a direction with their counts: of the source and of the target as they are, and then
+# of both sides of the pairs with noise.
+DirectionWords = Sequence[Mapping[str, int]]
 
 
 def _weighted_sum(
-    counts: Sequence[Sequence[Mapping[str, int]]], factors: Sequence[float]
+    side: int, words: Sequence[DirectionWords], factors: Sequence[float]
 ) -> Mapping[str, int]:
+    """The words of a side, with and without noise; the counts of each direction are multiplied."""
     parts = [
         (of_text, factor)
-        for of_direction, factor in zip(counts, factors, strict=True)
-        for of_text in of_direction
+        for of_direction, factor in zip(words, factors, strict=True)
+        for of_text in of_direction[side::2]
         if of_text
     ]
     if len(parts) == 1:  # of the largest direction, whose factor is 1
@@ -72,12 +52,12 @@ def _weighted_sum(
 
 
 def learn_vocabularies(
-    src: Mapping[str, int],
-    tgt: Mapping[str, int],
+    words: Sequence[DirectionWords],
+    factors: Sequence[float],
     config: PrepareConfig,
     corpus: Corpus,
 ) -> Vocabularies:
-    """Learn the vocabularies from the words of both sides and their counts.
+    """Learn the vocabularies from the words of each direction, whose counts have these factors.
 
     The target vocabulary of a parser has a subword for each bracket, unless it has a size of its
     own.
@@ -85,6 +65,7 @@ def learn_vocabularies(
     Raises:
         MtkitError: as in `Tokenizer.learn`.
     """
+    src, tgt = (_weighted_sum(side, words, factors) for side in (0, 1))
     log.info(
         "learning subwords%s from %s different words",
         "" if config.shared_vocab else " of each side",
@@ -92,16 +73,18 @@ def learn_vocabularies(
     )
     tags = {"languages": corpus.tagged_languages, "corpus_tags": corpus.corpus_tags}
     if config.shared_vocab:
-        return Vocabularies.joint(_learn(_merged(src, tgt), config.vocab_size, config, tags))
+        both = Counter(src)
+        both.update(tgt)
+        return Vocabularies.joint(_learn(both, config.vocab_size, config, tags))
     tgt_size = config.tgt_vocab_size or (None if corpus.is_parsing else config.vocab_size)
     return Vocabularies(
-        _learn(src.items(), config.src_vocab_size or config.vocab_size, config, tags, "src"),
-        _learn(tgt.items(), tgt_size, config, {}, "tgt"),
+        _learn(src, config.src_vocab_size or config.vocab_size, config, tags, "src"),
+        _learn(tgt, tgt_size, config, {}, "tgt"),
     )
 
 
 def _learn(
-    words: Iterable[tuple[str, int]],
+    words: Mapping[str, int],
     size: int | None,
     config: PrepareConfig,
     tags: Mapping[str, Sequence[str]],
@@ -110,7 +93,7 @@ def _learn(
     """The vocabulary of a side, or of both; without a size, a subword for each word."""
     try:
         return Tokenizer.learn(
-            words,
+            words.items(),
             size,
             model_type="bpe" if size is None else config.model_type,
             symbols=config.user_defined_symbols,
@@ -154,12 +137,3 @@ def piece_counts(tokenizer: Tokenizer, words: Mapping[str, int]) -> IntArray:
             list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
         )
     return counts.astype(np.int64)
-
-
-def _merged(src: Mapping[str, int], tgt: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The words of both sides, each once, with their counts."""
-    for word, count in src.items():
-        yield word, count + tgt.get(word, 0)
-    for word, count in tgt.items():
-        if word not in src:
-            yield word, count

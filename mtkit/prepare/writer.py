@@ -12,25 +12,14 @@ from typing import IO, Any
 
 import numpy as np
 
+from mtkit import data
 from mtkit.base.errors import column
 from mtkit.base.files import parse_record, sha256_of, write_record
 from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
-from mtkit.data import (
-    ALSO,
-    DROPPED,
-    FORMAT,
-    LINK_TYPE,
-    LINKS,
-    MANIFEST,
-    DataManifest,
-    PreparedData,
-    Split,
-    array_names,
-    is_prepared,
-    text_name,
-)
 from mtkit.tokenizer import Vocabularies
 
+# The ends of the names of files that are written in parts.
+_IN_PARTS = (".bin", ".txt", ".gz")
 _DROPPED_HEADING = "file\tline\treason\n"
 
 
@@ -43,7 +32,7 @@ def check_free(path: Path, *, force: bool) -> None:
         MtkitError: with the reason, and what to do.
     """
     kind = "a prepared folder"
-    check_writable(path, force=force, kind=kind, place="--out", is_kind=is_prepared)
+    check_writable(path, force=force, kind=kind, place="--out", is_kind=data.is_prepared)
 
 
 @contextmanager
@@ -115,21 +104,21 @@ class PreparedWriter:
         for side, sentences in (("src", src), ("tgt", tgt)):
             self._add_rows(split, side, sentences, self._token_type)
 
-    def add_links(self, split: Split, links: Sequence[bytes]) -> None:
-        """Write the word alignments of pairs, of `LINK_TYPE`, in the order of `add_pairs`."""
-        self._add_rows(split, LINKS, links, LINK_TYPE)
+    def add_links(self, split: data.Split, links: Sequence[bytes]) -> None:
+        """Write the word alignments of pairs, of `data.LINK_TYPE`, in the order of `add_pairs`."""
+        self._add_rows(split, data.LINKS, links, data.LINK_TYPE)
 
     def _add_rows(self, split: str, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> None:
-        numbers, lengths = array_names(split, side)
+        numbers, lengths = data.array_names(split, side)
         self._file(numbers).write(b"".join(rows))
         of_each = np.fromiter(map(len, rows), np.uint32, len(rows))
         self._file(lengths).write((of_each // dtype.itemsize).astype("<u4").tobytes())
 
     def add_text(self, split: str, src: Sequence[str], tgt: Sequence[str]) -> None:
-        """Write the raw lines of a split."""
+        """Write raw lines of a split."""
         for side, lines in (("src", src), ("tgt", tgt)):
             text = "".join(f"{line}\n" for line in lines)
-            (self._folder / text_name(split, side)).write_text(text, encoding="utf-8", newline="")
+            self._file(data.text_name(split, side)).write(text.encode())
 
     def drop(self, file: str, line: int, reason: str) -> None:
         r"""Record a dropped training pair.
@@ -146,7 +135,7 @@ class PreparedWriter:
         rows = "".join(self._dropped).encode()
         self._dropped.clear()
         if rows:
-            self._file(DROPPED).write(gzip.compress(rows, mtime=0))
+            self._file(data.DROPPED).write(gzip.compress(rows, mtime=0))
         for file in self._open.values():
             file.flush()
             os.fsync(file.fileno())
@@ -156,15 +145,8 @@ class PreparedWriter:
         """Continue where `end_part` returned these sizes; if empty, from the beginning."""
         self.close()
         self._dropped = [] if sizes else [_DROPPED_HEADING]
-        arrays = [
-            name
-            for split in ("train", "valid")
-            for side in ("src", "tgt", LINKS)
-            for name in array_names(split, side)
-        ]
-        # Those of further validation sets are written last, after the last part.
-        arrays += sorted(file.name for file in self._folder.glob(f"{ALSO}*.bin"))
-        for name in (*arrays, DROPPED):
+        written = [file.name for file in self._folder.iterdir()]
+        for name in sorted({*sizes, *(name for name in written if name.endswith(_IN_PARTS))}):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
                 # Open it, so that the next part has its size even if it adds nothing.
@@ -182,11 +164,11 @@ class PreparedWriter:
             file.close()
         self._open.clear()
 
-    def finish(self) -> PreparedData:
+    def finish(self) -> data.PreparedData:
         """Complete every file and write the manifest last; call it only once."""
         self.end_part()
         self.close()
-        names = {*os.listdir(self._folder)} - {SCRATCH, MANIFEST}
+        names = {*os.listdir(self._folder)} - {SCRATCH, data.MANIFEST}
         files = {
             name: {
                 "bytes": (self._folder / name).stat().st_size,
@@ -196,17 +178,18 @@ class PreparedWriter:
         }
         content = {
             "kind": "prepared folder",
-            "format": FORMAT,
+            "format": data.FORMAT,
             **self._manifest,
             "token_type": self._token_type.str,
             "files": files,
         }
-        manifest = parse_record(content, DataManifest, name=MANIFEST, advice="report this")
-        write_record(self._folder / MANIFEST, manifest)
+        place = self._folder / data.MANIFEST
+        manifest = parse_record(content, data.DataManifest, name=place.name, advice="report this")
+        write_record(place, manifest)
         # Delete the key first, because a kill may come in between.
         (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
         shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
-        return PreparedData(self._folder, manifest)
+        return data.PreparedData(self._folder, manifest)
 
     def _file(self, name: str) -> IO[bytes]:
         if name not in self._open:

@@ -19,7 +19,7 @@ from support.runs import contents
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank, passes, prepare_files
+from mtkit.prepare import Treebank, prepare_files, results
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import write_page
@@ -273,7 +273,7 @@ def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
     monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     noise = {"noise": {"case": 0.2, "title": 0.2, "typos": 0.4}}
     first = prepare(tiny_text, tmp_path / "1", workers=2, **noise)
-    original = passes.write_stage
+    original = results.write_stage
     written = itertools.count(1)
 
     def stop_at_the_third(path: Path, value: Any) -> None:
@@ -282,7 +282,7 @@ def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(passes, "write_stage", stop_at_the_third)
+        patch.setattr(results, "write_stage", stop_at_the_third)
         with pytest.raises(KeyboardInterrupt):
             prepare(tiny_text, tmp_path / "2", workers=1, **noise)
     second = prepare(tiny_text, tmp_path / "2", workers=1, **noise)

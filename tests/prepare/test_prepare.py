@@ -19,7 +19,7 @@ import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
 from mtkit.base.words import count_words
 from mtkit.data import PreparedData
-from mtkit.prepare import passes, prepare_files
+from mtkit.prepare import passes, prepare_files, results
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.results import Report
 from mtkit.prepare.run import PrepareOptions, prepare
@@ -180,8 +180,8 @@ def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
         sum(len(tokenizer.encode(line)) + 1 for line in file.read_text().splitlines())
         for file in corpus.train
     ]
-    assert report.tokens == expected
-    assert data.manifest.counts["tokens"] == {"src": expected[0], "tgt": expected[1]}
+    assert report.tokens == {"src": expected[0], "tgt": expected[1]}
+    assert data.manifest.counts["tokens"] == report.tokens
     assert report.vocab_sizes == (len(tokenizer),) == (300,)
     assert report.vocabulary == "300"
 
@@ -507,7 +507,7 @@ def interrupted(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def stop(corpus: Corpus, stage: str = "passes.LanguageOdds.from_counts", **arguments: Any) -> None:
+def stop(corpus: Corpus, stage: str = "filters.LanguageOdds.from_counts", **arguments: Any) -> None:
     """Interrupt a preparation at a stage."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"mtkit.prepare.{stage}", interrupted)
@@ -518,10 +518,10 @@ def stop(corpus: Corpus, stage: str = "passes.LanguageOdds.from_counts", **argum
 @pytest.mark.parametrize(
     "stage",
     [
-        "passes.Cleaner.__call__",
-        "passes.find_repeats",
+        "filters.Cleaner.__call__",
+        "filters.find_repeats",
         "blocks.count_words",
-        "passes.LanguageOdds.from_counts",
+        "filters.LanguageOdds.from_counts",
     ],
 )
 def test_what_was_interrupted_is_finished_by_the_same_command(stage: str, corpus: Corpus):
@@ -540,11 +540,11 @@ def test_what_was_done_is_kept_when_a_process_is_lost(
         raise LostWorkerError("a worker ended unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.LanguageOdds.from_counts", lost)
+        patch.setattr("mtkit.prepare.filters.LanguageOdds.from_counts", lost)
         with pytest.raises(MtkitError):
             corpus.prepare()
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.Cleaner.__call__", interrupted)
+        patch.setattr("mtkit.prepare.filters.Cleaner.__call__", interrupted)
         corpus.prepare()
 
 
@@ -564,7 +564,7 @@ def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
     monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 10)
     monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     corpus.prepare("undisturbed", workers=1)
-    original, stops, written = passes.write_stage, 0, 0
+    original, stops, written = results.write_stage, 0, 0
 
     def write(path: Path, value: Any) -> None:
         nonlocal written
@@ -575,7 +575,7 @@ def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
         if when == "after":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(passes, "write_stage", write)
+    monkeypatch.setattr(results, "write_stage", write)
     while not (corpus.folder / "out").exists():
         written = 0
         try:

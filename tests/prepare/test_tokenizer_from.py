@@ -138,7 +138,7 @@ def test_a_script_that_the_tokenizer_has_not_seen_is_refused_before_the_training
     tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     text = new_pairs(tmp_path / "text", words=GREEK)
-    monkeypatch.setattr(passes.Passes, "_checked", None)
+    monkeypatch.setattr(passes.Passes, "_check", None)
     error = refused(tmp_path, text, tiny_data.path)
     assert "does not suit the target side of" in error
     # Each Greek letter is two bytes, and each word has one subword more, for its space.
@@ -213,7 +213,7 @@ def test_a_preparation_that_was_killed_resumes_only_with_the_same_tokenizer(
 
     def stop() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(passes.Passes, "_encoded", kill)
+            patch.setattr(passes.Passes, "_encode", kill)
             with pytest.raises(KeyboardInterrupt):
                 adapt(tmp_path / "out", text, origin)
 

@@ -220,4 +220,4 @@ def test_a_treebank_has_one_target_token_for_each_bracket(tmp_path: Path, tags: 
     assert report.dropped == {}
     trees = read_trees(TREEBANK / "train.clean.trees.gz")
     expected = sum(len(linearise(tree, tags=tags).split()) + 1 for tree in trees)
-    assert report.tokens[1] == expected
+    assert report.tokens["tgt"] == expected

@@ -198,7 +198,7 @@ def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_c
     directions[1]["valid"] = write_pairs(tmp_path, "leak", list(zip(*some, strict=True)))
     after = prepare_several("two", tmp_path / "after", directions=directions, **settings)
     # Seven pairs in each direction.
-    assert after.overlaps[2] == before.overlaps[2] + 14
+    assert after.overlap["both"] == before.overlap["both"] + 14
 
 
 # ---------------------------------------------------------------------------------------------

@@ -67,10 +67,10 @@ def test_training_pairs_that_are_also_in_a_further_set_are_counted(
     tiny_text: TinyText, tmp_path: Path
 ):
     arguments = tiny_text.prepare_arguments()
-    without = prepare_files("tiny", tmp_path / "without", **arguments).overlaps
+    without = prepare_files("tiny", tmp_path / "without", **arguments).overlap
     some = write_pairs(tmp_path, "some", number_pairs(200, seed=1)[:7])
     report = prepare_files("tiny", tmp_path / "with", valid_also={"some": some}, **arguments)
-    assert report.overlaps[2] == without[2] + 7
+    assert report.overlap["both"] == without["both"] + 7
     dropping = {**arguments, "valid_also": {"some": some}, "drop_overlap": True}
     report = prepare_files("tiny", tmp_path / "dropping", **dropping)
     assert report.dropped["overlap"] >= 7
