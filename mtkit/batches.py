@@ -282,11 +282,11 @@ def _drawn(pairs: SentencePairs, rng: np.random.Generator) -> Numbers | None:
     drawn = [np.zeros(0, np.uint32)]
     end = 0
     for source in pairs.sources:
-        own = np.arange(end, end + source.pairs, dtype=np.uint32)
-        end += source.pairs
+        own = np.arange(end, end + source.kept, dtype=np.uint32)
+        end += source.kept
         whole = math.floor(source.weight)
         drawn += [own] * whole
-        if once_more := round((source.weight - whole) * source.pairs):
+        if once_more := round((source.weight - whole) * source.kept):
             shuffled = own.copy()
             rng.shuffle(shuffled)
             drawn.append(shuffled[:once_more])

@@ -104,15 +104,17 @@ class TokenArray:
         return starts
 
 
-@dataclass(frozen=True)
-class Weighted:
-    """The adjacent sentence pairs of one source.
+class Weighted(Record):
+    """The entry of a training source in the manifest, without the fields not used in training.
 
-    Of an oversampling factor `weight`, the fraction is a random part of them once more.
+    Its `kept` pairs are adjacent. Of an oversampling factor `weight`, the fraction is a random part
+    of them once more.
     """
 
-    pairs: int
-    weight: float
+    model_config = ConfigDict(extra="ignore")
+
+    kept: int = Field(0, ge=0)
+    weight: float = Field(1.0, gt=0)
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ class SentencePairs:
     def epoch_lengths(self) -> Iterator[tuple[float, Lengths, Lengths]]:
         """For sums over an epoch: a weight, and the lengths of at most a million pairs."""
         end = 0
-        for source in self.sources or (Weighted(len(self), 1.0),):
-            start, end = end, end + source.pairs
+        for source in self.sources or (Weighted(kept=len(self)),):
+            start, end = end, end + source.kept
             for first in range(start, end, 1 << 20):
                 part = slice(first, min(first + (1 << 20), end))
                 yield source.weight, self.src.lengths[part], self.tgt.lengths[part]
@@ -153,15 +155,6 @@ class FileFacts(Record):
 
     bytes: int
     sha256: str
-
-
-class _SourceFacts(Record):
-    """The entry of a training source in the manifest, without the fields not used in training."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    kept: int = Field(0, ge=0)
-    weight: float = Field(1.0, gt=0)
 
 
 class Direction(Record):
@@ -294,7 +287,7 @@ class PreparedData:
         files = self.manifest.files.items()
         seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != DROPPED}
         if sources := self._weighted():
-            seen["weights"] = [[source.pairs, source.weight] for source in sources]
+            seen["weights"] = [[source.kept, source.weight] for source in sources]
         return sha256_of_json(seen)
 
     def verify(self) -> None:
@@ -335,10 +328,10 @@ class PreparedData:
         pairs = SentencePairs(
             self._tokens(split, "src"), self._tokens(split, "tgt"), sources, self._links(split)
         )
-        if sources and sum(source.pairs for source in sources) != len(pairs):
+        if sources and (kept := sum(source.kept for source in sources)) != len(pairs):
             raise MtkitError(
-                f"{self.path / MANIFEST}: the sources of {len(pairs)} pairs have "
-                f"{sum(source.pairs for source in sources)} (kept); prepare again"
+                f"{self.path / MANIFEST}: the sources of {len(pairs)} pairs have {kept} (kept); "
+                "prepare again"
             )
         return pairs
 
@@ -381,12 +374,10 @@ class PreparedData:
         """The sources of the training pairs; empty if all weights are 1."""
         name = str(self.path / MANIFEST)
         sources = [
-            parse_record(facts, _SourceFacts, name=name, advice="prepare again")
+            parse_record(facts, Weighted, name=name, advice="prepare again")
             for facts in self.manifest.sources.get("train", [])
         ]
-        if all(source.weight == 1.0 for source in sources):
-            return ()
-        return tuple(Weighted(source.kept, source.weight) for source in sources)
+        return tuple(sources) if any(source.weight != 1.0 for source in sources) else ()
 
     def _links(self, split: str) -> TokenArray | None:
         if array_names(split, LINKS)[0] not in self.manifest.files:

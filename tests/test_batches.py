@@ -41,7 +41,9 @@ def random_pairs(count: int, seed: int = 0) -> SentencePairs:
 
 def weighted(pairs: SentencePairs, *sources: tuple[int, float]) -> SentencePairs:
     """The pairs, from sources of so many and of such weights."""
-    return SentencePairs(pairs.src, pairs.tgt, tuple(Weighted(*source) for source in sources))
+    return SentencePairs(
+        pairs.src, pairs.tgt, tuple(Weighted(kept=kept, weight=weight) for kept, weight in sources)
+    )
 
 
 def take(batches: TokenBatches, count: int) -> list[list[list[int]]]:
@@ -350,7 +352,10 @@ def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data
         assert old.pairs("train").sources == ()
         assert old.fingerprint == tiny_data.fingerprint
     new = data({"kept": 30, "weight": 2.5}, {"kept": count - 30, "weight": 1.0})
-    assert new.pairs("train").sources == (Weighted(30, 2.5), Weighted(count - 30, 1.0))
+    assert new.pairs("train").sources == (
+        Weighted(kept=30, weight=2.5),
+        Weighted(kept=count - 30, weight=1.0),
+    )
     assert new.pairs("valid").sources == ()
     other = data({"kept": 30, "weight": 2.0}, {"kept": count - 30, "weight": 1.0})
     assert len({new.fingerprint, other.fingerprint, tiny_data.fingerprint}) == 3

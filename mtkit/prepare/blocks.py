@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from mtkit.base.words import count_words
 from mtkit.prepare import filters
 from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.links import LinkLines, encode_links
-from mtkit.prepare.noise import Noise
+from mtkit.prepare.noise import Noise, NoisyPair
 from mtkit.prepare.source import Block
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare_config import PrepareConfig
@@ -83,10 +83,9 @@ def count_block(
 ) -> list[Counter[str]]:
     """The words of both sides of all pairs, and of both sides of the pairs that noise changes."""
     texts = model_texts(decoded(block.pairs), linearisation)
-    noisy: Sequence[Sequence[str]] = ((), ())
-    if noise is not None:
-        noisy = noise(texts, source=block.source, lines=block.lines).texts
-    return [count_words(lines) for lines in (*texts, *noisy)]
+    noisy = noise(texts, source=block.source, lines=block.lines) if noise else []
+    texts += [[pair.src for pair in noisy], [pair.tgt for pair in noisy]]
+    return list(map(count_words, texts))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -128,6 +127,10 @@ class BlockEncoder:
         # Each process has its own encoders, which are not sent.
         return block_encoders(self.vocabularies, self.dtype)
 
+    def _segmented(self, texts: Sequence[list[str]]) -> list[list[bytes]]:
+        """The ids of the lines of both sides, with EOS."""
+        return list(map(CachedEncoder.encode, self._encoders, texts))
+
     def __call__(self, block: PairBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
         codes, chosen = block.codes.copy(), block.kept
@@ -138,38 +141,27 @@ class BlockEncoder:
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
         kept = chosen[is_kept]
-        noise = self._add_noise(self.noise, block, kept, texts, (src, tgt)) if self.noise else {}
+        noise: Counter[str] = Counter()
+        if self.noise is not None:
+            found = self.noise(texts, source=block.source, lines=block.lines[kept])
+            for pair, src_ids, tgt_ids in self._short_enough(found, self.prefixes[block.source]):
+                noise[pair.kind] += 1
+                texts[0][pair.place], texts[1][pair.place] = pair.src, pair.tgt
+                src[pair.place], tgt[pair.place] = src_ids, tgt_ids
         links = self._links(texts, block.links, kept.tolist())
-        return EncodedBlock(src, tgt, links, codes, noise)
+        return EncodedBlock(src, tgt, links, codes, dict(noise))
 
-    def _add_noise(
-        self,
-        noise: Noise,
-        block: PairBlock,
-        kept: IntArray,
-        texts: list[list[str]],
-        ids: tuple[list[bytes], ...],
-    ) -> dict[str, int]:
-        """Replace the texts and ids of some kept pairs, which had the indices `kept`."""
-        found = noise(texts, source=block.source, lines=block.lines[kept])
-        encoded = [
-            encoder.encode(lines)
-            for encoder, lines in zip(self._encoders, found.texts, strict=True)
-        ]
+    def _short_enough(
+        self, pairs: Sequence[NoisyPair], prefix: bytes
+    ) -> Iterator[tuple[NoisyPair, bytes, bytes]]:
+        """The pairs that noise has made neither empty nor too long, with their ids."""
+        texts = [pair.src for pair in pairs], [pair.tgt for pair in pairs]
         size = self.dtype.itemsize
-        prefix = self.prefixes[block.source]
-        counts: Counter[str] = Counter()
-        for number, (index, kind) in enumerate(zip(found.places, found.kinds, strict=True)):
-            src, tgt = encoded[0][number], encoded[1][number]
-            most = self.config.max_tokens * size
-            if max(len(prefix + src), len(tgt)) > most or min(len(src), len(tgt)) == size:
-                # Capitals have more subwords; the pair is kept without them.
-                continue
-            counts[kind] += 1
-            ids[0][index], ids[1][index] = prefix + src, tgt
-            for side in (0, 1):
-                texts[side][index] = found.texts[side][number]
-        return dict(counts)
+        for pair, src, tgt in zip(pairs, *self._segmented(texts), strict=True):
+            longest = max(len(prefix + src), len(tgt)) // size
+            # Capitals have more subwords; the pair is kept without them.
+            if longest <= self.config.max_tokens and min(len(src), len(tgt)) > size:
+                yield pair, prefix + src, tgt
 
     def _links(
         self, texts: list[list[str]], lines: LinkLines | None, indices: list[int]
@@ -187,7 +179,7 @@ class BlockEncoder:
         self, texts: list[list[str]], block: PairBlock
     ) -> tuple[list[list[bytes]], filters.ReasonCodes]:
         """The ids of both sides, and the reason codes of the filters on subwords."""
-        ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
+        ids = self._segmented(texts)
         # With EOS; tags, which are not text, count for the limit of tokens alone.
         prefix = self.prefixes[block.source]
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)

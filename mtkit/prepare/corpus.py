@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import check_language
@@ -19,7 +19,6 @@ from mtkit.prepare.source import Block, Source
 from mtkit.prepare.tmx import language_subtags
 from mtkit.tokenizer import Tokenizer
 
-T = TypeVar("T")
 BlockWithLinks = tuple[Block, LinkLines | None]
 
 # The code of the target language of a parser.
@@ -132,7 +131,7 @@ class Corpus:
     @property
     def files(self) -> list[Path]:
         """All files that are read on this machine."""
-        sources = [source for of_split in self.sources().values() for source in of_split]
+        sources = itertools.chain.from_iterable(self.sources().values())
         found = [file for source in sources for file in source.files]
         return found + [links.path for links in self._links if links is not None]
 
@@ -222,11 +221,9 @@ class Corpus:
         return [(size / largest) ** (1 / self.temperature - 1) if size else 1.0 for size in sizes]
 
     @cached_property
-    def _links(self) -> list[LinkFile | None]:
-        found: list[LinkFile | None] = []
-        for one in self.directions:
-            found += one.links or [None] * len(one.train)
-        return found
+    def _links(self) -> Sequence[LinkFile | None]:
+        links = [link for one in self.directions for link in one.links]
+        return links or [None] * len(self.train)
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -243,12 +240,11 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
         raise MtkitError(
             f"the direction {same[0]} to {same[0]} has the same language twice; give two languages"
         )
-    if twice := _repeated(pairs):
+    if twice := _repeated([f"{src}-{tgt}" for src, tgt in pairs]):
         raise MtkitError(
-            f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
+            f"two directions have the name {twice[0]}; give all corpora of a direction together, or "
+            "choose other language codes"
         )
-    if same := _repeated([f"{src}-{tgt}" for src, tgt in pairs]):
-        raise MtkitError(f"two directions have the name {same[0]}; choose other language codes")
     spelled: dict[tuple[str, ...], str] = {}
     for code in (code for pair in pairs for code in pair):
         first = spelled.setdefault(tuple(language_subtags(code)), code)
@@ -266,14 +262,13 @@ def _check_set_names(directions: Sequence[DirectionSources], *, is_multilingual:
                 "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
             )
     taken = [one.name for one in directions] if is_multilingual else []
-    if twice := _repeated([*taken, *names]):
+    # Not all file systems distinguish capital letters.
+    if twice := _repeated([*taken, *(name.lower() for name in names)]):
         raise MtkitError(
-            f"valid_also: {twice[0]} is already the name of a validation set; give another"
+            f"valid_also: {twice[0]} is already the name of a validation set (capital letters "
+            "make no difference); give another"
         )
-    # Not all file systems distinguish them.
-    if len({name.lower() for name in names}) < len(names):
-        raise MtkitError("valid_also: two names differ only in capital letters; change one")
 
 
-def _repeated(values: Sequence[T]) -> list[T]:
+def _repeated(values: Sequence[str]) -> list[str]:
     return [value for index, value in enumerate(values) if value in values[:index]]

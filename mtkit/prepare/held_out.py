@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mtkit.base.text import not_utf8
-from mtkit.prepare.corpus import Corpus, DirectionSources
+from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import Keys, PairRecords, kept_pairs_among, keys_of, salted
 from mtkit.prepare.source import Block, Source
 
@@ -57,31 +57,24 @@ def sentence_keys(corpus: Corpus, held_out: Sequence[HeldOut]) -> list[tuple[Key
     data, the sentences of all directions in a language count.
     """
 
-    def labels(direction: DirectionSources) -> tuple[str | int, str | int]:
-        if corpus.is_multilingual:
-            return direction.src_lang, direction.tgt_lang
-        return 0, 1
-
-    texts: dict[str | int, list[bytes]] = {}
-    for direction, of_direction in zip(corpus.directions, held_out, strict=True):
+    labels = [pair if corpus.is_multilingual else ("src", "tgt") for pair in corpus.language_pairs]
+    texts: dict[str, list[bytes]] = {}
+    for of_sides, of_direction in zip(labels, held_out, strict=True):
         for pairs in of_direction.values():
-            for label, lines in zip(labels(direction), pairs, strict=True):
+            for label, lines in zip(of_sides, pairs, strict=True):
                 texts.setdefault(label, []).extend(lines)
     keys = {label: np.unique(keys_of(lines)) for label, lines in texts.items()}
-    return [
-        (keys[src], keys[tgt])
-        for src, tgt in (labels(direction) for direction in corpus.directions)
-    ]
+    return [(keys[src], keys[tgt]) for src, tgt in labels]
 
 
 def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict[str, int]:
     """The number of pairs of each split that are kept training pairs of their direction too."""
-    splits, keys = [], []
-    for direction, of_direction in enumerate(held_out):
-        for split, pairs in of_direction.items():
-            src, tgt = (salted(keys_of(lines), direction) for lines in pairs)
-            splits.append(split)
-            keys.append((src, tgt))
+    splits = [split for of_direction in held_out for split in of_direction]
+    keys = [
+        (salted(keys_of(src), direction), salted(keys_of(tgt), direction))
+        for direction, of_direction in enumerate(held_out)
+        for src, tgt in of_direction.values()
+    ]
     found = dict.fromkeys(["valid", "test", *splits], 0)
     for split, count in zip(splits, kept_pairs_among(records, keys), strict=True):
         found[split] += count

@@ -155,5 +155,4 @@ def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
 
 def _given(corpus: Corpus) -> list[tuple[str, str]]:
     """The language codes of each training source."""
-    directions = (corpus.directions[number] for number in corpus.direction_of)
-    return [(one.src_lang, one.tgt_lang) for one in directions]
+    return [corpus.language_pairs[number] for number in corpus.direction_of]

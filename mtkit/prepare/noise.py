@@ -32,12 +32,13 @@ _CODE = re.compile(r"[\d@/\\_<>{}\[\]$%#&*=+|~^`]")
 _END_MARKS = ".!?…。．｡！？।॥؟۔። \u00a0\u202f\u3000\t"
 
 
-class NoisyPairs(NamedTuple):
-    """The indices of the pairs that get noise, the kind of each, and their two sides with noise."""
+class NoisyPair(NamedTuple):
+    """The index of a pair that gets noise, the kind, and the two sides with noise."""
 
-    places: list[int]
-    kinds: list[str]
-    texts: tuple[list[str], list[str]]
+    place: int
+    kind: str
+    src: str
+    tgt: str
 
 
 class Noise:
@@ -56,23 +57,20 @@ class Noise:
 
     def __call__(
         self, texts: Sequence[Sequence[str]], *, source: int, lines: IntArray
-    ) -> NoisyPairs:
+    ) -> list[NoisyPair]:
         """The pairs that get noise; `lines` (n,) are the numbers of the n pairs in their source."""
         keys = self._keys(source, lines)
         # In 53 bits, which a float has.
         chances = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
         chosen = np.searchsorted(self._up_to, chances, side="right")
-        found = NoisyPairs([], [], ([], []))
+        found = []
         for index in np.flatnonzero(chosen < len(self._kinds)).tolist():
             kind = self._kinds[chosen[index]]
             src, tgt = texts[0][index], texts[1][index]
             # Of this class only `random` gives the same numbers in every version of Python.
             noisy = self._changed(kind, src, tgt, random.Random(int(keys[index])).random)
             if noisy[0] != src:
-                found.places.append(index)
-                found.kinds.append(kind)
-                for side, text in zip(found.texts, noisy, strict=True):
-                    side.append(text)
+                found.append(NoisyPair(index, kind, *noisy))
         return found
 
     def _keys(self, source: int, lines: IntArray) -> npt.NDArray[np.uint64]:

@@ -86,9 +86,8 @@ class PrepareOptions:
     def from_keywords(cls, **given: Any) -> PrepareOptions:
         """Options by their names; every other name is one of `settings`."""
         names = {field.name for field in dataclasses.fields(cls)}
-        own = {key: value for key, value in given.items() if key in names}
-        settings = {key: value for key, value in given.items() if key not in names}
-        return cls(settings=settings, **own)
+        settings = {key: given.pop(key) for key in list(given) if key not in names}
+        return cls(settings=settings, **given)
 
 
 def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = None) -> Report:
@@ -225,15 +224,12 @@ def _prepare(
         "tgt_lang": ",".join(dict.fromkeys(one.tgt_lang for one in corpus.directions)),
         "settings": config.model_dump(mode="json"),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
+        "licence": corpus.licence,
+        "temperature": corpus.temperature if corpus.is_multilingual else None,
+        "task": corpus.task if corpus.is_parsing else None,
+        "tokenizer_from": existing.facts if existing else None,
     }
-    if corpus.licence is not None:
-        facts["licence"] = corpus.licence
-    if corpus.is_multilingual:
-        facts["temperature"] = corpus.temperature
-    if corpus.task == "parsing":
-        facts["task"] = corpus.task
-    if existing is not None:
-        facts["tokenizer_from"] = existing.facts
+    facts = {key: value for key, value in facts.items() if value is not None}
     origins = {split: corpus.facts(split) for split in corpus.sources()}
     key = sha256_of_json([_RECORDS_FORMAT, BLOCK, facts, origins])
     keep = not options.dry_run

@@ -37,8 +37,8 @@ def noisy(
 ) -> tuple[str, str] | None:
     """A pair with noise of a kind; None if it cannot have it."""
     found = Noise(NoiseConfig(**{kind: 1.0}), symbols)([[src], [tgt]], source=0, lines=at(line))
-    assert found.kinds == [kind] * len(found.places)
-    return (found.texts[0][0], found.texts[1][0]) if found.places else None
+    assert [pair.kind for pair in found] == [kind] * len(found)
+    return (found[0].src, found[0].tgt) if found else None
 
 
 def at(*lines: int) -> Any:
@@ -173,10 +173,7 @@ def chosen(
     """The kind and the source of the lines with noise."""
     texts = [[f"{SENTENCE}."] * len(lines), ["ein Satz."] * len(lines)]
     found = Noise(config)(texts, source=source, lines=np.array(lines))
-    return {
-        lines[place]: (kind, text)
-        for place, kind, text in zip(found.places, found.kinds, found.texts[0], strict=True)
-    }
+    return {lines[pair.place]: (pair.kind, pair.src) for pair in found}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])

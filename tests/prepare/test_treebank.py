@@ -141,7 +141,7 @@ def test_each_treebank_has_a_weight_of_its_own(place: Place, tree_files: dict[st
     arguments = treebank(place, tree_files["valid"], *train)
     assert place.mtkit(*arguments, "--vocab-size", "300").status == 0
     data = PreparedData.open(place.folder / "data" / "own")
-    assert [(s.pairs, s.weight) for s in data.pairs("train").sources] == [(200, 3.0), (50, 0.5)]
+    assert [(s.kept, s.weight) for s in data.pairs("train").sources] == [(200, 3.0), (50, 0.5)]
     with pytest.raises(MtkitError, match="test"):
         data.text("test")
 

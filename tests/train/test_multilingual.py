@@ -497,7 +497,10 @@ def test_a_corpus_file_gives_the_same_folder_as_the_function(
             ([("en", "de"), other], "de and DE are codes of the same language; use one")
             for other in (("en", "DE"), ("DE", "en"), ("de", "DE"))
         ),
-        ([("en", "de-de"), ("en-de", "de")], "two directions have the name en-de-de; choose other"),
+        (
+            [("en", "de-de"), ("en-de", "de")],
+            "two directions have the name en-de-de; give all corpora",
+        ),
     ],
 )
 def test_languages_that_cannot_be_told_apart_are_refused(
