@@ -6,6 +6,7 @@ would have to load.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -352,16 +353,13 @@ class PreparedData:
     def texts(self, split: Literal["valid", "test"]) -> list[DirectionText]:
         """The text of each direction that has such a set; raises as `text`."""
         src, tgt = self.text(split)
-        if not self.directions:
-            return [DirectionText(self.src_lang, self.tgt_lang, src, tgt)]
-        found, start = [], 0
-        for one in self.directions:
-            end = start + (one.valid if split == "valid" else one.test)
-            if start < end:
-                lines = slice(start, end)
-                found.append(DirectionText(one.src_lang, one.tgt_lang, src[lines], tgt[lines]))
-            start = end
-        return found
+        sizes = [getattr(one, split) for one in self.directions] or [len(src)]
+        ranges = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+        return [
+            DirectionText(*languages, src[start:end], tgt[start:end])
+            for languages, (start, end) in zip(self.language_pairs, ranges, strict=True)
+            if start < end
+        ]
 
     def _verify_file(self, name: str) -> None:
         if sha256_of(self.path / name) != self.manifest.files[name].sha256:

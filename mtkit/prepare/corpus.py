@@ -242,8 +242,8 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
         )
     if twice := _repeated([f"{src}-{tgt}" for src, tgt in pairs]):
         raise MtkitError(
-            f"two directions have the name {twice[0]}; give all corpora of a direction together, or "
-            "choose other language codes"
+            f"two directions have the name {twice[0]}; give all corpora of a direction together, "
+            "or choose other language codes"
         )
     spelled: dict[tuple[str, ...], str] = {}
     for code in (code for pair in pairs for code in pair):
