@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.runs import remade
 
 from mtkit.run_folder import Run
 
@@ -32,10 +33,7 @@ def test_logits_and_translations_equal_those_of_other_implementations(
     generator = torch.Generator().manual_seed(3)
     for name, tensor in weights.items():
         weights[name] = tensor + torch.randn(tensor.shape, generator=generator) * 0.3
-    run = Run.create(
-        tmp_path / "run", tiny_run.config, tiny_run.tokenizers(), manifest=tiny_run.manifest
-    )
-    run.save(1, weights=weights, optimizer={}, state={})
+    run = remade(tiny_run, tmp_path / "run", weights=weights)
     text = tmp_path / "text"
     text.write_text("one two three\nnine\nfour four five one two six\nseven eight\n")
     done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, reseal
-from support.runs import new_run, one_line, save, steps
+from support.runs import new_run, one_line, remade, save, steps
 
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import average
@@ -249,22 +249,18 @@ def change_config(folder: Path, old: str, new: str) -> None:
     ],
 )
 def test_a_changed_setting_that_may_not_change_is_refused_in_one_line(
-    old: str, new: str, tiny_run: Run, tmp_path: Path
+    old: str, new: str, begun: Path
 ):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
-    change_config(folder, old, new)
+    change_config(begun, old, new)
     with pytest.raises(MtkitError, match=r"config\.yaml") as error:
-        Translator.load(folder, device="cpu")
-    assert str(folder) in one_line(error)
+        Translator.load(begun, device="cpu")
+    assert str(begun) in one_line(error)
 
 
-def test_settings_that_may_change_may_be_edited(tiny_run: Run, tmp_path: Path):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
-    change_config(folder, "beam_size: 4", "beam_size: 2")
-    change_config(folder, "max_steps: 4", "max_steps: 5")
-    run = Run.open(folder)
+def test_settings_that_may_change_may_be_edited(begun: Path):
+    change_config(begun, "beam_size: 4", "beam_size: 2")
+    change_config(begun, "max_steps: 4", "max_steps: 5")
+    run = Run.open(begun)
     assert (run.config.decode.beam_size, run.config.train.max_steps) == (2, 5)
 
 
@@ -288,15 +284,13 @@ def test_a_checkpoint_of_another_run_is_not_used(
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_a_setting_that_a_later_version_adds_has_its_default(tiny_run: Run, tmp_path: Path):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
+def test_a_setting_that_a_later_version_adds_has_its_default(begun: Path, tiny_run: Run):
     # As a version wrote it that did not know the setting.
-    reseal(folder / "manifest.json", lambda it: it["settings"].pop("train.decay_steps"))
-    assert Run.open(folder).config == tiny_run.config
-    change_config(folder, "decay_steps: 0", "decay_steps: 3")
+    reseal(begun / "manifest.json", lambda it: it["settings"].pop("train.decay_steps"))
+    assert Run.open(begun).config == tiny_run.config
+    change_config(begun, "decay_steps: 0", "decay_steps: 3")
     with pytest.raises(MtkitError, match=r"train\.decay_steps was changed .* from 0 to 3"):
-        Run.open(folder)
+        Run.open(begun)
 
 
 def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
@@ -338,17 +332,15 @@ def test_weights_of_another_model_are_refused_in_one_line(
     key: str, value: int, words: str, tiny_run: Run, tmp_path: Path
 ):
     config = changed(tiny_run.config, "model", **{key: value})
-    run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
-    run.save(4, weights=tiny_run.select("last")[0], optimizer={}, state={})
+    run = remade(tiny_run, tmp_path / "run", config=config)
     with pytest.raises(MtkitError, match="do not fit") as error:
         Translator.load(run.path, device="cpu")
     assert words in one_line(error)
     assert str(run.path) in one_line(error)
 
 
-def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(tiny_run: Run, tmp_path: Path):
-    shutil.copytree(tiny_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(begun: Path):
+    run = Run.open(begun)
     last = run.checkpoints()[-1].path
     shutil.rmtree(last)
     last.write_text("")

@@ -248,38 +248,33 @@ def test_a_damaged_state_is_one_line_that_names_the_file(damage: Callable[[Path]
 def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
     name: str,
     damage: Callable[[Path], None],
+    begun: Path,
     tiny_run: Run,
-    tiny_config: Config,
     tiny_data: PreparedData,
-    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
     assert steps(tiny_run) == [2, 4]
-    damage(folder / "checkpoints" / "step-00000004" / name)
-    assert train.run(tiny_config, tiny_data, folder, device="cpu")
+    damage(begun / "checkpoints" / "step-00000004" / name)
+    assert train.run(tiny_run.config, tiny_data, begun, device="cpu")
     (warning,) = [record for record in caplog.records if "00000004" in record.getMessage()]
     assert f"step-00000004/{name}" in warning.getMessage()
     # And arrives where it would have been.
     expected = tiny_run.checkpoints()[-1].load_weights()
-    found = Run.open(folder).checkpoints()[-1]
+    found = Run.open(begun).checkpoints()[-1]
     assert found.step == 4
     for tensor_name, tensor in found.load_weights().items():
         assert torch.equal(tensor, expected[tensor_name])
 
 
 def test_if_every_checkpoint_is_damaged_the_way_out_is_named(
-    tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    begun: Path, tiny_config: Config, tiny_data: PreparedData
 ):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
-    for file in folder.rglob("model.safetensors"):
+    for file in begun.rglob("model.safetensors"):
         truncate(file)
     with pytest.raises(MtkitError, match="--restart") as error:
-        train.run(tiny_config, tiny_data, folder, device="cpu")
+        train.run(tiny_config, tiny_data, begun, device="cpu")
     one_line(error)
-    assert train.run(tiny_config, tiny_data, folder, device="cpu", restart=True)
+    assert train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
 
 
 @pytest.mark.parametrize(("joint", "saved"), [(True, 0), (False, 0), (False, 1), (False, 2)])

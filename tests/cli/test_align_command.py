@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import claim_checkpoints, random_run, reseal
 from support.command_line import Place, full_disk
 from support.forked import Forked
 
@@ -20,10 +21,7 @@ from mtkit.align.aligner import AlignmentSettings
 from mtkit.align.links import METHODS, Method
 from mtkit.cli import main
 from mtkit.data import PreparedData
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.run_manifest import RunManifest
-from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.translate import Translator
 
 SRC = "one two three\n\nnine\nfour  five six seven\n"
@@ -100,17 +98,12 @@ def reversed_run(
     tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
 ) -> Run:
     """A run with random weights, for the reverse direction of the tiny run."""
-    languages = {"src_lang": tiny_run.manifest.data.tgt_lang}
-    languages["tgt_lang"] = tiny_run.manifest.data.src_lang
-    origin = tiny_run.manifest.data.model_copy(update=languages)
-    vocabularies = Vocabularies(*tiny_data.tokenizers())
-    torch.manual_seed(1)
-    model = Transformer(tiny_run.config.model, len(vocabularies.tgt), PAD_ID)
-    manifest = RunManifest(data=origin)
     place = tmp_path_factory.mktemp("reversed") / "reversed"
-    run = Run.create(place, tiny_run.config, vocabularies, manifest=manifest)
-    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
-    return run
+    random_run(place, tiny_data, 1, config=tiny_run.config)
+    languages = {"src_lang": tiny_data.tgt_lang, "tgt_lang": tiny_data.src_lang}
+    reseal(place / "manifest.json", lambda it: it["data"].update(languages))
+    claim_checkpoints(place)
+    return Run.open(place)
 
 
 @pytest.mark.parametrize("method", METHODS)

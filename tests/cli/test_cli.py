@@ -428,11 +428,6 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
         assert "mtkit: error: " in place.refused(*arguments)
 
 
-def test_a_missing_choice_is_reported_in_one_line(place: Place):
-    line = place.refused("export", "run", "out")
-    assert "'--format'. Choose from: ctranslate2, huggingface, safetensors" in line
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText
-from support.command_line import Place, prepare_arguments
+from support.command_line import Place
 
 from mtkit.cli.console import configure_logging
 from mtkit.config import load_config
@@ -154,32 +153,11 @@ def test_messages_have_levels_and_later_workers_print_only_errors(
     assert say() == "mtkit: error: it broke\n"
 
 
-def test_a_wrong_configuration_file_is_named(prepared: Place):
-    prepared.write("my.yaml", "model: {droput: 0.3}\n")
-    error = prepared.refused("train", "--config", "my.yaml")
-    assert "my.yaml" in error
-    assert "did you mean model.dropout" in error
-
-
-def test_an_unknown_preset_is_refused_with_those_there_are(prepared: Place):
-    error = prepared.refused("train", "--config", "bigg")
-    assert "did you mean big" in error
-    assert "small" in error
-
-
 def test_training_without_data_says_how_to_make_some(place: Place):
     assert "mtkit prepare" in place.refused("train", "--config", "demo")
     place.write("data/half/train.src.bin", b"")
     assert "mtkit prepare" in place.refused("train", "--config", "demo")
     assert "data/half" in place.refused("train", "--config", "demo", "--data", "data/half")
-
-
-def test_changed_data_is_refused_by_file(prepared: Place, tiny_yaml: Path):
-    file = prepared.folder / "data" / "tiny" / "train.src.bin"
-    content = bytearray(file.read_bytes())
-    content[0] ^= 1
-    file.write_bytes(bytes(content))
-    assert "train.src.bin" in prepared.refused("train", "--config", tiny_yaml, "--device", "cpu")
 
 
 def test_a_run_folder_that_cannot_be_made_is_refused(prepared: Place, tiny_yaml: Path):
@@ -226,19 +204,3 @@ def test_a_wrong_use_of_a_run_alone_is_named(arguments: list[str], words: str, t
     outcome = trained.mtkit("train", *arguments)
     assert outcome.status == 2
     assert words in outcome.err
-
-
-def test_a_run_is_not_continued_as_another(trained: Place, tiny_yaml: Path):
-    arguments = ["train", "--config", tiny_yaml, "--run", "runs/tiny", "--device", "cpu"]
-    error = trained.refused(*arguments, "--set", "model.d_ff=64")
-    assert "model.d_ff" in error
-    assert "--restart" in error
-
-
-def test_a_run_is_not_continued_on_other_data(trained: Place, tiny_yaml: Path, tiny_text: TinyText):
-    swapped = prepare_arguments(tiny_text, train=tiny_text.valid)
-    assert trained.mtkit("-q", *swapped, "--out", "data/other").status == 0
-    arguments = ["train", "--config", tiny_yaml, "--run", "runs/tiny", "--device", "cpu"]
-    error = trained.refused(*arguments, "--data", "data/other")
-    assert "runs/tiny" in error
-    assert "data" in error

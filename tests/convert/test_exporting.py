@@ -6,7 +6,6 @@ import functools
 import json
 import random
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import torch
 from conftest import GREEK, changed, number_pairs
 from support.command_line import full_disk
 from support.exported import LIBRARIES, NUMBERS, needs, python, refusals
-from support.runs import contents
+from support.runs import contents, remade
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import commands
@@ -65,10 +64,8 @@ def sharp_run(
 
 
 def sharpened(config: Config, data: PreparedData, place: Path) -> Run:
-    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
-    train(
-        changed(config, "train", max_steps=200, warmup_steps=40, **every), data, place, device="cpu"
-    )
+    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200, "max_steps": 200}
+    train(changed(config, "train", warmup_steps=40, **every), data, place, device="cpu")
     return Run.open(place)
 
 
@@ -247,8 +244,7 @@ def test_ctranslate2_takes_the_other_norm_and_learned_positions(
         torch.manual_seed(3)
         model = Transformer(config.model, len(tiny_run.tokenizers()[1]), PAD_ID)
         weights = {k: v + torch.randn(v.shape) * 0.3 for k, v in model.state_dict().items()}
-    run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
-    run.save(1, weights=weights, optimizer=None, state={})
+    run = remade(tiny_run, tmp_path / "run", config=config, weights=weights)
     done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
     assert done.returncode == 0, done.stderr
     assert "checked: 20 of 20 lines" in done.stderr
@@ -290,26 +286,20 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
 @pytest.mark.parametrize("by", ["export", "import"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_training_neither_continues_nor_deletes_a_run_that_was_converted(
-    by: str,
-    restart: bool,
-    tiny_run: Run,
-    tiny_data: PreparedData,
-    tiny_config: Config,
-    tmp_path: Path,
+    by: str, restart: bool, tiny_run: Run, tiny_data: PreparedData, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     record = ImportRecord(source="m", commit="", licence="", citations=[], subwords=None)
     made = {"exported": {}} if by == "export" else {"imported": record}
-    manifest = tiny_run.manifest.model_copy(update=made)
-    run = Run.create(out, tiny_run.config, tiny_run.tokenizers(), manifest=manifest)
-    run.save(4, weights=tiny_run.select("last")[0], optimizer=None, state={})
+    remade(tiny_run, out, **made)
     message = (
         f"{out}: was made by mtkit {by}, and has no state of a training; to train it further, "
         f"give another --run, and --init-from {out}"
     )
     for init_from in (None, str(tiny_run.path), str(out)):
+        given = {"restart": restart, "init_from": init_from}
         with pytest.raises(MtkitError) as caught:
-            train(tiny_config, tiny_data, out, device="cpu", restart=restart, init_from=init_from)
+            train(tiny_run.config, tiny_data, out, device="cpu", **given)
         assert str(caught.value) == message
     assert [saved.step for saved in Run.open(out).checkpoints()] == [4]
 
@@ -360,10 +350,9 @@ def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
 
 
 def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
-    tiny_run: Run, tmp_path: Path
+    begun: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_run.path, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+    run = Run.open(begun)
     weights = run.select("last")[0]
     for step, extra in ((5, True), (6, False)):
         run.save(step, weights=weights, optimizer={}, state={}, extra=extra)
@@ -431,7 +420,7 @@ def test_an_interrupted_export_leaves_what_was_there(
 
 
 def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for(
-    tiny_run: Run, tmp_path: Path
+    tiny_run: Run, begun: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     export(tiny_run, out, format="safetensors", checkpoint="2")
@@ -439,11 +428,9 @@ def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for
         export(tiny_run, out, format="safetensors")
     export(tiny_run, out, format="safetensors", checkpoint="4", force=True)
     assert [checkpoint.step for checkpoint in Run.open(out).checkpoints()] == [4]
-    own = tmp_path / "run"
-    shutil.copytree(tiny_run.path, own)
     with pytest.raises(MtkitError, match="is not an export, so --force does not replace it"):
-        export(tiny_run, own, format="safetensors", force=True)
-    assert Run.open(own).checkpoints()
+        export(tiny_run, begun, format="safetensors", force=True)
+    assert Run.open(begun).checkpoints()
 
 
 @pytest.mark.parametrize("format", LIBRARIES)
@@ -483,7 +470,7 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
 
 
 def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(
-    tiny_run: Run, tmp_path: Path
+    tiny_run: Run, begun: Path, tmp_path: Path
 ) -> None:
     data = tiny_run.manifest.data.model_copy(update={"path": str(tmp_path / "gone")})
     manifest = tiny_run.manifest.model_copy(update={"data": data})
@@ -501,9 +488,8 @@ def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that
     with pytest.raises(MtkitError, match=f"no line to check with in {text}"):
         export(run, out, format="safetensors", check=text, force=True)
 
-    shutil.copytree(tiny_run.path, tmp_path / "run")
-    (tmp_path / "run" / "samples.jsonl").unlink()
-    bare = Run(tmp_path / "run", run.config, run.manifest)
+    (begun / "samples.jsonl").unlink()
+    bare = Run(begun, run.config, run.manifest)
     with pytest.raises(MtkitError, match=r"no text to check with .* as --check FILE"):
         export(bare, out, format="safetensors", force=True)
 

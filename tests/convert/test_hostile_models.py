@@ -19,6 +19,7 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -54,36 +55,28 @@ def aliases(levels: int) -> str:
 TEXTS: dict[str, bytes] = {
     "brackets": b"[" * MANY,
     "braces": b"{" * MANY,
-    "closed brackets": b"[" * MANY + b"]" * MANY,
     "lists": b"- " * MANY,
     "keys": b"? " * MANY,
     "values": b"a: " * MANY,
     "objects of JSON": b'{"a":' * MANY,
-    "closed objects of JSON": b'{"a":' * MANY + b"1" + b"}" * MANY,
     "lists of 900 levels": b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}",
     "aliases": aliases(9).encode(),
     "a list in itself": b"license: &a [*a, *a]\n",
     "tags": b"license: !!python/object/apply:os.system ['echo executed']\n",
     "a new type": b"!!python/object/new:os.system [echo executed]\n",
-    "directives": b"%YAML 9.9\n%TAG ! tag:x\n---\n- a\n",
-    "documents": b"--- []\n" * MANY,
     "a number": b"9" * 5_000,
     "a real number": b"1e999999999",
     "no number": b"NaN",
     "zeros": b"\0" * MANY,
     "spaces": b" " * 20 * MEGABYTE,
-    "lines": b"\n" * 20 * MEGABYTE,
     "one word": b"a" * 20 * MEGABYTE,
     "open quotes": b'"' + b"a" * MANY,
-    "quotes": b'"' * MANY,
     "escapes": b'"' + b"\\u0041" * MANY + b'"',
     "lone surrogates": b'{"\\ud800": "\\udfff"}',
     "list items": b"[" + b"[]," * MANY + b"[]]",
     "not UTF-8": b"\xff\xfe\x80" * 100,
     "UTF-16": "license: mit\n".encode("utf-16"),
     "a NUL": b'{"a": "\0"}',
-    "tabs": b"\t" * MANY,
-    "colons": b": " * MANY,
     "nothing": b"",
     "comment": b"# nothing\n",
     "separators": "\u2028\u0085\ufeff".encode() * MANY,
@@ -100,7 +93,7 @@ FILES: dict[str, Case] = {
 def text_cases(place: str) -> Iterator[tuple[str, Case]]:
     """Every kind of text as the file of this name, or in the place that is named."""
     for kind, text in TEXTS.items():
-        yield kind, lambda folder, text=text: put(folder, place, text)
+        yield kind, partial(put, place=place, text=text)
     if "." in place and place != "special:model.yml":
         yield from file_cases(place)
 
@@ -263,7 +256,7 @@ def sentencepiece_cases() -> Iterator[tuple[str, Case]]:
         "nothing": b"",
     }
     for kind, content in raw.items():
-        yield kind, lambda folder, content=content: put(folder, "source.spm", content)
+        yield kind, partial(put, place="source.spm", text=content)
     yield from cut_cases("source.spm")
     yield "a long subword", piece("a" * 3_000_000)
     yield "a subword twice", piece(times=2)
@@ -327,7 +320,7 @@ def safetensors_cases() -> Iterator[tuple[str, Case]]:
         "nothing": b"",
     }
     for kind, content in files.items():
-        yield kind, lambda folder, content=content: put(folder, "model.safetensors", content)
+        yield kind, partial(put, place="model.safetensors", text=content)
     yield from file_cases("model.safetensors")
 
 
@@ -398,26 +391,21 @@ def pytorch_cases() -> Iterator[tuple[str, Case]]:
             weights | {bias: torch.zeros(1, dtype=torch.float8_e4m3fn)}
         ),
     }
+    old = {"_use_new_zipfile_serialization": False}
     for kind, change in values.items():
-        yield kind, lambda folder, change=change: saved(folder, change)
+        yield kind, partial(saved, change=change)
         if kind in ("code", "one number in the place of many"):
-            old = {"_use_new_zipfile_serialization": False}
-            yield (
-                f"{kind}, in the old format",
-                lambda folder, change=change, old=old: saved(folder, change, **old),
-            )
-    yield (
-        "storages that are smaller than is said",
-        lambda folder: repacked(
-            folder, lambda name, content: content[:4] if "/data/" in name else content
-        ),
-    )
-    yield (
-        "compressed storages",
-        lambda folder: repacked(
-            folder, lambda _, content: content, compression=zipfile.ZIP_DEFLATED
-        ),
-    )
+            yield f"{kind}, in the old format", partial(saved, change=change, **old)
+
+    def short(name: str, content: bytes) -> bytes:
+        return content[:4] if "/data/" in name else content
+
+    def same(_: str, content: bytes) -> bytes:
+        return content
+
+    yield "storages that are smaller than is said", partial(repacked, change=short)
+    packed = zipfile.ZIP_DEFLATED
+    yield "compressed storages", partial(repacked, change=same, compression=packed)
     yield "brackets", pickled(b"\x80\x02" + b"]" * MANY + b"a" * (MANY - 1) + b".")
     # Two times the tuple before, in a tuple.
     chain = b"".join(b"q" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(60))
@@ -429,19 +417,16 @@ def pytorch_cases() -> Iterator[tuple[str, Case]]:
     yield "other text", pickled(b"any text")
     yield "a pickle without an end", pickled(b"\x80\x02}q\0")
     yield "a long number", pickled(b"\x80\x02\x8b" + struct.pack("<I", 2**30) + b"1.")
+
+    def cut_off(folder: Path, share: int, **how: Any) -> None:
+        cut(saved(folder, lambda weights: None, **how), share)
+
     for share in range(1, 10, 2):
-        yield (
-            f"the first {share} of ten parts",
-            lambda folder, share=share: cut(saved(folder, lambda weights: None), share),
-        )
-        yield (
-            f"the first {share} of ten parts, in the old format",
-            lambda folder, share=share: cut(
-                saved(folder, lambda weights: None, _use_new_zipfile_serialization=False), share
-            ),
-        )
+        kind = f"the first {share} of ten parts"
+        yield kind, partial(cut_off, share=share)
+        yield f"{kind}, in the old format", partial(cut_off, share=share, **old)
     for kind, make in FILES.items():
-        yield kind, lambda folder, make=make: only_pickle(folder, make)
+        yield kind, partial(only_pickle, make=make)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -463,11 +448,8 @@ PLACES: dict[str, tuple[str, Callable[[], Iterator[tuple[str, Case]]]]] = {
 # A card cannot stop an import, and the rest is no harm.
 HARMLESS_PLACES = {"front matter", "licence", "code", "README.md"}
 HARMLESS = {
-    *(
-        (name, kind)
-        for name in TRANSFORMERS[2:]
-        for kind in ("lone surrogates", "a link to itself")
-    ),
+    *((name, "lone surrogates") for name in TRANSFORMERS[2:]),
+    *((name, "a link to itself") for name in TRANSFORMERS[2:]),
     # The vocabulary beside the model is found without it.
     *(("decoder.yml", kind) for kind in ("lone surrogates", *FILES)),
 }

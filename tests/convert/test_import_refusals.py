@@ -255,16 +255,12 @@ def test_settings_that_transformers_cannot_use_are_refused_in_one_line(
     assert ": not written, because transformers cannot use the model: " in message
 
 
-def test_a_run_or_a_folder_of_other_files_is_never_replaced(
-    source: Path, tiny_run: Run, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(tiny_run.path, out)
+def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun: Path) -> None:
     with pytest.raises(MtkitError, match="so --force does not replace it; give another OUT"):
-        import_model(str(source), out, force=True)
+        import_model(str(source), begun, force=True)
     with pytest.raises(MtkitError, match="exists already; give --force to replace it"):
         import_model(str(source), source)
-    assert Run.open(out).checkpoints()
+    assert Run.open(begun).checkpoints()
 
 
 @pytest.mark.parametrize(

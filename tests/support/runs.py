@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,22 @@ from mtkit.run_manifest import DataOrigin, RunManifest
 def new_run(path: Path, config: Config, data: PreparedData) -> Run:
     manifest = RunManifest(data=DataOrigin(fingerprint=data.fingerprint, path=str(data.path)))
     return Run.create(path, config, data.tokenizers(), manifest=manifest)
+
+
+def remade(
+    run: Run,
+    place: Path,
+    *,
+    config: Config | None = None,
+    weights: dict[str, torch.Tensor] | None = None,
+    **manifest: Any,
+) -> Run:
+    """A run as another one at its newest step, with other settings, weights or entries."""
+    changed = run.manifest.model_copy(update=manifest)
+    made = Run.create(place, config or run.config, run.tokenizers(), manifest=changed)
+    newest = run.checkpoints()[-1]
+    made.save(newest.step, weights=weights or newest.load_weights(), optimizer={}, state={})
+    return made
 
 
 def save(run: Run, step: int, value: float | None = None, *, bleu: float | None = None) -> None:

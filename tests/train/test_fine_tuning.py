@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import changed, random_run
 from support.command_line import Place
-from support.runs import contents
+from support.runs import contents, remade
 from support.training import (
     Trainings,
     before_update,
@@ -155,14 +155,6 @@ def test_a_parser_does_not_start_from_a_translation_model(
         tunings.tune("r", data=tree_data, best_metric="f1")
 
 
-def with_other_manifest(run: Run, place: Path, **changes: Any) -> Run:
-    """A run with the newest weights of another, and some facts of its own."""
-    manifest = run.manifest.model_copy(update=changes)
-    made = Run.create(place, run.config, run.tokenizers(), manifest=manifest)
-    made.save(1, weights=last_weights(run.path), optimizer=None, state={})
-    return made
-
-
 @pytest.mark.parametrize(
     ("languages", "warned"),
     [
@@ -183,7 +175,7 @@ def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warn
 ):
     src, tgt = languages
     data = tiny_run.manifest.data.model_copy(update={"src_lang": src, "tgt_lang": tgt})
-    base = with_other_manifest(tiny_run, tunings.folder / "base", data=data)
+    base = remade(tiny_run, tunings.folder / "base", data=data)
     tunings.tune("r", base=base, max_steps=1)
     text = f"{base.path} was trained on data without en to de; "
     assert [text in line for line in caplog.messages].count(True) == int(warned)
@@ -228,7 +220,7 @@ def test_the_licence_of_an_imported_model_is_kept_over_generations(
     tunings: Trainings, tiny_run: Run
 ):
     record = ImportRecord(source="x", commit="", licence="cc-by-4.0", citations=[], subwords=None)
-    base = with_other_manifest(tiny_run, tunings.folder / "base", imported=record)
+    base = remade(tiny_run, tunings.folder / "base", imported=record)
     tunings.tune("child", base=base)
     tunings.tune("grandchild", base=tunings.open("child"))
     for name in ("child", "grandchild"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs
-from support.training import assert_same_state, before_update, gradients_of, interrupt, rows_of
+from support.training import Trainings, gradients_of, interrupt
 
 from mtkit.align.aligner import AlignmentHead
 from mtkit.align.attention_weights import weights_of_pairs
@@ -208,12 +208,10 @@ def test_micro_batches_give_the_gradient_of_one_big_batch(guided: Config, linked
         assert torch.allclose(two[name], gradient, rtol=0, atol=1e-9), name
 
 
-def test_without_it_links_in_the_data_change_no_weight(
-    config: Config, linked: PreparedData, tiny_data: PreparedData, tmp_path: Path
-):
-    for name, data in (("with", linked), ("without", tiny_data)):
-        train.run(config, data, tmp_path / name, device="cpu")
-    assert_same_state(tmp_path / "with", tmp_path / "without")
+def test_without_it_links_in_the_data_change_no_weight(trainings: Trainings, linked: PreparedData):
+    trainings.run("with", data=linked)
+    trainings.run("without")
+    trainings.assert_same("with", "without")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -222,28 +220,23 @@ def test_without_it_links_in_the_data_change_no_weight(
 
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    bpe_dropout: float,
-    guided: Config,
-    linked: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    bpe_dropout: float, guided: Config, linked: PreparedData, tmp_path: Path
 ):
-    config = changed(guided, "train", bpe_dropout=bpe_dropout)
-    train.run(config, linked, tmp_path / "whole", device="cpu")
-    with monkeypatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        train.run(config, linked, tmp_path / "stopped", device="cpu")
-    train.run(config, linked, tmp_path / "stopped", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
-    assert len(rows_of(tmp_path / "whole", "alignment_loss")) > 1
+    trainings = Trainings(guided, linked, tmp_path)
+    trainings.change("train", bpe_dropout=bpe_dropout)
+    trainings.run("whole")
+    trainings.stopped("stopped", 3, interrupt)
+    trainings.run("stopped")
+    trainings.assert_same("whole", "stopped")
+    assert len(trainings.rows("whole", "alignment_loss")) > 1
 
 
 def test_a_trained_head_aligns_better_than_the_same_head_without(
     guided: Config, linked: PreparedData, tmp_path: Path
 ):
     # Enough updates to learn the links, and far too few to learn the translation.
-    often = dict.fromkeys(("log_every", "valid_every", "checkpoint_every"), 250)
-    longer = changed(guided, "train", max_steps=250, warmup_steps=60, **often)
+    often = dict.fromkeys(("log_every", "valid_every", "checkpoint_every"), 160)
+    longer = changed(guided, "train", max_steps=160, warmup_steps=60, **often)
     wider = changed(longer, "model", d_model=32, d_ff=64, dropout=0.0)
     pairs = number_pairs(100, seed=9)
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -10,21 +10,19 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import changed
-from support.training import assert_same_state, gradients_of
+from support.training import Trainings, gradients_of
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
-from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import MicroBatches, padded_tokens
@@ -347,19 +345,13 @@ def test_two_threads_give_the_gradient_and_the_dropout_of_one(
     "given", [{}, {"bpe_dropout": 0.1, "ema": 0.9, "freeze": ("embedding",), "optimizer": "muon"}]
 )
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    given: dict[str, Any],
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    given: dict[str, Any], trainings: Trainings, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO")
-    for folder, stops in (("whole", [5]), ("parts", [2, 5])):
-        for stop in stops:
-            torch.manual_seed(stop)  # another process has another random state
-            part = changed(config, "train", max_steps=stop, **given)
-            assert train.run(part, tiny_data, tmp_path / folder, device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    for name, stop in (("whole", 5), ("parts", 2), ("parts", 5)):
+        torch.manual_seed(stop)  # another process has another random state
+        assert trainings.run(name, max_steps=stop, **given)
+    trainings.assert_same("whole", "parts")
     assert caplog.text.count("2 micro-batches at a time") == 3
 
 

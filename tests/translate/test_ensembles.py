@@ -12,10 +12,8 @@ from support.translators import changed_to, ids_of, numbers, texts_of
 from mtkit.base.errors import MtkitError
 from mtkit.base.words import count_words
 from mtkit.data import PreparedData
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.run_manifest import RunManifest
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.translator import Translator
 
 
@@ -97,13 +95,11 @@ def test_several_models_think_of_a_translation_what_they_thought_when_they_found
         assert ours.score == pytest.approx(one.score, abs=1e-4)
 
 
-def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
+def test_runs_of_different_subwords_are_refused_in_a_line(
+    untrained: Run, tiny_data: PreparedData, tmp_path: Path
+):
     other = Tokenizer.learn(count_words(["one two three four five"] * 20).items(), 280)
-    model = Transformer(untrained.config.model, len(other), PAD_ID)
-    run = Run.create(
-        tmp_path / "other", untrained.config, Vocabularies.joint(other), manifest=RunManifest()
-    )
-    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    run = random_run(tmp_path / "other", tiny_data, 1, tokenizers=(other, other))
     with pytest.raises(MtkitError) as refused:
         Translator.load([untrained, run], device="cpu")
     assert str(refused.value) == f"{run.path}: has another vocabulary than {untrained.path}"

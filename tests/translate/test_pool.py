@@ -20,10 +20,7 @@ from conftest import ENGLISH, UNTRAINED, changed, random_run, slow
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.run_manifest import RunManifest
-from mtkit.tokenizer import PAD_ID
 from mtkit.translate.decoder import Decoder, rank_by_mbr
 from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
@@ -290,10 +287,7 @@ def test_an_error_that_a_user_can_fix_keeps_its_type(
     tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
 ) -> None:
     config = changed(tiny_config, "model", positions="learned", max_positions=16)
-    tokenizers = tiny_data.tokenizers()
-    model = Transformer(config.model, len(tokenizers[1]), PAD_ID)
-    run = Run.create(tmp_path / "run", config, tokenizers, manifest=RunManifest())
-    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    run = random_run(tmp_path / "run", tiny_data, 1, config=config)
     with Translator.load(run, device="cpu", workers=2) as translator:
         with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):
             list(translator.translate(["one two", "nine " * 40]))

@@ -172,24 +172,23 @@ def test_the_length_penalty_equals_numbers_worked_by_hand() -> None:
     assert length_penalty(20, 0.6, "power") == pytest.approx(6.034, abs=1e-3)
 
 
-@pytest.mark.parametrize("width", [1, 4])
-def test_every_token_has_the_log_probability_that_the_step_gave_it(width: int) -> None:
-    found, _ = search(
-        list(range(20)),
-        width=width,
-        limit=3,
-        alpha=0.6,
-        vocab=5,
-        n_best=width,
-        constraints=Constraints(min_length=2),
-    )
+def assert_scores_of_the_step(found: list[list[Hypothesis]]) -> None:
+    """Some hypotheses ended and some did not; the length penalty is 0.6."""
     assert {h.finished for hypotheses in found for h in hypotheses} == {True, False}
     for table, hypotheses in enumerate(found):
         for h in hypotheses:
             whole = (*h.tokens, EOS) if h.finished else h.tokens
             given = [log_probs(table, whole[:i], 5)[token] for i, token in enumerate(whole)]
             assert h.token_log_probs == pytest.approx(given)
-            assert sum(h.token_log_probs) == pytest.approx(h.log_prob)
+            assert h.log_prob == pytest.approx(sum(given))
+            assert h.score == pytest.approx(sum(given) / ((5 + len(whole)) / 6) ** 0.6)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_every_token_has_the_log_probability_that_the_step_gave_it(width: int) -> None:
+    options = {"width": width, "limit": 3, "alpha": 0.6, "vocab": 5, "n_best": width}
+    found, _ = search(list(range(20)), **options, constraints=Constraints(min_length=2))
+    assert_scores_of_the_step(found)
 
 
 def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
@@ -199,13 +198,6 @@ def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
 
 def test_no_sentences_give_no_results() -> None:
     assert search([], width=2, limit=3, alpha=0.0, vocab=4)[0] == []
-
-
-def test_a_hypothesis_is_a_plain_value() -> None:
-    def one() -> Hypothesis:
-        return Hypothesis((2,), -1.0, -0.5, True, (-0.75, -0.25))
-
-    assert one() == one()
 
 
 def constrained(constraints: Constraints, *, width: int, limit: int = 6) -> list[list[Hypothesis]]:
@@ -381,14 +373,7 @@ def test_sequences_are_drawn_as_often_as_they_are_probable() -> None:
 def test_every_draw_has_the_probabilities_and_the_score_of_the_model() -> None:
     sampling = Sampling(temperature=1.7, top_k=3)
     found, _ = drawn(list(range(10)), lines=range(10), n_samples=8, limit=4, sampling=sampling)
-    assert {h.finished for hypotheses in found for h in hypotheses} == {True, False}
-    for table, hypotheses in enumerate(found):
-        for h in hypotheses:
-            whole = (*h.tokens, EOS) if h.finished else h.tokens
-            given = [log_probs(table, whole[:i], 5)[token] for i, token in enumerate(whole)]
-            assert h.token_log_probs == pytest.approx(given)
-            assert h.log_prob == pytest.approx(sum(given))
-            assert h.score == pytest.approx(sum(given) / ((5 + len(whole)) / 6) ** 0.6)
+    assert_scores_of_the_step(found)
 
 
 @pytest.mark.parametrize(
