@@ -228,19 +228,15 @@ def _tune(
     reference_path: Path | None,
 ) -> None:
     """Choose heads, and store them in the run folder."""
-    from mtkit.align.aligner import (
-        AlignmentSettings,
-        all_heads,
-        choose_heads,
-        default_heads,
-        heads_of,
-    )
+    from mtkit.align import aligner
     from mtkit.align.links import Gold, swapped
     from mtkit.cli.progress import shown_progress
 
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
-    golds = None if reference_path is None else _golds(reference_path, pairs, src_path)
+    name, golds = "the alignments of --reverse", []
+    if reference_path is not None:
+        name, golds = shared.name_of(reference_path), _golds(reference_path, pairs, src_path)
     usable = [
         i
         for i, pair in enumerate(pairs)
@@ -253,36 +249,31 @@ def _tune(
         )
     del usable[MOST_PAIRS:]
     sources, targets = ([pairs[i][side] for i in usable] for side in (0, 1))
-    if golds is not None:
+    if reverse is None:
         golds = [golds[i] for i in usable]
-    elif reverse is not None:
+    else:
         links = [swapped(one.links) for one in reverse.align(targets, sources)]
         golds = [Gold(one, one) for one in links]
-    if not golds or not any(gold.sure for gold in golds):
-        name = (
-            "the alignments of --reverse"
-            if reference_path is None
-            else shared.name_of(reference_path)
-        )
+    if not any(gold.sure for gold in golds):
         raise MtkitError(f"{name}: no sure link (i-j) in the pairs that are used")
     if len(golds) < FEW_PAIRS:
         log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
     model = translator.model
-    known = [default_heads(model)]
+    known = [aligner.default_heads(model)]
     try:
-        known.append(heads_of(run, model))
+        known.append(aligner.heads_of(run, model))
     except MtkitError as error:
         log.warning("%s; its choice is replaced", error)
     with shown_progress(None, what="trying heads", unit=" choices") as progress:
-        choice = choose_heads(
-            translator.aligner(all_heads(model)),
+        choice = aligner.choose_heads(
+            translator.aligner(aligner.all_heads(model)),
             sources,
             targets,
             golds,
             known=known,
             progress=lambda: progress.advance(1),
         )
-    AlignmentSettings(
+    aligner.AlignmentSettings(
         heads=choice.heads,
         error_rate=choice.error_rate,
         pairs=len(golds),
@@ -302,12 +293,10 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list
     """The gold alignment of each pair, with every link inside it."""
     from mtkit.align.links import parse_gold, word_spans
 
-    golds = []
-    both = shared.zip_lines(
-        pairs, shared.lines_of(path), names=(shared.name_of(src_path), shared.name_of(path))
-    )
+    golds, name = [], shared.name_of(path)
+    both = shared.zip_lines(pairs, shared.lines_of(path), names=(shared.name_of(src_path), name))
     for number, (pair, line) in enumerate(both, start=1):
-        place = f"{shared.name_of(path)}, line {number}"
+        place = f"{name}, line {number}"
         gold = parse_gold(line, place=place)
         sizes = [len(word_spans(text)) for text in pair]
         for link in sorted(gold.possible):
