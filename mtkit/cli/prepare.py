@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, say
 
 if TYPE_CHECKING:
-    from mtkit.data import PreparedData
     from mtkit.prepare import Corpus, Report, Source
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ def prepare(
     is_own = corpus_file is None and any(data.values())
     if is_own:
         _check_complete(data)
-    from mtkit.prepare import PrepareOptions, load_corpus
+    from mtkit.prepare import PrepareOptions, load_corpus, write_page
     from mtkit.prepare import prepare as run
 
     corpus: Corpus | str = name
@@ -162,16 +162,16 @@ def prepare(
         workers=workers,
         force=force,
         dry_run=dry_run,
-        on_finished=_page_writer(page_path) if page_path else None,
+        on_finished=partial(write_page, page_path) if page_path else None,
     )
     done = run(corpus, target, options)
     if log.isEnabledFor(logging.INFO):
         click.echo(tables.preparation(done), err=True, nl=False)
+    report = f"; report: {page_path}" if page_path else ""
     if dry_run:
         print_text(tables.dropped_samples(done))
-        log.info("dry run: nothing was written")
+        log.info("dry run: no data was written%s", report)
     else:
-        report = f"; report: {page_path}" if page_path else ""
         log.info("wrote %s%s; to train on it:", done.path, report)
         if log.isEnabledFor(logging.INFO):
             config, start = _config_for(done, tokenizer_from)
@@ -232,8 +232,9 @@ def _own_corpus(name: str, src_lang: str, tgt_lang: str, **data: Any) -> Corpus:
 
 
 def _check_page_place(page: Path, out: Path, inputs: Sequence[Path]) -> None:
-    """Refuse a page that would replace an input, or that would be in the output folder."""
+    """Refuse a page that would replace an input, be in the output folder, or cannot be written."""
     from mtkit.base.files import resolved
+    from mtkit.prepare import check_page
 
     for path in inputs:
         if page.exists() and path.exists() and page.samefile(path):
@@ -243,17 +244,5 @@ def _check_page_place(page: Path, out: Path, inputs: Sequence[Path]) -> None:
             f"--report: {page} is in the output folder {out}, which is written as a whole; give a "
             "file outside it"
         )
-
-
-def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:
-    """Writes the report of a corpus to a file, all or nothing."""
-    from mtkit.prepare import check_page, write_page
-
     # Now, not after hours of work.
-    check_page(path)
-
-    def write(data: PreparedData, done: Report) -> None:
-        write_page(path, data, done)
-        log.info("wrote %s", path)
-
-    return write
+    check_page(page)

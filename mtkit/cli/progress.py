@@ -27,14 +27,14 @@ Line = TypeVar("Line")
 
 
 class Progress:
-    """Counts the lines that are done, and moves the progress bar if there is one.
+    """Counts the lines that are done, and moves the progress bar.
 
     Attributes:
         lines: number of lines that were read.
         done: number of lines that are done, counted from the first line without a gap.
     """
 
-    def __init__(self, first_line: int = 1, bar: tqdm[Any] | None = None) -> None:
+    def __init__(self, first_line: int, bar: tqdm[Any]) -> None:
         self.lines = self.done = 0
         self._first_line = first_line
         self._bar = bar
@@ -52,21 +52,18 @@ class Progress:
             return
         self._begun = True
         self.done = first_line - self._first_line
-        if self._bar is not None:
-            # The speed is that of this run.
-            self._bar.initial = self._bar.n = self.done
-            self._bar.refresh()
+        # The speed is that of this run.
+        self._bar.initial = self._bar.n = self.done
+        self._bar.refresh()
 
     def advance(self, lines: float) -> None:
         """Count lines that are translated, though perhaps not in order."""
-        if self._bar is not None:
-            self._bar.update(lines)
+        self._bar.update(lines)
 
     def finish(self, last_line: int) -> None:
         """Count every line up to this one as done."""
         self.done = last_line + 1 - self._first_line
-        if self._bar is not None:
-            self._bar.update(self.done - self._bar.n)
+        self._bar.update(self.done - self._bar.n)
 
 
 @contextmanager
@@ -79,9 +76,6 @@ def shown_progress(
     is_wanted: bool = True,
 ) -> Iterator[Progress]:
     """Progress of so many lines, with a bar if notes are shown, and that on a terminal."""
-    if not (is_wanted and log.isEnabledFor(logging.INFO) and sys.stderr.isatty()):
-        yield Progress(first_line)
-        return
     from tqdm import tqdm
 
     # With split sentences, a part of a line counts as a fraction.
@@ -90,6 +84,7 @@ def shown_progress(
         desc=what,
         total=total,
         unit=unit,
+        disable=not (is_wanted and log.isEnabledFor(logging.INFO) and sys.stderr.isatty()),
         leave=False,
         # Batches are rare enough to show each of them at once.
         mininterval=0,

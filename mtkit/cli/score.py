@@ -174,14 +174,13 @@ def score(
     shared.refuse_given(["references"], "requires HYP, the translations to score")
     runs = [shared.open_run(path) for path in options.run_paths or (None,)]
     _check_number(runs, options)
-    parsers = [run for run in runs if run.manifest.data.task == "parsing"]
-    others = [run for run in runs if run not in parsers]
-    if parsers and others:
+    paths = {run.manifest.data.task: run.path for run in runs}
+    if len(paths) > 1:
         raise MtkitError(
-            f"cannot compare a parser ({parsers[0].path}) with a translation model "
-            f"({others[0].path})"
+            f"cannot compare a parser ({paths['parsing']}) with a translation model "
+            f"({paths['translation']})"
         )
-    if parsers:
+    if "parsing" in paths:
         _check_trees(options)
         score_parsers(runs, options)
         return

@@ -126,9 +126,8 @@ def train(
 
         print_text(tables.presets() if list_presets else tables.settings(settings.Config))
         return 0
-    if finish_in and (restart or dry_run):
-        other = "--restart" if restart else "--dry-run"
-        raise click.UsageError(f"--finish-in cannot be combined with {other}")
+    if finish_in:
+        shared.refuse_given(["restart", "dry_run"], "cannot be combined with --finish-in")
     if config_name is None:
         from mtkit.run_folder import CONFIG
 
