@@ -11,15 +11,9 @@ import click
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
+from mtkit.cli import score_systems
 from mtkit.cli.console import print_text
-from mtkit.cli.score_systems import (
-    ScoreOptions,
-    is_multilingual,
-    score_files,
-    score_parsers,
-    score_runs,
-    score_tree_files,
-)
+from mtkit.cli.score_systems import ScoreOptions
 
 metric_option = shared.option_group("Metrics")
 analysis_option = shared.option_group("Comparison and analysis")
@@ -165,11 +159,11 @@ def score(
         _check_number(options.hypotheses, options)
         if "parseval" in options.metrics:
             _check_trees(options)
-            score_tree_files(options)
+            score_systems.score_tree_files(options)
             return
         if options.protocol != "paper" or not options.tgt_lang:
             shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
-        score_files(options)
+        score_systems.score_files(options)
         return
     shared.refuse_given(["references"], "requires HYP, the translations to score")
     runs = [shared.open_run(path) for path in options.run_paths or (None,)]
@@ -182,17 +176,17 @@ def score(
         )
     if "parsing" in paths:
         _check_trees(options)
-        score_parsers(runs, options)
+        score_systems.score_parsers(runs, options)
         return
     if "parseval" in options.metrics:
         raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
     shared.refuse_given(["well_formed_trees"], "requires a parser")
-    if options.data_path is None and not any(map(is_multilingual, runs)):
+    if options.data_path is None and not any(map(score_systems.is_multilingual, runs)):
         unlike = f"a model with several languages, unlike {runs[0].path}"
         shared.refuse_given(["src_lang"], f"requires {unlike}")
         if options.protocol != "paper":
             shared.refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
-    score_runs(runs, options)
+    score_systems.score_runs(runs, options)
 
 
 def _check_number(systems: Sequence[object], options: ScoreOptions) -> None:

@@ -131,7 +131,18 @@ def scores(
             standard deviation.
     """
     if as_json:
-        return _scores_as_json(names, by_metric, groups)
+        systems = [
+            {"system": name, "scores": list(map(_facts, of_system))}
+            for name, *of_system in zip(names, *by_metric, strict=True)
+        ]
+        of_groups = [
+            {
+                "systems": [names[index] for index in group],
+                "scores": [{"name": one[0].name, **_spread(one, group)} for one in by_metric],
+            }
+            for group in groups
+        ]
+        return _json({"systems": systems, "groups": of_groups})
     if len(names) == 1:
         return "".join(f"{metric[0]}\n" for metric in by_metric)
     # With intervals and p-values, each metric gets its own table.
@@ -280,23 +291,6 @@ def _facts(value: Any) -> dict[str, Any]:
 
 def _p_value(value: float | None) -> str:
     return "baseline" if value is None else f"{value:.4f}"
-
-
-def _scores_as_json(
-    names: Sequence[str], by_metric: Sequence[Sequence[Score]], groups: Sequence[Sequence[int]]
-) -> str:
-    systems = [
-        {"system": name, "scores": list(map(_facts, of_system))}
-        for name, *of_system in zip(names, *by_metric, strict=True)
-    ]
-    of_groups = [
-        {
-            "systems": [names[index] for index in group],
-            "scores": [{"name": one[0].name, **_spread(one, group)} for one in by_metric],
-        }
-        for group in groups
-    ]
-    return _json({"systems": systems, "groups": of_groups})
 
 
 def _spread(scores: Sequence[Score], group: Sequence[int]) -> dict[str, float]:
