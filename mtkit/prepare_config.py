@@ -170,10 +170,8 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
             tree[key] = value
             continue
         given = tree.get(section, {})
-        if isinstance(given, Section):
-            given = given.model_dump()
-        if isinstance(given, Mapping):  # else it is refused below
-            tree[section] = {**given, inner: value}
+        if isinstance(given, Mapping | Section):  # else it is refused below
+            tree[section] = dict(given) | {inner: value}
     try:
         # YAML has lists, but no tuples.
         return PrepareConfig.model_validate(

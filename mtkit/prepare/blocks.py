@@ -82,7 +82,7 @@ def count_block(
     linearisation: Linearisation | None, noise: Noise | None, block: PairBlock
 ) -> list[Counter[str]]:
     """The words of both sides of all pairs, and of both sides of the pairs that noise changes."""
-    texts = model_texts(decoded(block.pairs), linearisation)
+    texts = model_texts(block.pairs, linearisation)
     noisy = noise(texts, source=block.source, lines=block.lines) if noise else []
     texts += [[pair.src for pair in noisy], [pair.tgt for pair in noisy]]
     return list(map(count_words, texts))
@@ -134,8 +134,7 @@ class BlockEncoder:
     def __call__(self, block: PairBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
         codes, chosen = block.codes.copy(), block.kept
-        pairs = taken(block.pairs, chosen.tolist())
-        texts = model_texts(decoded(pairs), self.linearisation)
+        texts = model_texts(taken(block.pairs, chosen.tolist()), self.linearisation)
         ids, codes[chosen] = self._encode(texts, block)
         is_kept = codes[chosen] == filters.KEPT
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
@@ -203,9 +202,9 @@ def decoded(pairs: Block) -> list[list[str]]:
     return [[line.decode() for line in lines] for lines in pairs]
 
 
-def model_texts(texts: Sequence[list[str]], linearisation: Linearisation | None) -> list[list[str]]:
+def model_texts(pairs: Block, linearisation: Linearisation | None) -> list[list[str]]:
     """What the model reads and writes: the text of both sides, or words and a linearised tree."""
-    src, tgt = texts
+    src, tgt = decoded(pairs)
     if linearisation is None:
         return [src, tgt]
     return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]

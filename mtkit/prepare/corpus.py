@@ -89,15 +89,14 @@ class Corpus:
         Raises:
             MtkitError: naming what must be changed.
         """
-        if self.is_multilingual:
-            _check_pairs(self.language_pairs)
+        with_links = any(one.links for one in self.directions)
         for one in self.directions:
             check_language("src_lang", one.src_lang)
             if self.task == "translation":
                 check_language("tgt_lang", one.tgt_lang)
             if not one.train:
                 raise MtkitError("train: there is no training data; give at least one source")
-            if one.links and len(one.links) != len(one.train):
+            if with_links and len(one.links) != len(one.train):
                 raise MtkitError(
                     f"alignments: give a file for each of the {len(one.train)} training sources, "
                     f"not {len(one.links)}"
@@ -109,9 +108,9 @@ class Corpus:
                     )
         if not (math.isfinite(self.temperature) and self.temperature >= 1):
             raise MtkitError(f"temperature: must be at least 1, not {self.temperature}")
+        if self.is_multilingual:
+            _check_pairs(self.language_pairs)
         _check_set_names(self.directions, is_multilingual=self.is_multilingual)
-        if len({bool(one.links) for one in self.directions}) > 1:
-            raise MtkitError("alignments: give them for all directions, or for none")
 
     @property
     def is_parsing(self) -> bool:
@@ -228,14 +227,16 @@ class Corpus:
 
 def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Refuse languages of directions whose tags or names would not tell them apart."""
-    for option, side in (("src_lang", 0), ("tgt_lang", 1)):
-        for pair in pairs:
-            check_language(option, pair[side])
-            if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
-                raise MtkitError(
-                    f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
-                    "use letters, digits, hyphens and underscores of ASCII"
-                )
+    spelled: dict[tuple[str, ...], str] = {}
+    for code in itertools.chain.from_iterable(pairs):
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", code):
+            raise MtkitError(
+                f"{code} has a character that a language tag cannot have; use letters, digits, "
+                "hyphens and underscores of ASCII"
+            )
+        first = spelled.setdefault(tuple(language_subtags(code)), code)
+        if first != code:
+            raise MtkitError(f"{first} and {code} are codes of the same language; use one of them")
     if same := [src for src, tgt in pairs if src == tgt]:
         raise MtkitError(
             f"the direction {same[0]} to {same[0]} has the same language twice; give two languages"
@@ -245,11 +246,6 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
             f"two directions have the name {twice[0]}; give all corpora of a direction together, "
             "or choose other language codes"
         )
-    spelled: dict[tuple[str, ...], str] = {}
-    for code in (code for pair in pairs for code in pair):
-        first = spelled.setdefault(tuple(language_subtags(code)), code)
-        if first != code:
-            raise MtkitError(f"{first} and {code} are codes of the same language; use one of them")
 
 
 def _check_set_names(directions: Sequence[DirectionSources], *, is_multilingual: bool) -> None:

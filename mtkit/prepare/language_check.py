@@ -51,20 +51,19 @@ class LanguageCheck:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._samples = [_PairSample() for _ in corpus.train]
-        self._is_on = corpus.task == "translation"
-        if self._is_on:
+        if not corpus.is_parsing:
             # While the pairs are read.
             threading.Thread(target=language_id.load, name="load py3langid").start()
 
     def add(self, block: PairBlock, checks: PairChecks) -> None:
         """Consider the pairs of a block."""
-        if self._is_on:
+        if not self._corpus.is_parsing:
             self._samples[block.source].add(block, checks)
 
     def found(self) -> list[LanguageCounts]:
         """The languages of each source, where they can be identified."""
         try:
-            if self._is_on:
+            if not self._corpus.is_parsing:
                 return [
                     sample.languages(*languages)
                     for sample, languages in zip(self._samples, _given(self._corpus), strict=True)

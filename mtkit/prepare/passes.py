@@ -94,8 +94,7 @@ class Passes:
                     raise MtkitError(f"{_empty(source)}; the validation set needs some")
             if self.existing is not None:
                 # Refused before hours of work.
-                texts = blocks.decoded(of_direction["valid"])
-                valid = blocks.model_texts(texts, self._linearisation)
+                valid = blocks.model_texts(of_direction["valid"], self._linearisation)
                 words = map(count_words, valid)
                 self.existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
@@ -404,13 +403,12 @@ class Passes:
         prefixes = self.corpus.direction_prefixes(vocabularies.src)
         for prefix, of_direction in zip(prefixes, self._sets, strict=True):
             for split, pairs in of_direction.items():
-                texts = blocks.decoded(pairs)
-                if texts[0]:
-                    self.writer.add_text(split, *texts)
+                if pairs[0]:
+                    self.writer.add_text(split, *blocks.decoded(pairs))
                 if split == "test":
                     continue
                 # As training pairs, so that both are encoded in the same way.
-                lines = blocks.model_texts(texts, self._linearisation)
+                lines = blocks.model_texts(pairs, self._linearisation)
                 src, tgt = map(CachedEncoder.encode, encoders, lines)
                 before = blocks.as_bytes(prefix, dtype)
                 self.writer.add_pairs(split, [before + ids for ids in src], tgt)

@@ -25,7 +25,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -134,7 +133,7 @@ def prepare_files(
     train: Sequence[Source | tuple[Path, Path]],
     valid: Source | tuple[Path, Path],
     test: Source | tuple[Path, Path] | None = None,
-    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
+    valid_also: Mapping[str, Source | tuple[Path, Path]] | None = None,
     alignments: Sequence[Path] = (),
     **options: Any,
 ) -> Report:
@@ -157,7 +156,7 @@ def prepare_files(
         [source(one) for one in train],
         source(valid),
         source(test) if test else None,
-        {set_name: source(one) for set_name, one in valid_also.items()},
+        {set_name: source(one) for set_name, one in (valid_also or {}).items()},
         [LinkFile(Path(path)) for path in alignments],
     )
     return prepare(Corpus(name, [sources]), out, PrepareOptions.from_keywords(**options))

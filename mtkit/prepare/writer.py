@@ -69,12 +69,15 @@ class PreparedWriter:
     """Writes the files of a prepared folder; from `create_prepared`.
 
     Files are written in parts, and can be truncated to the end of an earlier part.
+
+    Attributes:
+        token_type: the data type of ids, known after `add_tokenizers`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._manifest: dict[str, Any] = {}
-        self._token_type: np.dtype[Any] = np.dtype("<u2")
+        self.token_type: np.dtype[Any] = np.dtype("<u2")
         self._open: dict[str, IO[bytes]] = {}
         self._dropped = [_DROPPED_HEADING]
 
@@ -85,15 +88,10 @@ class PreparedWriter:
         folder.mkdir(exist_ok=True)
         return folder
 
-    @property
-    def token_type(self) -> np.dtype[Any]:
-        """The data type of ids, known after `add_tokenizers`."""
-        return self._token_type
-
     def add_tokenizers(self, vocabularies: Vocabularies) -> None:
         """Save the vocabularies; before any pairs."""
         vocabularies.save(self._folder)
-        self._token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
+        self.token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
 
     def tokenizers(self) -> Vocabularies:
         """The saved vocabularies."""
@@ -102,7 +100,7 @@ class PreparedWriter:
     def add_pairs(self, split: str, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
         for side, sentences in (("src", src), ("tgt", tgt)):
-            self._add_rows(split, side, sentences, self._token_type)
+            self._add_rows(split, side, sentences, self.token_type)
 
     def add_links(self, split: data.Split, links: Sequence[bytes]) -> None:
         """Write the word alignments of pairs, of `data.LINK_TYPE`, in the order of `add_pairs`."""
@@ -180,7 +178,7 @@ class PreparedWriter:
             "kind": "prepared folder",
             "format": data.FORMAT,
             **self._manifest,
-            "token_type": self._token_type.str,
+            "token_type": self.token_type.str,
             "files": files,
         }
         place = self._folder / data.MANIFEST
