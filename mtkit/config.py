@@ -146,13 +146,10 @@ class ModelConfig(Section):
             raise ValueError(
                 f"n_heads: {self.n_heads} heads do not divide d_model {self.d_model}; give d_k"
             )
-        if self.positions == "sinusoidal" and self.d_model % 2:
+        unit = {"sinusoidal": 2, "words": 4}.get(self.positions, 1)
+        if self.d_model % unit:
             raise ValueError(
-                f"d_model: sinusoidal positions need an even width, not {self.d_model}"
-            )
-        if self.positions == "words" and self.d_model % 4:
-            raise ValueError(
-                f"d_model: positions of words need a width that 4 divides, not {self.d_model}"
+                f"d_model: {self.d_model}, but positions {self.positions} need a multiple of {unit}"
             )
         return self
 

@@ -42,8 +42,9 @@ FIXED_PIECES = len(_SPECIAL) + 256
 _LANGUAGE_TAG = re.compile(">>(.+)<<")
 _CORPUS_TAG = re.compile("<tag:(.+)>")
 _SPACES = re.compile(" {2,}")
-# In SentencePiece's refusal of a vocabulary that is too large.
+# In SentencePiece's refusals of a vocabulary that is too large or too small.
 _LIMIT = re.compile(r"value <= (\d+)")
+_LEAST = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _TO_SPACE = str.maketrans("\t\n\r", "   ")
 
 SENTENCEPIECE_VERSION: str = spm.__version__
@@ -437,16 +438,15 @@ def _joins(character: str) -> bool:
 
 def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:
     message = str(error)
-    if limit := _LIMIT.search(message):
-        return MtkitError(
-            f"a vocabulary of {vocab_size} is more than this text supports; "
-            f"the largest possible is {limit[1]} (--vocab-size {limit[1]})"
-        )
-    if limit := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
-        return MtkitError(
-            f"a vocabulary of {vocab_size} is smaller than the characters of this text need; "
-            f"the least possible is {limit[2]} (--vocab-size {limit[2]})"
-        )
+    for pattern, relation in (
+        (_LIMIT, "more than this text supports; the largest"),
+        (_LEAST, "smaller than the characters of this text need; the least"),
+    ):
+        if limit := pattern.search(message):
+            return MtkitError(
+                f"a vocabulary of {vocab_size} is {relation} possible is {limit[1]} "
+                f"(--vocab-size {limit[1]})"
+            )
     if "empty" in message.lower() or "all_chars_count" in message:
         return MtkitError("no text to learn subwords from")
     return MtkitError(f"the subwords could not be learned: {reason_of(error)}")

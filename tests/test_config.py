@@ -63,7 +63,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "yes for true": ("train: {compile: yes}", "train.compile", "'yes'"),
     "true for a language": ("data: {tgt_lang: true}", "data.tgt_lang", "True"),
     "heads that do not divide": ("model: {n_heads: 7}", "model.n_heads", "7", "512"),
-    "odd width": ("model: {d_model: 9, n_heads: 1}", "model.d_model", "even", "9"),
+    "odd width": ("model: {d_model: 9, n_heads: 1}", "model.d_model", "multiple of 2", "9"),
     "no heat": ("decode: {sample: true, temperature: 0}", "decode.temperature", "0.001"),
     "all of nothing": ("decode: {sample: true, top_p: 0.0}", "decode.top_p", "than 0"),
     "more than all": ("decode: {sample: true, top_p: 1.5}", "decode.top_p", "1.5"),

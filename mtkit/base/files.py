@@ -20,9 +20,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from mtkit.base.errors import MtkitError, reason_of
 
@@ -42,14 +42,8 @@ class Record(BaseModel):
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-def _is_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not a string")
-    return value
-
-
 # A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.
-FileName = Annotated[Any, AfterValidator(_is_text)]
+FileName = InstanceOf[str]
 
 
 def resolved(path: Path) -> Path:
@@ -80,11 +74,8 @@ def sha256_of(path: Path) -> str:
     Raises:
         MtkitError: if it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
+    with naming_file(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_json(value: Any) -> str:

@@ -22,9 +22,8 @@ Three rules are ours. evalb leaves such sentences out, and so a parser can look 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -41,14 +40,6 @@ SHORT = 40
 # As sacreBLEU has them for other metrics.
 _SAMPLES = 1000
 _SEED = 12345
-
-
-class SentenceCounts(NamedTuple):
-    """The brackets of a sentence: matched, in the gold tree, and in the other tree."""
-
-    matched: int
-    gold: int
-    found: int
 
 
 @dataclass(frozen=True)
@@ -94,8 +85,8 @@ class Scores:
         )
 
 
-def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
-    """Compare two trees over the same words."""
+def count_brackets(gold: Tree, found: Tree) -> tuple[int, int, int]:
+    """The brackets of two trees over the same words: that match, of the gold tree, of the other."""
     # The number of words before each word that are not punctuation.
     before = [0]
     for tag in gold.tags:
@@ -109,7 +100,7 @@ def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
         for tree in (gold, found)
     )
     matched = sum((of_gold & of_found).values())
-    return SentenceCounts(matched, sum(of_gold.values()), sum(of_found.values()))
+    return matched, sum(of_gold.values()), sum(of_found.values())
 
 
 def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
@@ -119,7 +110,7 @@ def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
         MtkitError: if there are none, or another number of gold trees, or other words; with the
             number of the sentence.
     """
-    return _scores(_counts(trees, golds), golds, trees)
+    return compare_trees([trees], golds)[0]
 
 
 def compare_trees(systems: Sequence[Sequence[Tree | None]], golds: Sequence[Tree]) -> list[Scores]:
@@ -133,23 +124,29 @@ def compare_trees(systems: Sequence[Sequence[Tree | None]], golds: Sequence[Tree
         MtkitError: as `score_trees`.
     """
     counts = [_counts(trees, golds) for trees in systems]
-    random = np.random.default_rng(_SEED)
-    samples = random.integers(len(golds), size=(_SAMPLES, len(golds)))
-    resampled = [np.array([_f1(c[sample].sum(0)) for sample in samples]) for c in counts]
-    results = []
-    for trees, of_system, f1s in zip(systems, counts, resampled, strict=True):
-        p_value = None
-        if of_system is not counts[0]:
-            actual = abs(_f1(of_system.sum(0)) - _f1(counts[0].sum(0)))
-            differences = f1s - resampled[0]
-            far = np.abs(differences - differences.mean()) >= actual
-            p_value = (int(far.sum()) + 1) / (_SAMPLES + 1)
-        results.append(_scores(of_system, golds, trees, p_value))
-    return results
+    return [
+        Scores(
+            _total(of_system),
+            _total(of_system[[len(gold.words) <= SHORT for gold in golds]]),
+            _total(of_system[[gold.root == "S" for gold in golds]]),
+            sum(tree is None for tree in trees),
+            None if of_system is counts[0] else _p_value(of_system, counts[0]),
+        )
+        for trees, of_system in zip(systems, counts, strict=True)
+    ]
+
+
+def _p_value(of_system: IntArray, of_baseline: IntArray) -> float:
+    n = len(of_system)
+    samples = np.random.default_rng(_SEED).integers(n, size=(_SAMPLES, n))
+    differences = np.array([_f1(of_system[s].sum(0)) - _f1(of_baseline[s].sum(0)) for s in samples])
+    actual = abs(_f1(of_system.sum(0)) - _f1(of_baseline.sum(0)))
+    far = np.abs(differences - differences.mean()) >= actual
+    return (int(far.sum()) + 1) / (_SAMPLES + 1)
 
 
 def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
-    """(n, 3): the `SentenceCounts` of each sentence."""
+    """(n, 3): the brackets of each sentence, as from `count_brackets`."""
     if len(trees) != len(golds):
         raise MtkitError(f"{len(trees)} trees do not line up with {len(golds)} gold trees")
     if not golds:
@@ -170,32 +167,15 @@ def different_words(tree: Tree, gold: Tree) -> str:
     return f"{len(tree.words)} words, and {len(gold.words)} in the gold tree"
 
 
-def _scores(
-    counts: IntArray,
-    golds: Sequence[Tree],
-    trees: Sequence[Tree | None],
-    p_value: float | None = None,
-) -> Scores:
-    return Scores(
-        _total(counts, [True] * len(golds)),
-        _total(counts, [len(gold.words) <= SHORT for gold in golds]),
-        _total(counts, [gold.root == "S" for gold in golds]),
-        sum(tree is None for tree in trees),
-        p_value,
-    )
-
-
-def _total(counts: IntArray, chosen: Iterable[bool]) -> BracketingScore:
-    """The scores of the chosen sentences."""
-    some = counts[np.fromiter(chosen, np.bool_)]
-    matched, gold, found = some.sum(0).tolist()
-    exact = int(((some[:, 0] == some[:, 1]) & (some[:, 0] == some[:, 2])).sum())
+def _total(counts: IntArray) -> BracketingScore:
+    matched, gold, found = counts.sum(0).tolist()
+    exact = int((counts == counts[:, :1]).all(1).sum())
     return BracketingScore(
-        len(some),
+        len(counts),
         100 * matched / max(found, 1),
         100 * matched / max(gold, 1),
         _f1((matched, gold, found)),
-        100 * exact / max(len(some), 1),
+        100 * exact / max(len(counts), 1),
         matched,
         gold,
         found,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtkit.base.errors import MtkitError
-from mtkit.parsing.trees import ANY_TAG, read_bracket
+from mtkit.parsing.trees import read_bracket
 from mtkit.tokenizer import EOS_ID, Tokenizer
 
 
@@ -65,20 +65,10 @@ class BracketTokens:
                 "setting, or prepare a treebank without tgt_vocab_size"
             )
 
-    @property
-    def has_tags(self) -> bool:
-        """Whether words have part-of-speech tags."""
-        return any(tag != ANY_TAG for tag in self.words.values())
-
-    @property
-    def reads_word(self) -> NDArray[np.bool_]:
-        """(V,): the tokens that read a word of the sentence."""
-        mask = np.zeros(self.size, bool)
-        mask[list(self.words)] = True
-        return mask
-
     @functools.lru_cache(4096)  # noqa: B019 - lives as long as the decoder
-    def mask(self, *, opening: bool, word: bool, closing: int | None) -> NDArray[np.bool_]:
+    def mask(
+        self, *, word: bool, opening: bool = False, closing: int | None = None
+    ) -> NDArray[np.bool_]:
         """(V,): the tokens of these kinds; EOS if there is none."""
         mask = np.zeros(self.size, bool)
         if opening:

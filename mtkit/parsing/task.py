@@ -16,6 +16,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.parsing.bracketing import score_trees
 from mtkit.parsing.mask import BracketTokens, TreeMask
 from mtkit.parsing.trees import (
+    ANY_TAG,
     Tree,
     linearise,
     model_source,
@@ -86,7 +87,7 @@ class Parsing(Task):
         self.tokenized = tokenized
         self._brackets = BracketTokens(tokenizer)
         # Whether the model writes part-of-speech tags.
-        self.tags = self._brackets.has_tags
+        self.tags = bool({*self._brackets.words.values()} - {ANY_TAG})
 
     def words(self, line: str) -> list[str]:
         """The words of a line; none if it is blank."""
@@ -165,4 +166,4 @@ def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[
     src[EOS_ID] = True
     tgt = BracketTokens(vocabularies.tgt)
     tgt.check(needed_by="model.positions")
-    return src.to(device), torch.from_numpy(tgt.reads_word).to(device)
+    return src.to(device), torch.from_numpy(tgt.mask(word=True)).to(device)

@@ -184,9 +184,9 @@ def _trees_of(text: str) -> Iterator[Tree]:
     for match in _BRACKETS.finditer(text):
         part, at = match[0], match.start()
         begun = at if begun is None else begun
+        if word is not None and part != ")":
+            raise _MalformedError(f"{part!r} in the bracket of the word {word!r}", at)
         if part.startswith("("):
-            if word is not None:
-                raise _MalformedError(f"a bracket after the word {word!r}", at)
             if label == "" and tree.open:
                 raise _MalformedError("a bracket without a label", at)
             if label is not None:
@@ -195,8 +195,6 @@ def _trees_of(text: str) -> Iterator[Tree]:
         elif part != ")":
             if label is None:
                 raise _MalformedError(f"{part!r} has no part-of-speech tag, as in (NN {part})", at)
-            if word is not None:
-                raise _MalformedError(f"two words in a bracket, {word!r} and {part!r}", at)
             word = part
         elif label is not None:
             if word is None:

@@ -74,8 +74,8 @@ def test_traces_and_function_tags_and_wrappers_are_left_out_as_evalb_does():
         ("(S ((NN a)))", 1, "a bracket without a label"),
         ("(S (NN a) b)", 1, "'b' has no part-of-speech tag"),
         ("Ann sleeps .", 1, "'Ann' has no part-of-speech tag"),
-        ("(S (NN a b))", 1, "two words in a bracket, 'a' and 'b'"),
-        ("(S (NN a(b)))", 1, "a bracket after the word 'a'"),
+        ("(S (NN a b))", 1, "'b' in the bracket of the word 'a'"),
+        ("(S (NN a(b)))", 1, "'(b' in the bracket of the word 'a'"),
     ],
 )
 def test_a_malformed_tree_is_reported_with_its_line(text: str, line: int, reason: str):
