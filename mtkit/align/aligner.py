@@ -220,21 +220,18 @@ def links_of(
         to_source = _best(weights, tgt, src, at_end=there[:, -1])
         to_target = _best(weights.T, src, tgt, at_end=back[:, -1])
     links = sorted(symmetrize(swapped(to_source), to_target, method))
-    rows, columns = ({word: index for index, word in enumerate(words)} for words in (tgt, src))
-    return {(i, j): float(weights[rows[j], columns[i]]) for i, j in links}
+    return {(i, j): float(weights[tgt.index(j), src.index(i)]) for i, j in links}
 
 
 def _best(
-    matrix: FloatArray, rows: list[int], columns: list[int], *, at_end: FloatArray | None = None
+    matrix: FloatArray, rows: list[int], columns: list[int], *, at_end: FloatArray | float = 0.0
 ) -> Links:
     """Each row with its best column, by their words, unless EOS has a larger weight."""
     if not matrix.size:
         return frozenset()
     best = matrix.argmax(1)
-    aligned = np.ones(len(rows), bool)
-    if at_end is not None:
-        aligned = matrix.max(1) >= at_end
-    return frozenset((rows[row], columns[best[row]]) for row in np.flatnonzero(aligned))
+    aligned = np.flatnonzero(matrix.max(1) >= at_end)
+    return frozenset((rows[row], columns[best[row]]) for row in aligned)
 
 
 class _Line(NamedTuple):
@@ -316,10 +313,10 @@ class Aligner:
             raise ValueError(f"method: one of {', '.join(METHODS)}, not {method!r}")
         if numbers is None:
             numbers = range(1, len(sources) + 1)
-        pairs = self._encode(sources, translations, numbers, ("source", "translation"))
+        pairs = self._encode({"source": sources, "translation": translations}, numbers)
         backward: Sequence[WordAttention | None] = [None] * len(pairs)
         if reverse is not None:
-            others = reverse._encode(translations, sources, numbers, ("translation", "source"))
+            others = reverse._encode({"translation": translations, "source": sources}, numbers)
         found = [Alignment({}, src.words, tgt.words) for src, tgt in pairs]
         for batch in self._batches(pairs):
             forward = self._mean([pairs[i] for i in batch])
@@ -333,8 +330,8 @@ class Aligner:
         self, sources: Sequence[str], translations: Sequence[str]
     ) -> list[list[WordAttention]]:
         """For each pair the attention of each of `heads`, not their mean."""
-        numbers = range(1, len(sources) + 1)
-        pairs = self._encode(sources, translations, numbers, ("source", "translation"))
+        sides = {"source": sources, "translation": translations}
+        pairs = self._encode(sides, range(1, len(sources) + 1))
         nothing = WordAttention(np.zeros((0, 1), np.float32), [], [])
         found = [[nothing] * len(self.heads) for _ in pairs]
         for batch in self._batches(pairs):
@@ -344,16 +341,10 @@ class Aligner:
                 found[i] = list(of_heads)
         return found
 
-    def _encode(
-        self,
-        src: Sequence[str],
-        tgt: Sequence[str],
-        numbers: Sequence[int],
-        sides: tuple[str, str],
-    ) -> list[Pair]:
+    def _encode(self, sides: dict[str, Sequence[str]], numbers: Sequence[int]) -> list[Pair]:
         """The lines as subwords; numbers of lines and names of the sides are for warnings."""
         lines = []
-        for side, tokenizer, texts in zip(sides, self._vocabularies, (src, tgt), strict=True):
+        for tokenizer, (side, texts) in zip(self._vocabularies, sides.items(), strict=True):
             encoded = tokenizer.encode_with_spans(texts)
             warned: set[int] = set()
             for number, one in zip(numbers, encoded, strict=True):

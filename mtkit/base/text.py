@@ -11,9 +11,9 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mtkit.base.errors import MtkitError, one_line
 
@@ -24,6 +24,12 @@ else:
 
 log = logging.getLogger(__name__)
 
+_OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": zstd.open,
+}
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 
@@ -36,19 +42,11 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
     Raises:
         MtkitError: if it cannot be opened.
     """
-    place = path if raw is None else raw
     try:
-        match path.suffix.lower():
-            case ".gz":
-                return gzip.open(place)  # type: ignore[return-value]
-            case ".bz2":
-                return bz2.open(place)
-            case ".xz":
-                return lzma.open(place)
-            case ".zst":
-                return zstd.open(place)  # type: ignore[return-value, unused-ignore]
-            case _:
-                return path.open("rb") if raw is None else raw
+        if opener := _OPENERS.get(path.suffix.lower()):
+            stream: IO[bytes] = opener(path if raw is None else raw)
+            return stream
+        return path.open("rb") if raw is None else raw
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:  # the name is not possible
@@ -61,17 +59,10 @@ def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[
     Equal bytes give an equal file: no time and no file name is stored. The caller closes `raw`,
     after the stream.
     """
-    match path.suffix.lower():
-        case ".gz":
-            return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
-        case ".bz2":
-            return bz2.BZ2File(raw, "wb")
-        case ".xz":
-            return lzma.LZMAFile(raw, "wb")
-        case ".zst":
-            return zstd.ZstdFile(raw, "wb")  # type: ignore[return-value, unused-ignore]
-        case _:
-            return contextlib.nullcontext(raw)
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
+    return _OPENERS[suffix](raw, "wb") if suffix in _OPENERS else contextlib.nullcontext(raw)
 
 
 @contextlib.contextmanager
