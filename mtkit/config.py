@@ -69,6 +69,10 @@ class Section(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
     )
 
+    def changed(self, *keys: str) -> list[str]:
+        """Those of some settings whose values are not the defaults."""
+        return [k for k in keys if getattr(self, k) != type(self).model_fields[k].default]
+
 
 def setting(default: Any, description: str) -> Any:
     """A field of a section."""
@@ -278,14 +282,11 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _check_trained(self) -> TrainConfig:
         if not self.lora_rank:
-            for key in ("lora_alpha", "lora_matrices"):
-                if getattr(self, key) != TrainConfig.model_fields[key].default:
-                    raise ValueError(f"{key}: has no effect without train.lora_rank")
+            for key in self.changed("lora_alpha", "lora_matrices"):
+                raise ValueError(f"{key}: has no effect without train.lora_rank")
         if self.fsdp:
-            alone = (("lora_rank", 0), ("ema", 0.0), ("freeze", ()), ("optimizer", "adam"))
-            for key, default in alone:
-                if getattr(self, key) != default:
-                    raise ValueError(f"{key}: cannot be combined with train.fsdp")
+            for key in self.changed("lora_rank", "ema", "freeze", "optimizer"):
+                raise ValueError(f"{key}: cannot be combined with train.fsdp")
         return self
 
 
@@ -341,9 +342,9 @@ class DecodeConfig(Section):
     @model_validator(mode="after")
     def _check_sampling(self) -> DecodeConfig:
         if not self.sample and not self.mbr_samples:
-            for key, nothing in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
-                if (value := getattr(self, key)) != nothing:
-                    raise ValueError(f"{key}: {value} requires sampling; set sample or mbr_samples")
+            for key in self.changed("temperature", "top_k", "top_p"):
+                value = getattr(self, key)
+                raise ValueError(f"{key}: {value} requires sampling; set sample or mbr_samples")
         if self.max_length is not None and self.max_length < self.min_length:
             raise ValueError(
                 f"max_length: {self.max_length} is less than min_length, {self.min_length}"

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from mtkit.base.errors import LostWorkerError, MtkitError
@@ -223,15 +222,12 @@ def _interrupt_delayed() -> Iterator[None]:
     received: list[int] = []
     handlers: dict[int, Any] = {}
 
-    def wait(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
     # Only the main thread may set a handler, and only there Python raises. A handler that was not
     # set from Python (None here) could not be restored.
     if threading.current_thread() is threading.main_thread():
         for one in _INTERRUPTS:
             if signal.getsignal(one) is not None:
-                handlers[one] = signal.signal(one, wait)
+                handlers[one] = signal.signal(one, lambda number, _: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield

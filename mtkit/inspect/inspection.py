@@ -22,7 +22,6 @@ from mtkit.translate import Translator
 FloatArray = npt.NDArray[np.floating[Any]]
 StackName = Literal["encoder", "decoder", "cross"]
 
-STACKS: tuple[StackName, ...] = ("encoder", "decoder", "cross")
 # So many of the most probable subwords are shown at each position.
 ALTERNATIVES = 5
 

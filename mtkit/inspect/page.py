@@ -75,14 +75,8 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
         },
         alignment=alignment_figure(inspection, most),
         tree=None if inspection.tree is None else tree_figure(inspection.tree),
-        predictions=[
-            (
-                label(one.subword),
-                one.probability,
-                [(label(text), p) for text, p in one.alternatives],
-            )
-            for one in inspection.predictions[:most]
-        ],
+        predictions=inspection.predictions[:most],
+        label=label,
         # Of each layer the entropy and the size of each head.
         heads=[
             (TITLES[name], np.stack([stack.entropies, stack.sizes], axis=-1).tolist())

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,19 +22,16 @@ from support.browsed import HOSTILE, Page, well_formed
 from mtkit.align.aligner import Alignment
 from mtkit.base.errors import MtkitError
 from mtkit.inspect import (
-    MOST_SUBWORDS,
-    STACKS,
     Inspection,
     PageEntry,
-    Stack,
-    StackName,
     figure,
     index_page,
     inspect_pair,
     inspection_page,
 )
 from mtkit.inspect.figures import COLORS, SHAPE
-from mtkit.inspect.inspection import Prediction
+from mtkit.inspect.inspection import Prediction, Stack, StackName
+from mtkit.inspect.page import MOST_SUBWORDS
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -58,7 +56,7 @@ def test_an_inspection_has_every_layer_and_head(translator: Translator):
     T = len(translator.vocabularies.tgt.encode(target)) + 1
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     shapes = {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}
-    for name in STACKS:
+    for name in get_args(StackName):
         stack = found.stacks[name]
         count = layers.get(name, config.decoder_layers)
         assert stack.weights.shape == (count, config.n_heads, *shapes[name])
@@ -140,7 +138,7 @@ def test_a_long_line_is_cut_and_the_rest_counted(translator: Translator):
 def test_all_numbers_are_json(translator: Translator):
     found = inspect_pair(translator, "one two", "eins")
     read = json.loads(json.dumps(found.as_dict()))
-    for name in STACKS:
+    for name in get_args(StackName):
         stack, numbers = found.stacks[name], read["attention"][name]
         assert np.allclose(numbers["weights"], stack.weights, rtol=0, atol=1e-6)
         assert numbers["queries"] == stack.queries
@@ -210,7 +208,7 @@ def made_up(tokens: int, *, layers: int = 2, heads: int = 2, text: str = "w") ->
     return Inspection(
         line,
         line,
-        {name: stack() for name in STACKS},
+        {name: stack() for name in get_args(StackName)},
         [Prediction(word, 0.5, [(word, 0.5), ("▁other", 0.25)]) for word in words],
         Alignment({(i, i): 0.9 for i in range(count)}, spans, spans),
         random.uniform(-1, 1, (tokens, 512)),
@@ -233,7 +231,7 @@ def data_of(page: Page) -> dict[str, dict[str, dict[str, str]]]:
 def test_a_page_has_the_weights_of_all_heads():
     inspection = made_up(9)
     data = data_of(well_formed(page_of(inspection)))
-    for name in STACKS:
+    for name in get_args(StackName):
         levels = np.frombuffer(base64.b64decode(data["stacks"][name]["weights"]), np.uint8)
         weights = inspection.stacks[name].weights
         assert np.allclose(levels.reshape(weights.shape) / 255, weights, rtol=0, atol=0.5 / 255)

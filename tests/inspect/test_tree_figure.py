@@ -11,7 +11,8 @@ from support.browsed import well_formed
 from support.command_line import Place
 
 from mtkit.base.errors import MtkitError
-from mtkit.inspect import inspect_pair, inspection_page, tree_figure
+from mtkit.inspect import inspect_pair, inspection_page
+from mtkit.inspect.figures import tree_figure
 from mtkit.parsing.trees import Tree, parse_trees
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
