@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -118,18 +119,11 @@ class Tracker:
         self.total = sum(map(len, phrases))
         self._numbers: dict[_State, int] = {}
         self._states: list[_State] = []
-        self._next: list[dict[int, int]] = []
-        self._advancing: dict[int, tuple[int, ...]] = {}
         # By state: how many tokens of phrases an output still needs at least.
         self.remaining: list[int] = []
+        # The state after one more token, and the tokens after which fewer are needed.
+        self.follow, self.advancing = cache(self._follow), cache(self._advancing)
         self._number(_State(tuple(phrases.count(p) for p in self._phrases), True, ()))
-
-    def follow(self, state: int, token: int) -> int:
-        """The state after one more token."""
-        known = self._next[state]
-        if token not in known:
-            known[token] = self._number(self._after(self._states[state], token))
-        return known[token]
 
     def after(self, tokens: Iterable[int]) -> int:
         """How many tokens of phrases an output needs that begins with these tokens."""
@@ -138,31 +132,27 @@ class Tracker:
             state = self.follow(state, token)
         return self.remaining[state]
 
-    def advancing(self, state: int) -> tuple[int, ...]:
-        """The tokens after which fewer are needed, ascending.
+    def _follow(self, state: int, token: int) -> int:
+        return self._number(self._after(self._states[state], token))
 
-        They continue the phrase that is begun, or begin one if none is.
-        """
-        if state not in self._advancing:
-            now = self._states[state]
-            options = {tokens[len(now.begun)] for _, tokens in self._longer(now)}
-            whole = self._whole(now)
-            if whole is not None:
-                then = self._settled(_without(now.unmet, whole), now.begun, len(now.begun))
-                options |= {tokens[0] for _, tokens in self._longer(then)}
-            needed = self.remaining[state]
-            self._advancing[state] = tuple(
-                t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed
-            )
-        return self._advancing[state]
+    def _advancing(self, state: int) -> tuple[int, ...]:
+        """Ascending; they continue the phrase that is begun, or begin one if none is."""
+        now, options = self._states[state], set()
+        for i, tokens in self._beginning(now):
+            if len(tokens) > len(now.begun):
+                options.add(tokens[len(now.begun)])
+            elif i == self._whole(now):
+                then = self._settled(_without(now.unmet, i), now.begun, len(now.begun))
+                options |= {tokens[0] for _, tokens in self._beginning(then)}
+        needed = self.remaining[state]
+        return tuple(t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed)
 
     def _number(self, state: _State) -> int:
-        number = self._numbers.setdefault(state, len(self._states))
-        if number == len(self._states):
+        if state not in self._numbers:
+            self._numbers[state] = len(self._states)
             self._states.append(state)
-            self._next.append({})
             self.remaining.append(self._needs(state))
-        return number
+        return self._numbers[state]
 
     def _needs(self, state: _State) -> int:
         total = sum(n * len(phrase) for n, phrase in zip(state.unmet, self._phrases, strict=True))
@@ -174,19 +164,18 @@ class Tracker:
         )
 
     def _after(self, state: _State, token: int) -> _State:
-        unmet, is_opened, begun = state
-        longer = (*begun, token)
-        if self._beginning(longer_state := _State(unmet, is_opened, longer)):
-            return longer_state
+        longer = (*state.begun, token)
+        if self._beginning(state._replace(begun=longer)):
+            return state._replace(begun=longer)
         # What was begun is broken off. Does it begin with a whole phrase? The longest one counts.
-        for length in range(len(begun), 0, -1):
-            whole = self._whole(_State(unmet, is_opened, longer[:length]))
-            if whole is None:
-                continue
-            if not (self._phrases[whole].is_word and self._breaks.continues[longer[length]]):
-                return self._settled(_without(unmet, whole), longer, length)
+        for length in range(len(state.begun), 0, -1):
+            whole = self._whole(state._replace(begun=longer[:length]))
+            if whole is not None and not (
+                self._phrases[whole].is_word and self._breaks.continues[longer[length]]
+            ):
+                return self._settled(_without(state.unmet, whole), longer, length)
         # The first token belongs to no phrase; one may begin with the second.
-        return self._settled(unmet, longer, 1)
+        return self._settled(state.unmet, longer, 1)
 
     def _settled(self, unmet: tuple[int, ...], tokens: tuple[int, ...], done: int) -> _State:
         """The state after these tokens, of which the first `done` can be in no further phrase."""
@@ -207,12 +196,8 @@ class Tracker:
             and (state.is_opened or not spelling.needs_opening)
         ]
 
-    def _longer(self, state: _State) -> list[tuple[int, tuple[int, ...]]]:
-        """Those that are not complete."""
-        return [item for item in self._beginning(state) if len(item[1]) > len(state.begun)]
-
     def _whole(self, state: _State) -> int | None:
-        """The one that is complete."""
+        """The first one that is complete."""
         size = len(state.begun)
         return next((i for i, tokens in self._beginning(state) if len(tokens) == size), None)
 
@@ -275,10 +260,12 @@ def constrained_search(
     Returns:
         For each sentence up to `n_best` hypotheses, best first; all have all phrases.
     """
+    nothing: Sequence[Sequence[Any]] = [()] * len(trackers)
+    prefixes = (settings.constraints and settings.constraints.prefixes) or nothing
     sentences = [
-        _Sentence(tracker, beam_size, settings.eos_id, [*of_sentence, Deadline(limit, 0)])
-        for tracker, of_sentence, limit in zip(
-            trackers, deadlines or [()] * len(trackers), settings.max_lengths, strict=True
+        _Sentence(tracker, beam_size, [*of_sentence, Deadline(limit, 0)], len(prefix))
+        for tracker, of_sentence, limit, prefix in zip(
+            trackers, deadlines or nothing, settings.max_lengths, prefixes, strict=True
         )
     ]
     return beam_search(
@@ -302,8 +289,6 @@ class _Banks(Chooser):
         super().__init__(settings, slots)
         self._sentences = sentences
         self._beam_size = beam_size
-        prefixes = (settings.constraints and settings.constraints.prefixes) or [()] * len(sentences)
-        self._prefix_lengths = list(map(len, prefixes))
         # Per sentence and slot, the state of its tracker.
         self._states = np.zeros((len(sentences), slots), dtype=np.int64)
 
@@ -319,18 +304,21 @@ class _Banks(Chooser):
         length = len(history) + 1
         places_R, slots_R = np.divmod(rows_R, self.slots)
         sentences_R = active[places_R]
-        before_R = log_probs_BW.flat[rows_R].tolist()
         states_R = self._states[sentences_R, slots_R].tolist()
-        trackers_R = [self._sentences[sentence].tracker for sentence in sentences_R]
+        before_R = log_probs_BW.flat[rows_R].tolist()
+        hypotheses = list(map(_Hypothesis, before_R, slots_R.tolist(), states_R))
+        # The tokens of each row that advance a phrase, and the rows that may not end.
+        wanted: list[Sequence[int]] = []
+        lacking = []
+        for row, (number, state) in enumerate(zip(sentences_R, states_R, strict=True)):
+            sentence = self._sentences[number]
+            is_free = length > sentence.forced
+            wanted.append(sentence.tracker.advancing(state) if is_free else ())
+            if sentence.tracker.remaining[state]:
+                lacking.append(row)
         # Read before tokens are excluded, except where a prefix leaves no choice.
-        wanted = [
-            tracker.advancing(state) if length > self._prefix_lengths[sentence] else ()
-            for sentence, tracker, state in zip(sentences_R, trackers_R, states_R, strict=True)
-        ]
         advancing = _gathered(next_RV, wanted)
         self.constrainer.forbid(next_RV, history, sentences_R, slots_R)
-        states = enumerate(zip(trackers_R, states_R, strict=True))
-        lacking = [row for row, (tracker, state) in states if tracker.remaining[state]]
         next_RV[lacking, self.eos_id] = -torch.inf
         top_RC, ids_RC = top_k(next_RV, min(2 * self._beam_size, next_RV.shape[1]))
         tops, ids = top_RC.double().tolist(), ids_RC.tolist()
@@ -342,98 +330,78 @@ class _Banks(Chooser):
         bounds = np.searchsorted(places_R, np.arange(len(active) + 1)).tolist()
         for index, (start, end) in enumerate(pairwise(bounds)):
             sentence = self._sentences[active[index]]
-            candidates: list[_Candidate] = []
+            candidates: list[_Hypothesis] = []
             for row in range(start, end):
-                candidates += sentence.candidates(
-                    before_R[row],
-                    states_R[row],
-                    int(slots_R[row]),
-                    zip(ids[row], tops[row], strict=True),
-                    advancing[row],
-                    length=length,
-                    is_forced=length <= self._prefix_lengths[active[index]],
+                gains = zip(ids[row], tops[row], strict=True)
+                probable = [(token, gain) for token, gain in gains if token not in advancing[row]]
+                candidates += sentence.continued(
+                    hypotheses[row], [*probable, *advancing[row].items()], self.eos_id, length
                 )
-            at_end, kept = sentence.chosen(candidates)
-            ended += [(index, candidate.slot, candidate.log_prob) for candidate in at_end]
+            at_end, kept = sentence.chosen(candidates, self.eos_id)
+            ended += [(index, one.slot, one.log_prob) for one in at_end]
             if kept:
-                columns = zip(*kept, strict=True)
-                for array, column in zip(
-                    (log_probs_BW, tokens_BW, parents_BW, states_BW), columns, strict=True
-                ):
+                arrays = log_probs_BW, parents_BW, states_BW, tokens_BW
+                for array, column in zip(arrays, zip(*kept, strict=True), strict=True):
                     array[index, : len(kept)] = column
         self._states[active] = states_BW
         return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
 
 
-class _Candidate(NamedTuple):
-    """The hypothesis of a slot with one more token; `log_prob` is of all its tokens."""
+class _Hypothesis(NamedTuple):
+    """A hypothesis; `slot` is where it was before its newest token."""
 
     log_prob: float
-    token: int
     slot: int
     state: int
+    token: int = -1
 
 
 class _Sentence:
-    """Makes and chooses the candidates of one sentence."""
+    """Continues and chooses the hypotheses of one sentence, whose first tokens are forced."""
 
     def __init__(
-        self, tracker: Tracker, beam_size: int, eos_id: int, deadlines: Sequence[Deadline]
+        self, tracker: Tracker, beam_size: int, deadlines: Sequence[Deadline], forced: int
     ) -> None:
         self.tracker = tracker
         self.slots = slots_for(beam_size, tracker.total)
+        self.forced = forced
         self._deadlines = deadlines
-        self.eos_id = eos_id
         self._considered = 2 * beam_size if beam_size > 1 else 1
 
-    def candidates(
-        self,
-        before: float,
-        state: int,
-        slot: int,
-        probable: Iterable[tuple[int, float]],
-        advancing: dict[int, float],
-        *,
-        length: int,
-        is_forced: bool,
-    ) -> Iterator[_Candidate]:
-        """The continuations of one hypothesis.
-
-        `before` is its log-probability. `probable` and `advancing` have tokens and their
-        log-probabilities, most probable first; the latter advance a phrase.
-        """
+    def continued(
+        self, before: _Hypothesis, gains: Iterable[tuple[int, float]], eos_id: int, length: int
+    ) -> Iterator[_Hypothesis]:
+        """A hypothesis with some tokens, which have these log-probabilities."""
         follow, remaining = self.tracker.follow, self.tracker.remaining
         most = min(most + max(0, by - length) for by, most in self._deadlines)
-        for token, gain in probable:
-            if gain > -np.inf and token not in advancing:
+        for token, gain in gains:
+            if gain > -np.inf:
                 # Only a hypothesis with all phrases may end.
-                after = state if token == self.eos_id else follow(state, token)
-                if is_forced or remaining[after] <= most:
-                    yield _Candidate(before + gain, token, slot, after)
-        for token, gain in advancing.items():
-            after = follow(state, token)
-            if gain > -np.inf and remaining[after] <= most:
-                yield _Candidate(before + gain, token, slot, after)
+                state = before.state if token == eos_id else follow(before.state, token)
+                if length <= self.forced or remaining[state] <= most:
+                    yield _Hypothesis(before.log_prob + gain, before.slot, state, token)
 
-    def chosen(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], list[_Candidate]]:
+    def chosen(
+        self, candidates: Sequence[_Hypothesis], eos_id: int
+    ) -> tuple[list[_Hypothesis], list[_Hypothesis]]:
         """The candidates that end, and those that continue, at most one for each slot.
 
         Both are sorted, the most probable first.
         """
-        ended: list[_Candidate] = []
-        kept: list[_Candidate] = []
-        others: list[_Candidate] = []
+        ended: list[_Hypothesis] = []
+        kept: list[_Hypothesis] = []
+        others: list[_Hypothesis] = []
 
-        def bank_of(candidate: _Candidate) -> int:
+        def bank_of(candidate: _Hypothesis) -> int:
             # A spelling with more tokens than the first one may need more than all had at first.
             return min(self.tracker.remaining[candidate.state], self.tracker.total)
 
         room = self._room(set(map(bank_of, candidates)))
         complete = 0
-        for candidate in sorted(candidates, key=_improbability):
+        for candidate in sorted(candidates, key=lambda one: -one.log_prob):
             bank = bank_of(candidate)
             complete += bank == 0
-            if candidate.token == self.eos_id:
+            if candidate.token == eos_id:
                 if complete <= self._considered:
                     ended.append(candidate)
             elif room.get(bank, 0):
@@ -442,7 +410,7 @@ class _Sentence:
             else:
                 others.append(candidate)
         kept += others[: self.slots - len(kept)]
-        return ended, sorted(kept, key=_improbability)
+        return ended, sorted(kept, key=lambda one: -one.log_prob)
 
     def _room(self, banks: set[int]) -> dict[int, int]:
         """The number of slots of each bank; they are numbered by the tokens that they need."""
@@ -451,10 +419,6 @@ class _Sentence:
             # More banks than slots: those that need the fewest tokens have one each.
             return dict.fromkeys(sorted(banks)[: self.slots], 1)
         return {bank: share if bank else share + more for bank in banks}
-
-
-def _improbability(candidate: _Candidate) -> float:
-    return -candidate.log_prob
 
 
 def _gathered(log_probs_RV: Tensor, wanted: Sequence[Sequence[int]]) -> list[dict[int, float]]:
