@@ -26,7 +26,7 @@ from mtkit.translate.placement import Plan, TermPlanner
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, hypotheses_of
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
-from mtkit.translate.terms import TermEncoder
+from mtkit.translate.terms import Demand, TermEncoder
 
 
 class Decoder(BaseDecoder):
@@ -71,7 +71,7 @@ class Decoder(BaseDecoder):
             results = [rank_by_mbr(translations)[:n_best] for translations in results]
         # Constraints can leave a sentence without any.
         return [
-            found or [Translation("", finished=False, missing=_demanded(sentence))]
+            found or [Translation("", finished=False, missing=_terms_of(sentence.terms))]
             for sentence, found in zip(sentences, results, strict=True)
         ]
 
@@ -191,7 +191,7 @@ class Decoder(BaseDecoder):
     def _translation(self, found: Hypothesis, seconds: float, sentence: Sentence) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
         text = self.tokenizer.decode(found.tokens)
-        missing = _demanded(sentence)
+        missing = self._terms.missing(sentence.terms, text) if sentence.terms else ()
         return Translation(
             text,
             found.score,
@@ -200,7 +200,7 @@ class Decoder(BaseDecoder):
             tuple(self.tokenizer.piece(i) for i in ids),
             found.token_log_probs,
             seconds,
-            tuple(self._terms.missing(missing, text)) if missing else (),
+            _terms_of(missing),
         )
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
@@ -220,8 +220,8 @@ class Decoder(BaseDecoder):
         return limits
 
 
-def _demanded(sentence: Sentence) -> tuple[str, ...]:
-    return tuple(demand.term for demand in sentence.terms)
+def _terms_of(demands: Sequence[Demand]) -> tuple[str, ...]:
+    return tuple(demand.term for demand in demands)
 
 
 def rank_by_mbr(samples: Sequence[Translation]) -> list[Translation]:

@@ -64,8 +64,8 @@ class Phrase:
     is_word: bool = False
 
     def __len__(self) -> int:
-        """Number of tokens of the first spelling."""
-        return len(self.spellings[0].tokens)
+        """Number of tokens of the first spelling; 0 without one."""
+        return len(self.spellings[0].tokens) if self.spellings else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,16 +123,8 @@ class TermPlanner:
 
     def lacks(self, tokens: Sequence[int], demands: Sequence[Demand]) -> list[Demand]:
         """The terms that a translation lacks, as far as they can be written."""
-        terms = self._terms
-        known = [one for one in demands if terms.phrase(one.term) is not None]
-        missing = terms.missing([one.term for one in known], terms.text(tokens))
-        # Of a term that is demanded twice, the last ones.
-        lacking = []
-        for demand in reversed(known):
-            if demand.term in missing:
-                missing.remove(demand.term)
-                lacking.append(demand)
-        return lacking[::-1]
+        known = [one for one in demands if self._terms.phrase(one.term)]
+        return self._terms.missing(known, self._terms.text(tokens))
 
     def plans(self, drafts: Sequence[Draft]) -> list[Plan | None]:
         """The plan for each draft; None if no term fits."""
@@ -148,11 +140,10 @@ class TermPlanner:
         ]
 
     def _fitting(self, draft: Draft) -> list[Demand]:
-        encoded = [(one, self._terms.phrase(one.term)) for one in draft.sentence.terms]
-        known = [(one, phrase) for one, phrase in encoded if phrase is not None]
-        phrases = [phrase for _, phrase in known]
+        known = [one for one in draft.sentence.terms if self._terms.phrase(one.term)]
+        phrases = [self._terms.phrase(one.term) for one in known]
         kept = fitting(phrases, self._terms.breaks, limit=draft.limit, prefix=draft.sentence.prefix)
-        return [known[i][0] for i in kept]
+        return [known[i] for i in kept]
 
     def _places(
         self, drafts: Sequence[Draft], missing: Sequence[Sequence[Demand]]
@@ -183,14 +174,10 @@ class TermPlanner:
         size = len(draft.tokens)
         sums = np.add.reduceat(differences[:size], starts)
         best = int(sums.argmax())
-        phrase = self._terms.phrase(demand.term)
-        if (
-            sums[best] < LEAST_DIFFERENCE
-            or starts[best] < len(draft.sentence.prefix)
-            or phrase is None
-        ):
+        if sums[best] < LEAST_DIFFERENCE or starts[best] < len(draft.sentence.prefix):
             return None
-        return _Place(starts[best], [*starts[1:], size][best], len(phrase))
+        end = [*starts[1:], size][best]
+        return _Place(starts[best], end, len(self._terms.phrase(demand.term)))
 
     def _word_starts(self, tokens: Sequence[int]) -> list[int]:
         """Where words begin; a punctuation mark counts as one."""
@@ -200,8 +187,8 @@ class TermPlanner:
     def _plan(
         self, draft: Draft, demands: Sequence[Demand], places: Sequence[_Place | None]
     ) -> Plan:
-        phrases = (self._terms.phrase(demand.term) for demand in demands)
-        tracker = Tracker([one for one in phrases if one is not None], self._terms.breaks)
+        phrases = [self._terms.phrase(demand.term) for demand in demands]
+        tracker = Tracker(phrases, self._terms.breaks)
         known = sorted((one for one in places if one is not None), key=lambda place: place.start)
         kept = draft.sentence.prefix
         if known and len(known) == len(places):

@@ -160,36 +160,34 @@ class Glossary:
         self._sizes[folded[0]] = sorted({*sizes, len(key)}, reverse=True)
 
 
-def missing_terms(terms: Iterable[str], text: str, normal: Mapping[str, str]) -> list[str]:
-    """The terms that a translation does not contain as words of their own, in their order.
+def missing_terms(terms: Iterable[str], text: str) -> list[int]:
+    """The numbers of the terms that a translation does not contain as words of their own.
 
-    Args:
-        terms: one that is given twice must occur twice; occurrences do not overlap.
-        text: the translation.
-        normal: the form that each term has in a translation.
+    A term that is given twice must occur twice; occurrences do not overlap.
     """
     missing = []
     free = text
     # The longest first, because a term may be a part of another.
     for number, term in sorted(enumerate(terms), key=lambda item: -len(item[1])):
-        start = next(_occurrences(normal[term], free, text), None)
-        if start is None:
-            missing.append((number, term))
+        start = _place_of(term, free, text)
+        if start < 0:
+            missing.append(number)
         else:
             # A line break is in no term.
-            end = start + len(normal[term])
+            end = start + len(term)
             free = free[:start] + "\n" * (end - start) + free[end:]
-    return [term for _, term in sorted(missing)]
+    return sorted(missing)
 
 
-def _occurrences(term: str, free: str, text: str) -> Iterator[int]:
-    """Where a term is in the free part of a text, between word boundaries."""
+def _place_of(term: str, free: str, text: str) -> int:
+    """Where a term is first in the free part of a text, between word boundaries; else -1."""
     start = free.find(term) if term else -1
     while start >= 0:
-        end = start + len(term)
-        if not (_joins(text[start - 1 : start], term[0]) or _joins(term[-1], text[end : end + 1])):
-            yield start
+        before, behind = text[start - 1 : start], text[start + len(term) :][:1]
+        if not (_joins(before, term[0]) or _joins(term[-1], behind)):
+            break
         start = free.find(term, start + 1)
+    return start
 
 
 # ---------------------------------------------------------------------------------------------
@@ -246,37 +244,33 @@ class TermEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._phrases: dict[str, Phrase | None] = {}
-        # The form of each term in a translation.
-        self.normal: dict[str, str] = {}
+        # The form of each term in a translation, and its subwords.
+        self.encoded = cache(self._encode)
         self.breaks = _word_breaks(tokenizer)
 
-    def missing(self, terms: Sequence[str], text: str) -> list[str]:
-        """The terms that a translation does not contain; see `missing_terms`."""
-        for term in terms:
-            self.phrase(term)
-        return missing_terms(terms, text, self.normal)
+    def missing(self, demands: Sequence[Demand], text: str) -> list[Demand]:
+        """The demands for terms that a translation does not contain; see `missing_terms`."""
+        terms = [self.encoded(one.term)[0] for one in demands]
+        return [demands[i] for i in missing_terms(terms, text)]
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of a translation."""
         return self._tokenizer.decode(tokens)
 
-    def phrase(self, term: str) -> Phrase | None:
-        """The subwords of a term after a space; None for a term that is nothing in text.
+    def phrase(self, term: str) -> Phrase:
+        """The subwords of a term after a space; nothing for a term that is nothing in text.
 
         Another spelling is that after an opening bracket, where a term has no space before it. In a
         script without spaces this is the usual one.
         """
-        if term not in self._phrases:
-            self._phrases[term] = self._encode(term)
-        return self._phrases[term]
+        return self.encoded(term)[1]
 
-    def _encode(self, term: str) -> Phrase | None:
+    def _encode(self, term: str) -> tuple[str, Phrase]:
         tokenizer = self._tokenizer
         ids = tokenizer.encode(term)
-        text = self.normal[term] = tokenizer.decode(ids)
+        text = tokenizer.decode(ids)
         if not text or UNK_ID in ids:
-            return None
+            return text, Phrase(())
         is_word = _joins(text[-1], "a")
         needs_opening = _joins("a", text[0])
         spellings = [Spelling(tuple(ids))]
@@ -287,7 +281,7 @@ class TermEncoder:
             spellings.append(Spelling(rest, needs_opening))
             if _UNSPACED.match(text[0]):
                 spellings.reverse()
-        return Phrase(tuple(spellings), is_word)
+        return text, Phrase(tuple(spellings), is_word)
 
 
 def _word_breaks(tokenizer: Tokenizer) -> WordBreaks:
