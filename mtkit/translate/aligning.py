@@ -28,13 +28,8 @@ def align_by_sentence(
         for source, one, number, of_line in zip(sources, translations, numbers, parts, strict=True)
         for src, tgt in of_line
     ]
-    aligned = iter(
-        aligner.align(
-            [source for source, _, _ in pairs],
-            [text for _, text, _ in pairs],
-            numbers=[number for _, _, number in pairs],
-        )
-    )
+    texts, translated, of_pairs = zip(*pairs, strict=True) if pairs else ((), (), ())
+    aligned = iter(aligner.align(texts, translated, numbers=of_pairs))
     return [
         _whole_line(source, one.text, of_line, list(itertools.islice(aligned, len(of_line))))
         for source, one, of_line in zip(sources, translations, parts, strict=True)

@@ -67,8 +67,8 @@ class Constrainer:
     def __init__(self, constraints: Constraints | None, slots: int, eos_id: int) -> None:
         self._constraints = constraints or Constraints()
         self._eos_id = eos_id
-        prefixes = self._constraints.prefixes or ()
-        self._longest_prefix = max(map(len, prefixes), default=0)
+        self._prefixes = self._constraints.prefixes or ()
+        self._longest_prefix = max(map(len, self._prefixes), default=0)
         self._masks = self._constraints.masks or ()
         # Per sentence and slot, the state in its mask.
         self._states = [[mask.start()] * slots for mask in self._masks]
@@ -81,11 +81,9 @@ class Constrainer:
         if constraints.forbidden:
             log_probs_RV[:, list(constraints.forbidden)] = -torch.inf
         forced: dict[int, int] = {}
-        if constraints.prefixes is not None and done < self._longest_prefix:
-            for row, sentence in enumerate(sentences_R):
-                prefix = constraints.prefixes[sentence]
-                if done < len(prefix):
-                    forced[row] = prefix[done]
+        if done < self._longest_prefix:
+            prefixes = enumerate(self._prefixes[sentence] for sentence in sentences_R)
+            forced = {row: prefix[done] for row, prefix in prefixes if done < len(prefix)}
         if done < constraints.min_length:
             log_probs_RV[:, self._eos_id] = -torch.inf
         n = constraints.no_repeat_ngram

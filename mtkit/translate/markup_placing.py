@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 
 from mtkit.align.aligner import Alignment
@@ -104,16 +105,12 @@ class _Placer:
             return self._text(tgt[0], tgt[1])
         where = self._places(nodes, tgt)
         elements = sorted(where.values())
-        rows = []
         # Many tags can be at one place.
-        points: dict[int, int] = {}
-        for number, node in enumerate(nodes):
-            if number not in where and node.start not in points:
-                points[node.start] = self._point(node, tgt, elements)
-            place = where[number] if number in where else (points[node.start],) * 2
-            rows.append((place, number, node))
+        point = cache(lambda start: self._point(start, tgt, elements))
+        places = [where.get(i) or (point(node.start),) * 2 for i, node in enumerate(nodes)]
         out, cursor, last = [], tgt[0], ""
-        for (start, end), _, node in sorted(rows, key=lambda row: row[:2]):
+        for (start, end), number in sorted(zip(places, range(len(nodes)), strict=True)):
+            node = nodes[number]
             out.append(self._text(cursor, start))
             last = self.target[start - 1 : start] if cursor < start else last
             if node.is_element:
@@ -174,7 +171,7 @@ class _Placer:
                 put(number, words)
         others = sorted(where.values())
         for number, node in left.items():
-            at = self._point(node, tgt, others)
+            at = self._point(node.start, tgt, others)
             where[number] = at, at
         return where
 
@@ -252,14 +249,14 @@ class _Placer:
                 start += 1
         return (start, end) if start < end else place
 
-    def _point(self, node: Node, tgt: Range, elements: Sequence[Range]) -> int:
+    def _point(self, start: int, tgt: Range, elements: Sequence[Range]) -> int:
         """The place in the translation of something between characters of the source."""
-        place = self._near(node.start, self._area(node.start, node.start, tgt))
+        place = self._near(start, self._area(start, start, tgt))
         at = bisect_right(elements, (place, len(self.target))) - 1
         if at >= 0 and place < elements[at][1]:
             # Elements beside it stay whole.
-            start, end = elements[at]
-            return start if place - start <= end - place else end
+            left, right = elements[at]
+            return left if place - left <= right - place else right
         return place
 
     def _near(self, position: int, area: Part) -> int:

@@ -73,11 +73,6 @@ class Node:
             around=self.around or beside(text, self.start, self.end),
         )
 
-    def points(self) -> Iterator[Node]:
-        """This node and its children as tags without extent."""
-        yield Node(self.open, self.start, self.start)
-        yield from self.children
-
     def raw(self, text: str) -> str:
         """As HTML, in the text that it is in."""
         parts, at = [self.open], self.start
@@ -263,7 +258,7 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
         """Take the innermost open element for a lone tag."""
         _, node = stack.pop()
         # An open element is the last one of its parent.
-        inside()[-1:] = node.points()
+        inside()[-1:] = Node(node.open, node.start, node.start), *node.children
 
     for kind, raw, name, _ in items:
         if kind == "text":

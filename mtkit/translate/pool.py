@@ -87,8 +87,8 @@ class Pool(BaseDecoder):
             pack_weights(together, precision, CPU)
         self._setup = _Setup(
             [(model.config, model.src_vocab_size) for model in models],
-            _shared(together),
-            _memory_of(tokenizer.model),
+            _shared(together, tokenizer.model),
+            len(tokenizer.model),
             config,
             task,
             precision=precision,
@@ -133,8 +133,7 @@ class Pool(BaseDecoder):
     def forget(self, pending: Sequence[PendingBatch]) -> None:
         """Cancel batches that no worker has yet."""
         with self._lock:
-            dropped = set(map(id, pending))
-            self._queue = deque(item for item in self._queue if id(item) not in dropped)
+            self._queue = deque(batch for batch in self._queue if batch not in pending)
 
     def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         """Whether every worker has two batches besides these."""
@@ -238,12 +237,13 @@ class _Setup:
     It is small, because the parent waits until a new process has read it.
 
     `models` has the size of the source's own vocabulary beside each configuration, if it has one.
-    `weights` are those of all models, in the order of `weight_places`.
+    `memory` has the weights of all models, in the order of `weight_places`, and then the vocabulary
+    of this size in bytes.
     """
 
     models: list[tuple[ModelConfig, int | None]]
-    weights: _Memory
-    vocabulary: _Memory
+    memory: _Memory
+    vocabulary: int
     decode: DecodeConfig
     task: Task | None
     precision: Precision
@@ -257,7 +257,7 @@ class _Setup:
     @cached_property
     def _decoder(self) -> Decoder:
         torch.set_num_threads(self.threads)
-        tokenizer = Tokenizer(self.vocabulary.bytes.numpy().tobytes())
+        tokenizer = Tokenizer(self.memory.bytes[-self.vocabulary :].numpy().tobytes())
         with torch.device("meta"):
             models = [
                 Transformer(config, len(tokenizer), PAD_ID, src_vocab_size)
@@ -266,7 +266,7 @@ class _Setup:
         together = nn.ModuleList(models)
         if self.prepared:
             pack_weights(together, self.precision, CPU)
-        _place(together, self.weights)
+        _place(together, self.memory)
         together.to(self.device).eval()
         if not self.prepared:
             pack_weights(together, self.precision, self.device)
@@ -288,10 +288,10 @@ class _Memory:
     small in a container, and a process that writes to it is then killed.
     """
 
-    def __init__(self, size: int, descriptor: int) -> None:
-        self._size, self._descriptor = size, descriptor
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
-        self.bytes = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
+        self.bytes = torch.frombuffer(mmap.mmap(descriptor, 0), dtype=torch.uint8)
 
     @classmethod
     def new(cls, size: int) -> Self:
@@ -302,20 +302,22 @@ class _Memory:
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, size)
-        return cls(size, descriptor)
+        return cls(descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attached, (reduction.DupFd(self._descriptor), self._size)
+        return _attached, (reduction.DupFd(self._descriptor),)
 
 
-def _attached(descriptor: Any, size: int) -> _Memory:
-    return _Memory(size, descriptor.detach())
+def _attached(descriptor: Any) -> _Memory:
+    return _Memory(descriptor.detach())
 
 
-def _shared(models: nn.Module) -> _Memory:
-    """New shared memory with the weights of models, which are moved there."""
-    memory = _Memory.new(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
+def _shared(models: nn.Module, vocabulary: bytes) -> _Memory:
+    """New shared memory with the weights of models, which are moved there, and a vocabulary."""
+    weights = sum(_room(getattr(*place)) for place in weight_places(models))
+    memory = _Memory.new(weights + len(vocabulary))
     _place(models, memory)
+    memory.bytes[weights:] = torch.frombuffer(bytearray(vocabulary), dtype=torch.uint8)
     return memory
 
 
@@ -336,9 +338,3 @@ def _place(models: nn.Module, memory: _Memory) -> None:
 
 def _room(weight: Tensor) -> int:
     return math.ceil(weight.numel() * weight.element_size() / _ALIGNMENT) * _ALIGNMENT
-
-
-def _memory_of(data: bytes) -> _Memory:
-    memory = _Memory.new(len(data))
-    memory.bytes.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-    return memory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -73,12 +72,8 @@ def score_pairs(
                 penalty = length_penalty(
                     len(log_probs), config.length_penalty, config.length_penalty_form
                 )
-                pieces = tuple(tokenizer.piece(i) for i in [*ids, EOS_ID])
-                results[index] = replace(
-                    results[index],
-                    score=log_prob / penalty,
-                    log_prob=log_prob,
-                    pieces=pieces,
-                    log_probs=tuple(log_probs),
+                pieces, gains = tuple(map(tokenizer.piece, [*ids, EOS_ID])), tuple(log_probs)
+                results[index] = Translation(
+                    given[index], log_prob / penalty, log_prob, pieces=pieces, log_probs=gains
                 )
         yield from results

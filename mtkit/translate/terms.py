@@ -64,8 +64,8 @@ class Glossary:
     def __init__(self, terms: Mapping[str, str]) -> None:
         self._exact: dict[tuple[str, ...], str] = {}
         self._any_case: dict[tuple[str, ...], str] = {}
-        # The numbers of words of the terms that begin with a word, the largest first.
-        self._sizes: dict[str, list[int]] = {}
+        # The numbers of words of the terms that begin with a word.
+        self._sizes: dict[str, set[int]] = {}
         for source, target in terms.items():
             self._add(source, target)
 
@@ -122,25 +122,18 @@ class Glossary:
         folded = [word.casefold() for word in words]
         at = 0
         while at < len(words):
-            size, target = self._match(words, folded, at)
-            if target is not None:
-                yield target, at, at + size
+            first = folded[at].lstrip(" ")
+            # The longest one counts.
+            for size in sorted(self._sizes.get(first, ()), reverse=True):
+                end = at + size
+                target = self._exact.get((words[at].lstrip(" "), *words[at + 1 : end]))
+                target = target or self._any_case.get((first, *folded[at + 1 : end]))
+                if target and end <= len(words):
+                    yield target, at, end
+                    break
+            else:
+                size = 1
             at += size
-
-    def _match(
-        self, words: Sequence[str], folded: Sequence[str], at: int
-    ) -> tuple[int, str | None]:
-        """The number of words of the longest term there, and its target; else 1 and None."""
-        first = folded[at].lstrip(" ")
-        for size in self._sizes.get(first, ()):
-            if at + size <= len(words):
-                key = (words[at].lstrip(" "), *words[at + 1 : at + size])
-                target = self._exact.get(key)
-                if target is None:
-                    target = self._any_case.get((first, *folded[at + 1 : at + size]))
-                if target is not None:
-                    return size, target
-        return 1, None
 
     def _add(self, source: str, target: str) -> None:
         key = tuple(_words(source.strip()))
@@ -156,8 +149,7 @@ class Glossary:
         folded = tuple(word.casefold() for word in key)
         if all(word == word.lower() for word in key):
             self._any_case.setdefault(folded, target)
-        sizes = self._sizes.get(folded[0], [])
-        self._sizes[folded[0]] = sorted({*sizes, len(key)}, reverse=True)
+        self._sizes.setdefault(folded[0], set()).add(len(key))
 
 
 def missing_terms(terms: Iterable[str], text: str) -> list[int]:

@@ -272,7 +272,7 @@ def test_workers_decode_with_the_memory_of_this_process(
 def test_only_weights_that_decoding_reads_are_left_and_all_of_them_are_shared(
     shared: Translator,
 ) -> None:
-    memory = pool_of(shared)._setup.weights.bytes
+    memory = pool_of(shared)._setup.memory.bytes
     start, end = memory.data_ptr(), memory.data_ptr() + len(memory)
     for module in shared.model.modules():
         tensors = [x for x in (vars(module) | module._parameters).values() if torch.is_tensor(x)]
