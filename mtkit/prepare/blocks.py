@@ -127,10 +127,6 @@ class BlockEncoder:
         # Each process has its own encoders, which are not sent.
         return block_encoders(self.vocabularies, self.dtype)
 
-    def _segmented(self, texts: Sequence[list[str]]) -> list[list[bytes]]:
-        """The ids of the lines of both sides, with EOS."""
-        return list(map(CachedEncoder.encode, self._encoders, texts))
-
     def __call__(self, block: PairBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
         codes, chosen = block.codes.copy(), block.kept
@@ -149,6 +145,10 @@ class BlockEncoder:
                 src[pair.place], tgt[pair.place] = src_ids, tgt_ids
         links = self._links(texts, block.links, kept.tolist())
         return EncodedBlock(src, tgt, links, codes, dict(noise))
+
+    def _segmented(self, texts: Sequence[list[str]]) -> list[list[bytes]]:
+        """The ids of the lines of both sides, with EOS."""
+        return list(map(CachedEncoder.encode, self._encoders, texts))
 
     def _short_enough(
         self, pairs: Sequence[NoisyPair], prefix: bytes

@@ -79,6 +79,8 @@ class Passes:
 
     def __post_init__(self) -> None:
         self._sets = held_out.read_sets(self.corpus)
+        # Of the first stage, for the others.
+        self._records = filters.PairRecords(self.writer.scratch)
         config, symbols = self.config, self.config.user_defined_symbols
         self._seconds: dict[str, float] = {}
         self._linearisation = Linearisation(config.tree_tags) if self.corpus.is_parsing else None
@@ -301,8 +303,7 @@ class Passes:
 
         The words have their counts in the kept pairs; a pair counts as often as its weight.
         """
-        records = filters.PairRecords(self.writer.scratch)
-        by_reason = records.counts()
+        by_reason = self._records.counts()
         kept = by_reason.get(filters.REASONS[filters.KEPT], 0)
         if not kept:
             raise _nothing_left(by_reason)
@@ -313,7 +314,7 @@ class Passes:
 
         def chosen() -> Iterator[blocks.PairBlock]:
             seen = 0
-            for block in self._blocks(check, records):
+            for block in self._blocks(check):
                 kept = block.kept
                 sizes[block.direction] += len(kept) * self.corpus.train[block.source].weight
                 yield block.select(kept[-seen % stride :: stride])
@@ -341,7 +342,6 @@ class Passes:
             [0] * len(self.corpus.train), dict.fromkeys(kinds, 0)
         )
         self.writer.back_to(done.sizes)
-        records = filters.PairRecords(self.writer.scratch)
         dtype = self.writer.token_type
         prefixes = self.corpus.train_prefixes(vocabularies.src)
         encoder = blocks.BlockEncoder(
@@ -353,10 +353,11 @@ class Passes:
             [blocks.as_bytes(prefix, dtype) for prefix in prefixes],
             self._noise,
         )
-        rest = itertools.islice(self._blocks(check, records), done.blocks, None)
-        stride = -(-len(records) // SAMPLED)
-        with _bar("encoding", total=len(records)) as bar:
-            bar.update(min(done.blocks * BLOCK, len(records)))
+        rest = itertools.islice(self._blocks(check), done.blocks, None)
+        total = len(self._records)
+        stride = -(-total // SAMPLED)
+        with _bar("encoding", total=total) as bar:
+            bar.update(min(done.blocks * BLOCK, total))
             for block, encoded in ordered_map(encoder, rest, workers=self.workers):
                 for kind, count in encoded.noise.items():
                     done.noise[kind] += count
@@ -426,9 +427,7 @@ class Passes:
             yield blocks.PairBlock(direction, number, lines, pairs, links, codes)
             first += len(lines)
 
-    def _blocks(
-        self, check: results.CheckResult, records: filters.PairRecords
-    ) -> Iterator[blocks.PairBlock]:
+    def _blocks(self, check: results.CheckResult) -> Iterator[blocks.PairBlock]:
         """The blocks of all training sources in order, with the reason codes of the first stage.
 
         Each block is first compared with the one that the first stage read.
@@ -446,7 +445,7 @@ class Passes:
             ):
                 if block is None or _checksum(block) != checksum:
                     raise _changed(source)
-                yield replace(block, codes=records.read("codes", start, len(block)))
+                yield replace(block, codes=self._records.read("codes", start, len(block)))
                 start += len(block)
 
     def _refuse_changed(self, split: str) -> None:
