@@ -186,9 +186,10 @@ def compare(
     found: dict[str, list[Any]] = {}
     signatures = []
     for test in ("bs", "ar"):
-        scorer = _scorer(metric, tgt_lang, references=references)
-        paired = PairedTest(named, {metric: scorer}, references=None, test_type=test)
-        by_name, results = paired()
+        scorer = _scorer(metric, tgt_lang)
+        # Its constructor would do this before the paper's tokeniser is in place.
+        scorer._ref_cache = scorer._cache_references([list(one) for one in references])
+        by_name, results = PairedTest(named, {metric: scorer}, None, test_type=test)()
         ((name, described),) = by_name.items()
         found[test] = results[name]
         signatures.append(str(described))
@@ -300,27 +301,20 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> No
         raise MtkitError("there is nothing to score: 0 translations")
 
 
-def _scorer(
-    metric: Metric,
-    tgt_lang: str | None,
-    *,
-    sentences: bool = False,
-    references: Sequence[Sequence[str]] | None = None,
-) -> Any:
+def _scorer(metric: Metric, tgt_lang: str | None, *, sentences: bool = False) -> Any:
     """sacreBLEU's object for a metric."""
     # Imported here, because `mtkit translate` needs none of it.
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
-    cached = None if references is None else [list(r) for r in references]
     if metric == "chrf":
-        return CHRF(references=cached)
+        return CHRF()
     if metric == "ter":
-        return TER(references=cached)
+        return TER()
     # `force` silences a warning of three lines that text looks tokenised: see `note_tokenised`.
     if metric == "bleu":
-        return BLEU(effective_order=sentences, references=cached, force=True)
+        return BLEU(effective_order=sentences, force=True)
     if tgt_lang is None:
         raise ValueError("the paper's BLEU needs the language, for its tokeniser")
     # multi-bleu.perl does not smooth.
@@ -328,8 +322,6 @@ def _scorer(
     scorer = BLEU(tokenize="none", smooth_method=smooth, effective_order=sentences, force=True)
     scorer.tokenizer = _paper_tokenizer(tgt_lang)
     scorer.tokenizer_signature = scorer.tokenizer.signature()
-    if cached is not None:
-        scorer._ref_cache = scorer._cache_references(cached)
     return scorer
 
 
