@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,7 @@ class Score:
         return f"{self.name} {self.value:.2f} {self.signature}"
 
 
-@dataclass(frozen=True)
-class System:
+class System(NamedTuple):
     """A named set of translations of one test set."""
 
     name: str
@@ -182,14 +181,13 @@ def compare(
 
     for system in systems:
         _check(system.translations, references)
-    named = [(system.name, system.translations) for system in systems]
     found: dict[str, list[Any]] = {}
     signatures = []
     for test in ("bs", "ar"):
         scorer = _scorer(metric, tgt_lang)
         # Its constructor would do this before the paper's tokeniser is in place.
         scorer._ref_cache = scorer._cache_references([list(one) for one in references])
-        by_name, results = PairedTest(named, {metric: scorer}, None, test_type=test)()
+        by_name, results = PairedTest(list(systems), {metric: scorer}, None, test_type=test)()
         ((name, described),) = by_name.items()
         found[test] = results[name]
         signatures.append(str(described))

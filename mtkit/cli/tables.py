@@ -48,10 +48,8 @@ def catalogue() -> str:
 
 def preparation(report: Report) -> str:
     """Counts of the pairs of a corpus that were read, dropped and kept, and times."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
+    table = _table("", "", "", wraps=0, right=(1, 2))
+    table.show_header = False
 
     def add(name: str, count: int, whole: int | None = None) -> None:
         table.add_row(name, f"{count:,}", None if whole is None else f"{count / whole:.2%}")
