@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from support.mutations import Subject
     from support.training import Trainings
 
+    from mtkit.translate import Translator
+
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("mtkit")
@@ -76,6 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
 GREEK = ["μηδέν", "ένα", "δύο", "τρία", "τέσσερα", "πέντε", "έξι", "επτά", "οκτώ", "εννέα"]
+
+COUNTS = {"train": 200, "valid": 20, "test": 20}
 
 UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
@@ -235,12 +239,11 @@ def _one_thread() -> None:
 def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
     """200 training, 20 validation and 20 test pairs in files."""
     folder = tmp_path_factory.mktemp("tiny-text")
-    return TinyText(
-        folder,
-        train=write_pairs(folder, "train", number_pairs(200, seed=1)),
-        valid=write_pairs(folder, "valid", number_pairs(20, seed=2)),
-        test=write_pairs(folder, "test", number_pairs(20, seed=3)),
-    )
+    files = {
+        split: write_pairs(folder, split, number_pairs(count, seed=seed))
+        for seed, (split, count) in enumerate(COUNTS.items(), 1)
+    }
+    return TinyText(folder, **files)
 
 
 @pytest.fixture(scope="session")
@@ -259,10 +262,9 @@ def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     from mtkit.prepare import prepare_files
 
     folder = tmp_path_factory.mktemp("greek")
-    counts = {"train": 200, "valid": 20, "test": 20}
     files = {
         split: write_pairs(folder, split, number_pairs(count, seed=seed, words=GREEK))
-        for seed, (split, count) in enumerate(counts.items(), 1)
+        for seed, (split, count) in enumerate(COUNTS.items(), 1)
     }
     text = TinyText(folder, **files, tgt_lang="el")
     prepare_files("greek", folder / "greek", **text.prepare_arguments(), shared_vocab=False)
@@ -273,9 +275,8 @@ def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 def tree_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """200 training, 20 validation and 20 test trees in files, by the names of the splits."""
     folder = tmp_path_factory.mktemp("tree-files")
-    counts = {"train": 200, "valid": 20, "test": 20}
-    files = {split: folder / f"{split}.trees" for split in counts}
-    for seed, (split, count) in enumerate(counts.items(), 1):
+    files = {split: folder / f"{split}.trees" for split in COUNTS}
+    for seed, (split, count) in enumerate(COUNTS.items(), 1):
         files[split].write_text("".join(f"{tree}\n" for tree in small_trees(count, seed)))
     return files
 
@@ -327,6 +328,26 @@ def tiny_run(
 def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run whose weights are random, and large enough that every line gets another output."""
     return random_run(tmp_path_factory.mktemp("untrained") / "runs" / "untrained", tiny_data, 5)
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Translator:
+    """Translates with that run."""
+    from mtkit.translate import Translator
+
+    translator = Translator.load(untrained, device="cpu")
+    translator.model.eval()
+    return translator
+
+
+@pytest.fixture(scope="module")
+def exact(untrained: Run) -> Translator:
+    """In float64: where a draw falls must not depend on how a CPU rounds in float32."""
+    from mtkit.translate import Translator
+
+    translator = Translator.load(untrained, device="cpu", prepared=False)
+    translator.model.double()
+    return translator
 
 
 @pytest.fixture(scope="session")

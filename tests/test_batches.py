@@ -70,11 +70,8 @@ def test_a_batch_is_what_it_is_by_hand():
 
 def test_a_sentence_of_nothing_but_its_end_has_one_token():
     batch = make_batch(sentence_pairs([1], [1]), np.array([0]))
-    assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == (
-        [[EOS]],
-        [[BOS]],
-        [[EOS]],
-    )
+    sides = batch.src, batch.tgt_in, batch.tgt_out
+    assert [side.tolist() for side in sides] == [[[EOS]], [[BOS]], [[EOS]]]
 
 
 def test_the_pairs_of_a_batch_belong_together():

@@ -67,25 +67,12 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "no heat": ("decode: {sample: true, temperature: 0}", "decode.temperature", "0.001"),
     "all of nothing": ("decode: {sample: true, top_p: 0.0}", "decode.top_p", "than 0"),
     "more than all": ("decode: {sample: true, top_p: 1.5}", "decode.top_p", "1.5"),
-    "temperature of a search": (
-        "decode: {temperature: 0.5}",
-        "decode.temperature: 0.5",
-        "set sample or mbr_samples",
-    ),
+    "temperature of a search": ("decode: {temperature: 0.5}", "decode.temperature: 0.5", "sample"),
     "top k of a search": ("decode: {sample: false, top_k: 5}", "decode.top_k: 5", "sample"),
     "top p of a search": ("decode: {mbr_samples: 0, top_p: 0.9}", "decode.top_p: 0.9"),
-    "seed of more than 64 bits": (
-        "decode: {seed: 18446744073709551616}",
-        "decode.seed",
-        "18446744073709551616",
-    ),
+    "seed of more than 64 bits": (f"decode: {{seed: {2**64}}}", "decode.seed", str(2**64)),
     "key given twice": ("train:\n  seed: 1\n  seed: 2\n", "duplicate key", "seed", "line 3"),
-    "section given twice": (
-        "train: {seed: 1}\ntrain: {seed: 2}",
-        "duplicate key",
-        "train",
-        "line 2",
-    ),
+    "section given twice": ("train: {}\ntrain: {}", "duplicate key", "train", "line 2"),
     "section that is a number": ("model: 3", "model", "3"),
     "section that is a list": ("model: [1, 2]", "model", "[1, 2]"),
     "list of everything": ("- model\n- train\n", "sections", "model"),
@@ -113,11 +100,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "list as a key": ("train: {? [1] : 2}", "train", "string"),
     "merge": ("model: &m {}\ntrain: {<<: *m}", "not YAML", "aliases", "line 1"),
     "more layers than anybody has": ("model: {encoder_layers: 10000000}", "10000000"),
-    "count of more than 64 bits": (
-        "train: {batch_tokens: 99999999999999999999}",
-        "train.batch_tokens",
-        "99999999999999999999",
-    ),
+    "count of more than 64 bits": ("train: {batch_tokens: 1" + "0" * 20 + "}", "batch_tokens"),
     "folder with a NUL": ('data: {dir: "a\\0b"}', "data.dir", "name of a folder"),
 }
 
@@ -320,12 +303,8 @@ def test_base_is_the_defaults():
 def test_big_differs_from_base_in_what_the_paper_says():
     # Table 3, last row; 300,000 steps; the last 20 checkpoints averaged, ten minutes apart.
     tree, base = load_config("big").model_dump(), Config().model_dump()
-    assert {key for key in tree["model"] if tree["model"][key] != base["model"][key]} == {
-        "d_model",
-        "d_ff",
-        "n_heads",
-        "dropout",
-    }
+    other = {key for key in tree["model"] if tree["model"][key] != base["model"][key]}
+    assert other == {"d_model", "d_ff", "n_heads", "dropout"}
     big = load_config("big.yaml")
     assert (big.model.d_model, big.model.d_ff, big.model.n_heads) == (1024, 4096, 16)
     assert (big.model.dropout, big.model.key_width) == (0.3, 64)

@@ -17,14 +17,8 @@ from mtkit.model import Transformer, parameter_counts, sinusoidal_positions
 from mtkit.translate.engine import Engine
 
 PAD, BOS, EOS, V = 0, 1, 2, 23
-SHAPE = {
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "d_model": 16,
-    "d_ff": 32,
-    "n_heads": 4,
-    "dropout": 0.0,
-}
+SHAPE = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "d_ff": 32, "n_heads": 4}
+SHAPE["dropout"] = 0.0
 VARIANTS = [
     {},
     {"norm": "pre"},

@@ -277,16 +277,10 @@ def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, 
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ("inspect", "A man.", "--output", "page.html"),
-        ("align", "one.en", "one.de"),
-        ("train", "--config", "demo"),
-    ],
-    ids=lambda command: command[0],
+    "command", ["inspect one --output page.html", "align one.en one.de", "train --config demo"]
 )
-def test_a_command_for_one_run_refuses_two(command: tuple[str, ...], place: Place):
-    outcome = place.mtkit(*command, "--run", "runs/does-not-exist", "--run", "runs/mix")
+def test_a_command_for_one_run_refuses_two(command: str, place: Place):
+    outcome = place.mtkit(*command.split(), "--run", "runs/does-not-exist", "--run", "runs/mix")
     assert outcome.status == 2
     assert "--run: give one run, not 2" in outcome.error
     assert place.files() == {}

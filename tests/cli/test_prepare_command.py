@@ -109,12 +109,6 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
         assert f"{page}: {why}" in error
 
 
-def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
-    missing = Path("nowhere.en")
-    error = place.refused(*prepare_arguments(tiny_text, train=(missing, tiny_text.train[1])))
-    assert "nowhere.en: No such file" in error
-
-
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
@@ -161,10 +155,6 @@ def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(
     assert place.files() == before
 
 
-def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_text: TinyText):
-    assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
-
-
 @pytest.mark.parametrize("out", [".", "..", "/", "../place", "../place/."])
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_the_folder_one_stands_in_is_not_replaced(
@@ -174,15 +164,6 @@ def test_the_folder_one_stands_in_is_not_replaced(
     assert line.startswith(f"mtkit: error: {Path(out)}: is the current folder or contains it")
     line = trained.refused("export", "runs/tiny", out, "--format=safetensors", *force)
     assert "give another OUT" in line
-
-
-def test_a_vocabulary_beyond_all_bounds_is_refused(place: Place, tiny_text: TinyText):
-    for size in ("4294967297", "4194305"):
-        line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", size)
-        assert "vocab_size" in line
-        assert size in line
-    line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "4194304")
-    assert "more than this text supports" in line
 
 
 def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(

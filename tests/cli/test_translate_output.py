@@ -65,9 +65,11 @@ def test_several_translations_of_a_line_are_numbered_rows_best_first(trained: Pl
 
 
 def test_input_that_is_not_utf8_is_refused_by_line(trained: Place):
-    error = trained.mtkit("-q", "translate", stdin=b"one\n\xff\n")
-    assert error.status == 1
-    assert "standard input, line 2:" in error.err
+    outcome = trained.mtkit("-q", "translate", stdin=b"one\n\xff\n")
+    # The line before it is answered.
+    assert (outcome.status, outcome.out.count("\n")) == (1, 1)
+    assert outcome.err.startswith("mtkit: error: standard input, line 2: not UTF-8")
+    assert outcome.err.count("\n") == 1
     trained.write("in.txt", b"one\n\xff\n")
     error_line = trained.refused("translate", "--input", "in.txt", "--output", "out.txt")
     assert "in.txt, line 2:" in error_line
@@ -92,24 +94,12 @@ def test_a_run_without_a_checkpoint_is_refused(command: str, trained: Place):
     assert "no checkpoint" in trained.refused(command, "--run", "runs/tiny", stdin=b"one\n")
 
 
-@pytest.mark.parametrize("command", ["translate", "score"])
-@pytest.mark.parametrize("kept", [0, 5, 1000])
-def test_truncated_weights_are_refused_by_file(command: str, kept: int, trained: Place):
-    for file in (trained.folder / "runs").rglob("model.safetensors"):
-        file.write_bytes(file.read_bytes()[:kept])
-    error = trained.refused(command, "--device", "cpu", stdin=b"one\n")
-    assert "model.safetensors" in error
-
-
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        *((f"average:{n}", f"average:{n}: the run has 2 checkpoints to average") for n in (0, 99)),
+        ("average:99", "average:99: the run has 2 checkpoints to average"),
         ("7", "has no checkpoint of step 7, only of 2, 4"),
-        *(
-            (which, f"{which!r} is not a checkpoint; write last, best, average:N or a step")
-            for which in ("newest", "average:", "-1", "")
-        ),
+        ("newest", "'newest' is not a checkpoint; write last, best, average:N or a step"),
     ],
 )
 def test_a_checkpoint_that_is_not_there_is_refused(which: str, message: str, trained: Place):

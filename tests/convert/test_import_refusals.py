@@ -101,10 +101,7 @@ def test_another_kind_of_model_is_refused_by_its_name(
         ({"encoder_layers": 1}, "has a tensor that is not of a Marian model: model.encoder.la"),
         ({"encoder_layers": 0}, "encoder_layers: expected greater than or equal to 1, not 0"),
         ({"encoder_layers": None}, "encoder_layers is missing"),
-        (
-            {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
-            "has the shape [64, 32], but the settings ask for",
-        ),
+        ({"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}, "the shape [64, 32], but the settings"),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "divided by 2 and by 5"),
         ({"dropout": 2.0}, "dropout: expected less than 1, not 2.0"),
         ({"dropout": 10**400}, "dropout: expected "),
@@ -269,10 +266,7 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun:
         ("transformer-decoder-autoreg: rnn-ssru", "transformer-decoder-autoreg is 'rnn-ssru'"),
         ("transformer-preprocess: n", "transformer-preprocess is 'n'; only models with ''"),
         ("type: s2s", "type is 's2s'; only models with 'transformer' can be imported"),
-        (
-            "transformer-ffn-activation: gelu",
-            "transformer-ffn-activation: expected 'relu' or 'swish', not 'gelu'",
-        ),
+        ("transformer-ffn-activation: gelu", "-activation: expected 'relu' or 'swish', not 'gelu"),
         ("enc-depth: 9", "has no tensor encoder_l3_self_Wq"),
         (f"enc-depth: {0:020}9999", "enc-depth: expected less than or equal to 1000, not '000000"),
         ("enc-depth: many", "enc-depth: expected a valid integer"),

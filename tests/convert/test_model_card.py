@@ -25,7 +25,6 @@ from mtkit.convert.export_run import export
 from mtkit.convert.import_marian import import_model
 from mtkit.convert.model_card import read_card
 from mtkit.run_folder import Run
-from mtkit.run_manifest import ImportRecord
 from mtkit.translate import Translator
 
 BIBTEX = "@misc{someone-2020,\n    title = {A <model> & its data},\n}"
@@ -119,13 +118,8 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
     tiny_run: Run, tmp_path: Path
 ) -> None:
     data = tiny_run.manifest.data.model_dump() | {"licence": "research use; see example.org"}
-    started = {
-        "run": "/home/someone/opus",
-        "weights": "step 0",
-        "sha256": "0",
-        "data": "Helsinki-NLP/opus-mt-en-de",
-        "licence": "cc-by-4.0",
-    }
+    started = {"run": "/home/someone/opus", "weights": "step 0", "sha256": "0"}
+    started |= {"data": "Helsinki-NLP/opus-mt-en-de", "licence": "cc-by-4.0"}
     run = copied(tiny_run, tmp_path / "r", data=data, started_from=started)
     card = card_of(run, tmp_path)
     assert "**Licence of the data:** research use; see example.org" in card
@@ -138,14 +132,9 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
 def test_the_licence_and_citation_of_an_imported_model_are_read_again(
     tiny_run: Run, text: Path, tmp_path: Path
 ) -> None:
-    record = ImportRecord(
-        source="Helsinki-NLP/opus-mt-en-de",
-        commit="abc",
-        licence="cc-by-4.0",
-        citations=[BIBTEX],
-        subwords=None,
-    )
-    run = copied(tiny_run, tmp_path / "r", imported=record.model_dump())
+    record = {"source": "Helsinki-NLP/opus-mt-en-de", "commit": "abc", "licence": "cc-by-4.0"}
+    record |= {"citations": [BIBTEX], "subwords": None}
+    run = copied(tiny_run, tmp_path / "r", imported=record)
     card = card_of(run, tmp_path, check=text)
     assert front_matter(card)["license"] == "cc-by-4.0"
     assert front_matter(card)["base_model"] == "Helsinki-NLP/opus-mt-en-de"
@@ -197,13 +186,8 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
 
 @needs_transformers
 def test_an_import_of_an_export_translates_as_the_run_does(untrained: Run, tmp_path: Path) -> None:
-    decode = {
-        "beam_size": 3,
-        "length_penalty": 1.0,
-        "max_extra_length": 6,
-        "max_source_tokens": 50,
-        "no_repeat_ngram": 4,
-    }
+    decode = {"beam_size": 3, "length_penalty": 1.0, "no_repeat_ngram": 4}
+    decode |= {"max_extra_length": 6, "max_source_tokens": 50}
     run = untrained.with_config(changed(untrained.config, "decode", **decode))
     export(run, tmp_path / "out", format="huggingface")
     generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())

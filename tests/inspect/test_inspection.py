@@ -10,7 +10,6 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
@@ -36,12 +35,6 @@ from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(scope="module")
-def translator(untrained: Run) -> Iterator[Translator]:
-    with Translator.load(untrained, device="cpu") as loaded:
-        yield loaded
 
 
 # ---------------------------------------------------------------------------------------------

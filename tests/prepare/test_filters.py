@@ -101,15 +101,11 @@ def test_invalid_utf8_does_not_affect_its_neighbours(bad: bytes):
     assert found.tgt_chars.tolist() == [4, 4, 0, 4]
 
 
-@pytest.mark.parametrize("code", [0, 1, 0xB, 0xC, 0xD, 0x1B, 0x1C, 0x7F, 0x85, 0x9F])
-def test_a_control_character_tells_of_damage(code: int):
-    text = f"one{chr(code)}two"
-    assert reason_of(text) == "control characters"
-    assert reason_of(text, drop_control_characters=False) == "kept"
+CONTROLS = [*map(chr, [0, 1, 0xB, 0xC, 0xD, 0x1B, 0x1C, 0x7F, 0x85, 0x9F])]
 
 
-@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\ufeff", "\ufffd"])
-def test_line_separators_inner_marks_and_replaced_characters_tell_of_damage(sign: str):
+@pytest.mark.parametrize("sign", [*CONTROLS, "\u2028", "\u2029", "\ufeff", "\ufffd"])
+def test_controls_line_separators_inner_marks_and_replaced_characters_tell_of_damage(sign: str):
     assert reason_of(f"one{sign}two") == "control characters"
     assert reason_of(f"one two{sign}") == "control characters"
     assert reason_of(f"one{sign}two", drop_control_characters=False) == "kept"
@@ -494,12 +490,8 @@ def test_a_piece_is_at_home_where_it_is_more_frequent():
     assert odds[:3].tolist() == [0, 0, 0]
     assert odds[3] == pytest.approx(np.log(400.5 / 104.5))
     # Here alone: no subword has more evidence than that.
-    assert LanguageOdds.from_counts(
-        np.array([10_000, 0]), np.array([0, 10_000])
-    ).log_odds.tolist() == [
-        4,
-        -4,
-    ]
+    alone = LanguageOdds.from_counts(np.array([10_000, 0]), np.array([0, 10_000]))
+    assert alone.log_odds.tolist() == [4, -4]
 
 
 def test_a_sentence_is_foreign_if_nearly_all_in_it_is():

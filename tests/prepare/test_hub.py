@@ -345,10 +345,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.parametrize(
     ("repository", "says"),
     [
-        (
-            "test/missing",
-            "has no dataset test/missing, or it is private or gated (HTTP 401): check",
-        ),
+        ("test/missing", "has no dataset test/missing, or it is private or gated (HTTP 401): "),
         ("test/gated", "or it is private or gated (Dataset 'test/gated' is a gated dataset"),
         ("test/config", "has no configuration 'de-en', only cs-en: it has changed since"),
         ("test/split", "has no split 'test', only train, validation"),
@@ -482,16 +479,10 @@ def test_a_split_that_was_fetched_is_read_with_the_hub_switched_off(named: Outco
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        (
-            "hf:own/several",
-            "has no default configuration, only de-en, de-fr: a dataset is named as in",
-        ),
+        ("hf:own/several", "has no default configuration, only de-en, de-fr: a dataset is named"),
         ("hf:own/several:cs-en", "has no configuration 'cs-en', only de-en, de-fr: "),
         ("hf:own/record:de-en:tset", "no split 'tset', only train, validation, test: a dataset is"),
-        (
-            "hf:own/renamed",
-            "no text column 'de' in 'train', only ger, eng: a dataset is named as in",
-        ),
+        ("hf:own/renamed", "no text column 'de' in 'train', only ger, eng: a dataset is named as"),
         ("hf:own/renamed", "the columns 'de' and 'en', alone or within a column 'translation'"),
         ("hf:own/missing", "has no dataset own/missing, or it is private or gated (HTTP 401)"),
         ("hf:own/program", "Dataset scripts are no longer supported"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,13 @@ def links_of(pairs: SentencePairs, index: int) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
+def linked(text: TinyText, out: Path, *links: Path, **changes: Any) -> PreparedData:
+    """The tiny corpus, or other text, with a file of links for each training source."""
+    arguments = {**text.prepare_arguments(), "alignments": list(links), **changes}
+    prepare_files("linked", out, **arguments)
+    return PreparedData.open(out)
+
+
 def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(
     tiny_text: TinyText, tmp_path: Path
 ):
@@ -41,13 +49,8 @@ def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(
     pairs = [*good[:10], ("", "eins"), *good[10:], *good[:5]]
     links = [*backwards(good[:10]), "", *backwards(good[10:]), *["0-0"] * 5]
     train = write_pairs(tmp_path, "mixed", pairs)
-    prepare_files(
-        "linked",
-        tmp_path / "linked",
-        **{**tiny_text.prepare_arguments(), "train": [train]},
-        alignments=[write_links(tmp_path / "links", links)],
-    )
-    data = PreparedData.open(tmp_path / "linked")
+    file = write_links(tmp_path / "links", links)
+    data = linked(tiny_text, tmp_path / "linked", file, train=[train])
     found = data.pairs("train")
     tokenizer = data.tokenizers().tgt
     kept = [tokenizer.decode(found.src[i][:-1]) for i in range(len(found))]
@@ -62,21 +65,10 @@ def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(
 
 def test_links_of_two_corpora_follow_each_other(tiny_text: TinyText, tmp_path: Path):
     first, second = number_pairs(30, seed=5), number_pairs(30, seed=6)
-    prepare_files(
-        "two",
-        tmp_path / "two",
-        **{
-            **tiny_text.prepare_arguments(),
-            "train": [write_pairs(tmp_path, "a", first), write_pairs(tmp_path, "b", second)],
-        },
-        alignments=[
-            write_links(tmp_path / "a.links", ["0-0"] * 30),
-            write_links(tmp_path / "b.links", ["1-0"] * 30),
-        ],
-        workers=2,
-        overrides=["drop_duplicates=false", "drop_overlap=false"],
-    )
-    pairs = PreparedData.open(tmp_path / "two").pairs("train")
+    train = [write_pairs(tmp_path, "a", first), write_pairs(tmp_path, "b", second)]
+    links = [write_links(tmp_path / link, [link] * 30) for link in ("0-0", "1-0")]
+    all_kept = {"workers": 2, "overrides": ["drop_duplicates=false", "drop_overlap=false"]}
+    pairs = linked(tiny_text, tmp_path / "two", *links, train=train, **all_kept).pairs("train")
     assert [links_of(pairs, i) for i in range(60)] == [[(0, 0)]] * 30 + [[(1, 0)]] * 30
 
 
@@ -118,12 +110,7 @@ def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
 ):
     lines = change(["0-0"] * 200)
     with pytest.raises(MtkitError) as refusal:
-        prepare_files(
-            "bad",
-            tmp_path / "data" / "bad",
-            **tiny_text.prepare_arguments(),
-            alignments=[write_links(tmp_path / "links", lines)],
-        )
+        linked(tiny_text, tmp_path / "data" / "bad", write_links(tmp_path / "links", lines))
     assert f"{tmp_path / 'links'}" in str(refusal.value)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -131,10 +118,9 @@ def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
 
 
 def test_a_file_of_links_is_given_for_every_corpus_or_for_none(tiny_text: TinyText, tmp_path: Path):
-    arguments = {**tiny_text.prepare_arguments(), "train": [tiny_text.train, tiny_text.valid]}
     links = write_links(tmp_path / "links", ["0-0"] * 200)
     with pytest.raises(MtkitError, match="a file for each of the 2 training sources, not 1"):
-        prepare_files("bad", tmp_path / "bad", **arguments, alignments=[links])
+        linked(tiny_text, tmp_path / "bad", links, train=[tiny_text.train, tiny_text.valid])
 
 
 def test_the_manifest_names_the_file_of_links_and_its_checksum_changes_the_data(
@@ -143,10 +129,7 @@ def test_the_manifest_names_the_file_of_links_and_its_checksum_changes_the_data(
     folders = []
     for name, link in (("one", "0-0"), ("same", "0-0"), ("other", "0-1")):
         links = write_links(tmp_path / "links", [link] * 200)
-        prepare_files(
-            "linked", tmp_path / name, **tiny_text.prepare_arguments(), alignments=[links]
-        )
-        folders.append(PreparedData.open(tmp_path / name))
+        folders.append(linked(tiny_text, tmp_path / name, links))
     one, same, other = folders
     assert one.manifest.sources["train"][0]["alignments"]["path"] == "links"
     assert one.fingerprint == same.fingerprint != other.fingerprint

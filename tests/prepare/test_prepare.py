@@ -515,15 +515,10 @@ def stop(corpus: Corpus, stage: str = "filters.LanguageOdds.from_counts", **argu
             corpus.prepare(**arguments)
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        "filters.Cleaner.__call__",
-        "filters.find_repeats",
-        "blocks.count_words",
-        "filters.LanguageOdds.from_counts",
-    ],
-)
+STAGES = ["Cleaner.__call__", "find_repeats", "LanguageOdds.from_counts"]
+
+
+@pytest.mark.parametrize("stage", ["blocks.count_words", *(f"filters.{one}" for one in STAGES)])
 def test_what_was_interrupted_is_finished_by_the_same_command(stage: str, corpus: Corpus):
     stop(corpus, stage)
     assert not (corpus.folder / "out").exists()

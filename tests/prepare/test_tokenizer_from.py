@@ -51,11 +51,8 @@ def test_the_tokenizer_is_copied_byte_by_byte_and_its_settings_and_checksum_are_
     name = VOCABULARY_FILES.joint
     assert (data.path / name).read_bytes() == (tiny_data.path / name).read_bytes()
     checksum = tiny_data.manifest.files[name].sha256
-    assert data.manifest.tokenizer_from == {
-        "kind": kind,
-        "path": origin.name,
-        "files": {name: checksum},
-    }
+    record = {"kind": kind, "path": origin.name, "files": {name: checksum}}
+    assert data.manifest.tokenizer_from == record
     assert data.manifest.settings == tiny_data.manifest.settings
     tokenizer = tiny_data.tokenizers().src
     pairs, (src, tgt) = data.pairs("valid"), data.text("valid")

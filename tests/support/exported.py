@@ -120,11 +120,5 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jobs = {
-        "refusals": refusals,
-        "round_trips": round_trips,
-        "both_sides": both_sides,
-        "quantized": quantized,
-    }
-    what = jobs[sys.argv[1]]
-    print(json.dumps(what(*sys.argv[2:])))
+    jobs = {job.__name__: job for job in (refusals, round_trips, both_sides, quantized)}
+    print(json.dumps(jobs[sys.argv[1]](*sys.argv[2:])))

@@ -402,25 +402,15 @@ GOOD = {"same", "fell back", "refused", "used"}
 RECORDS = {"metrics.jsonl", "samples.jsonl", "report.html", "dropped.tsv.gz"}
 NEVER_STOPS = {"same", "fell back"}
 
-RECORDS_OF_RUN = [
-    "config.yaml",
-    "manifest.json",
-    "metrics.jsonl",
-    "samples.jsonl",
-    "report.html",
-    "tokenizer.model",
-]
+RECORDS_OF_RUN = ["config.yaml", "manifest.json", "metrics.jsonl", "samples.jsonl"]
+RECORDS_OF_RUN += ["report.html", "tokenizer.model"]
 CHECKPOINTS_OF_RUN = [
     f"checkpoints/step-0000000{step}/{name}"
     for step in (2, 4)
     for name in ("model.safetensors", "optimizer.safetensors", "state.json")
 ]
 FILES_OF_DATA = [
-    "dropped.tsv.gz",
-    "manifest.json",
-    "tokenizer.model",
-    "test.src.txt",
-    "test.tgt.txt",
+    *("dropped.tsv.gz", "manifest.json", "tokenizer.model", "test.src.txt", "test.tgt.txt"),
     *(
         f"{split}.{side}.{kind}"
         for split in ("train", "valid")

@@ -29,21 +29,11 @@ TRAINING = [
 ]
 VALIDATION = [
     {"step": 200, "valid_loss": 3.25, "valid_perplexity": 25.79, "valid_bleu": 21.5},
-    {
-        "step": 400,
-        "valid_loss": 2.125,
-        "valid_perplexity": 8.37,
-        "valid_bleu": 30.75,
-        "valid_chrf": 55.5,
-    },
+    {"step": 400, "valid_loss": 2.125, "valid_perplexity": 8.37, "valid_bleu": 30.75}
+    | {"valid_chrf": 55.5},
 ]
-SAMPLES = [
-    {
-        "step": step,
-        "samples": [{"src": "A red hat.", "ref": "Ein roter Hut.", "hyp": f"Ein Hut {step}."}],
-    }
-    for step in (200, 400)
-]
+HAT = {"src": "A red hat.", "ref": "Ein roter Hut."}
+SAMPLES = [{"step": step, "samples": [HAT | {"hyp": f"Ein Hut {step}."}]} for step in (200, 400)]
 FACTS = RunFacts(
     name="demo",
     summary={"Data": "demo-en-de", "Step": "400 of 400"},
@@ -118,14 +108,8 @@ def test_a_page_can_be_read_without_seeing_it() -> None:
     assert page.all("html")[0]["attrs"]["lang"] == "en"
     assert page.texts("title") == ["demo – Training run"]
     assert page.texts("h1") == ["demo"]
-    assert page.texts("h2") == [
-        "Findings",
-        "Summary",
-        "Curves",
-        "Validations",
-        "Samples",
-        "Configuration",
-    ]
+    headings = "Findings Summary Curves Validations Samples Configuration"
+    assert " ".join(page.texts("h2")) == headings
     charts = page.all("div", role="img")
     assert len(charts) == len(page.all("svg")) == 4
     assert charts[0]["attrs"]["aria-label"] == (
@@ -340,11 +324,7 @@ def test_a_run_with_one_row_has_a_page_with_a_mark_for_it(row: dict[str, Any]) -
     assert len(page.all("use")) >= len(charts)
 
 
-@pytest.mark.parametrize(
-    "strange",
-    [math.nan, math.inf, -math.inf, 1e300],
-    ids=["nan", "inf", "minus inf", "too large"],
-)
+@pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf, 1e300])
 def test_a_number_that_is_not_finite_is_counted_and_not_shown(strange: Any) -> None:
     rows = [*TRAINING, {"step": 450, "loss": strange}, {"step": 450, "valid_loss": strange}]
     text = run_page(replace(FACTS, metrics=rows))

@@ -118,36 +118,24 @@ def test_a_finish_falls_linearly_from_the_planned_rate_to_zero(form: str, after:
     assert planned.settings.last_step == 10
 
 
+STEPS = {"warmup_steps": st.integers(1, 80), "max_steps": st.integers(1, 60)}
+STEPS |= {"decay_steps": st.integers(0, 80), "finish_steps": st.integers(0, 9)}
+
+
 @given(
     st.sampled_from(["paper", "constant", "linear", "cosine"]),
-    st.integers(1, 60),
-    st.integers(1, 80),
-    st.integers(1, 60),
-    st.integers(0, 80),
     st.integers(1, 9),
-    st.tuples(st.integers(0, 59), st.integers(0, 9)),
+    st.fixed_dictionaries(STEPS),
+    st.integers(0, 59),
+    st.integers(1, 60),
 )
 def test_the_highest_rate_is_what_looking_at_every_update_finds(
-    form: str,
-    last: int,
-    warmup_steps: int,
-    max_steps: int,
-    decay_steps: int,
-    d_model: int,
-    finish: tuple[int, int],
+    form: str, d_model: int, settings: dict[str, int], after: int, last: int
 ):
-    after, steps = min(finish[0], max_steps - 1), finish[1]
-    last = min(last, after + steps if steps else max_steps)
-    how = schedule(
-        d_model,
-        schedule=form,
-        learning_rate=None if form == "paper" else 0.5,
-        warmup_steps=warmup_steps,
-        max_steps=max_steps,
-        decay_steps=decay_steps,
-        finish_after=after,
-        finish_steps=steps,
-    )
+    after, steps = min(after, settings["max_steps"] - 1), settings["finish_steps"]
+    last = min(last, after + steps if steps else settings["max_steps"])
+    rate = None if form == "paper" else 0.5
+    how = schedule(d_model, schedule=form, learning_rate=rate, finish_after=after, **settings)
     rates = [how.rate(step) for step in range(1, last + 1)]
     step, rate = how.highest(last)
     assert rate == rates[step - 1] == pytest.approx(max(rates), rel=1e-12)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs, write_pairs
-from support.training import events_of
+from support.training import Trainings, events_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
@@ -99,11 +99,9 @@ def test_each_validation_measures_every_set(watched: Run, two_sets: PreparedData
     assert news["loss"] == pytest.approx(total / count, rel=1e-4)
 
 
-def test_further_sets_change_nothing_in_the_training(
-    watched: Run, tiny_data: PreparedData, tmp_path: Path
-):
-    train.run(watched.config, tiny_data, tmp_path / "run", device="cpu")
-    alone = Run.open(tmp_path / "run")
+def test_further_sets_change_nothing_in_the_training(watched: Run, trainings: Trainings):
+    trainings.run("run", config=watched.config)
+    alone = trainings.open("run")
     for ours, theirs in zip(watched.checkpoints(), alone.checkpoints(), strict=True):
         weights = theirs.load_weights()
         for name, tensor in ours.load_weights().items():
@@ -120,8 +118,7 @@ def test_only_the_main_set_selects_the_best_checkpoint(
     # The main set gets worse from 20, and the others better from 10.
     values = iter([20.0, 20.0, 10.0, 10.0, 10.0, 10.0, 15.0, 15.0, 90.0, 90.0, 90.0, 90.0])
     monkeypatch.setattr(
-        "mtkit.parsing.task.Task.metrics",
-        lambda *_: {"bleu": next(values), "chrf": next(values)},
+        "mtkit.parsing.task.Task.metrics", lambda *_: {n: next(values) for n in ("bleu", "chrf")}
     )
     config = changed(tiny_config, "train", valid_every=2, checkpoint_every=2)
     train.run(config, two_sets, tmp_path / "run", device="cpu")
@@ -134,10 +131,10 @@ def test_only_the_main_set_selects_the_best_checkpoint(
 def test_a_run_that_resumes_keeps_the_scores_of_every_set(
     watched: Run, two_sets: PreparedData, tmp_path: Path
 ):
-    config = changed(watched.config, "train", max_steps=2)
-    train.run(config, two_sets, tmp_path / "run", device="cpu")
-    train.run(watched.config, two_sets, tmp_path / "run", device="cpu")
-    resumed = Run.open(tmp_path / "run")
+    trainings = Trainings(watched.config, two_sets, tmp_path)
+    trainings.run("run", max_steps=2)
+    trainings.run("run")
+    resumed = trainings.open("run")
     assert validations(resumed) == validations(watched)
     state, whole = (run.checkpoints()[-1].load_state() for run in (resumed, watched))
     assert state["validations"] == whole["validations"] == validations(watched)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import changed
 from support.command_line import Place
-from support.training import assert_same_state, before_update, interrupt
+from support.training import Trainings, assert_same_state, interrupt
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
@@ -53,20 +53,14 @@ def test_a_search_among_well_formed_trees_needs_no_repair(
     place: Place, at: list[str], tree_data: PreparedData, more: list[str]
 ):
     given = "\n".join(tree_data.text("test")[0]).encode()
-    plain = place.mtkit("translate", *at, "--json", "--tokenized", *more, stdin=given)
-    masked = place.mtkit(
-        "translate", *at, "--json", "--tokenized", "--well-formed", *more, stdin=given
-    )
-    repaired = [
-        [
-            tree["repaired"]
-            for line in outcome.out.splitlines()
-            for tree in json.loads(line)["translations"]
+    command = ["translate", *at, "--json", "--tokenized", *more]
+    plain = place.mtkit(*command, stdin=given)
+    masked = place.mtkit(*command, "--well-formed", stdin=given)
+    for outcome, is_any in ((plain, True), (masked, False)):
+        trees = [
+            one for line in outcome.out.splitlines() for one in json.loads(line)["translations"]
         ]
-        for outcome in (plain, masked)
-    ]
-    assert any(repaired[0])
-    assert not any(repaired[1])
+        assert any(tree["repaired"] for tree in trees) == is_any
 
 
 def test_a_tree_does_not_depend_on_its_batch(parser: Run, tree_data: PreparedData):
@@ -160,14 +154,11 @@ def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
     assert run.manifest.data.task == "parsing"
 
 
-def test_a_metric_of_another_task_is_refused(
-    tiny_config: Config, tiny_data: PreparedData, tree_data: PreparedData, tmp_path: Path
-):
+def test_a_metric_of_another_task_is_refused(trainings: Trainings, tree_data: PreparedData):
     with pytest.raises(MtkitError, match=r"best_metric: bleu is not a metric of parsing.* f1 or"):
-        train.run(tiny_config, tree_data, tmp_path / "run", device="cpu")
-    config = changed(tiny_config, "train", best_metric="f1")
+        trainings.run("run", data=tree_data)
     with pytest.raises(MtkitError, match="best_metric: f1 is not a metric of translation"):
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+        trainings.run("run", best_metric="f1")
 
 
 @pytest.fixture(scope="module")
@@ -235,20 +226,16 @@ def test_a_model_reads_one_word_for_each_word_of_a_sentence(tree_data: PreparedD
 
 
 def test_a_parser_that_counts_words_resumes_to_the_last_bit(
-    counting: Path, tree_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Path, tree_data: PreparedData, tmp_path: Path
 ):
-    config = Run.open(counting).config
-    with monkeypatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        train.run(config, tree_data, tmp_path / "run", device="cpu")
-    train.run(config, tree_data, tmp_path / "run", device="cpu")
+    trainings = Trainings(Run.open(counting).config, tree_data, tmp_path)
+    trainings.stopped("run", 3, interrupt)
+    trainings.run("run")
     assert_same_state(counting, tmp_path / "run")
 
 
-def test_a_translation_model_cannot_count_words(
-    tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
-):
-    config = changed(tiny_config, "model", positions="words")
+def test_a_translation_model_cannot_count_words(trainings: Trainings):
+    trainings.change("model", positions="words")
     with pytest.raises(MtkitError, match=r"model.positions: the vocabulary of the target has no"):
-        train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
+        trainings.run("run")
+    assert not (trainings.folder / "run").exists()

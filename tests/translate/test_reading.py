@@ -8,16 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.run_folder import Run
 from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, ready_lines
 from mtkit.translate.translator import Translator
-
-
-@pytest.fixture(scope="module")
-def translator(untrained: Run) -> Translator:
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
 
 
 class Counted:

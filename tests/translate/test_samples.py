@@ -6,17 +6,8 @@ import pytest
 from sacrebleu.metrics import CHRF
 from support.translators import changed_to, numbers, texts_of
 
-from mtkit.run_folder import Run
 from mtkit.translate.reading import Window
 from mtkit.translate.translator import Translator
-
-
-@pytest.fixture(scope="module")
-def exact(untrained: Run) -> Translator:
-    """In float64: where a draw falls must not depend on how a CPU rounds in float32."""
-    translator = Translator.load(untrained, device="cpu", prepared=False)
-    translator.model.double()
-    return translator
 
 
 def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(

@@ -12,19 +12,11 @@ from support.translators import HOSTILE, numbers, with_batches_of
 
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate.engine import Engine
 from mtkit.translate.search import Hypothesis, beam_search
 from mtkit.translate.translator import Translator
-
-
-@pytest.fixture(scope="module")
-def translator(untrained: Run) -> Translator:
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
 
 
 def step_by_step(translator: Translator, source: str, translation: str) -> list[float]:

@@ -20,21 +20,6 @@ from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.translator import Translator
 
 
-@pytest.fixture(scope="module")
-def translator(untrained: Run) -> Translator:
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
-
-
-@pytest.fixture(scope="module")
-def exact(untrained: Run) -> Translator:
-    """In float64: where a draw falls must not depend on how a CPU rounds in float32."""
-    translator = Translator.load(untrained, device="cpu", prepared=False)
-    translator.model.double()
-    return translator
-
-
 def test_the_translator_knows_the_languages_of_its_run(tiny_run: Run):
     translator = Translator.load(tiny_run, device="cpu")
     assert (translator.src_lang, translator.tgt_lang) == ("en", "de")

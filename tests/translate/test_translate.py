@@ -19,14 +19,6 @@ from mtkit.run_folder import Run
 from mtkit.translate.reading import WINDOW_LINES, Window
 from mtkit.translate.translator import Translator
 
-
-@pytest.fixture(scope="module")
-def translator(untrained: Run) -> Translator:
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
-
-
 # ---------------------------------------------------------------------------------------------
 # One line in, one line out
 
@@ -265,19 +257,6 @@ def test_a_line_is_answered_before_the_next_is_written(
             assert process.stdout.readline().decode() == f"{answer}\n"
         process.stdin.close()
         assert process.wait(timeout=30) == 0
-
-
-def test_text_that_is_not_utf8_is_an_error_after_the_lines_before_it(
-    untrained: Run, translator: Translator
-):
-    with started(untrained) as process:
-        out, err = process.communicate(b"one\ntwo\nf\xfcnf\nnine\n")
-    assert process.returncode == 1
-    assert out.decode() == "".join(f"{text}\n" for text in translator.translate(["one", "two"]))
-    errors = [line for line in err.decode().splitlines() if "error" in line]
-    assert len(errors) == 1
-    assert errors[0].startswith("mtkit: error: standard input, line 3: not UTF-8")
-    assert b"Traceback" not in err
 
 
 @pytest.mark.timeout(90)
