@@ -396,7 +396,13 @@ class _Sentence:
             # A spelling with more tokens than the first one may need more than all had at first.
             return min(self.tracker.remaining[candidate.state], self.tracker.total)
 
-        room = self._room(set(map(bank_of, candidates)))
+        # The number of slots of each bank.
+        banks = sorted(set(map(bank_of, candidates)))
+        share, more = divmod(self.slots, self.tracker.total + 1)
+        room = {bank: share if bank else share + more for bank in banks}
+        if not share:
+            # More banks than slots: those that need the fewest tokens have one each.
+            room = dict.fromkeys(banks[: self.slots], 1)
         complete = 0
         for candidate in sorted(candidates, key=lambda one: -one.log_prob):
             bank = bank_of(candidate)
@@ -411,14 +417,6 @@ class _Sentence:
                 others.append(candidate)
         kept += others[: self.slots - len(kept)]
         return ended, sorted(kept, key=lambda one: -one.log_prob)
-
-    def _room(self, banks: set[int]) -> dict[int, int]:
-        """The number of slots of each bank; they are numbered by the tokens that they need."""
-        share, more = divmod(self.slots, self.tracker.total + 1)
-        if not share:
-            # More banks than slots: those that need the fewest tokens have one each.
-            return dict.fromkeys(sorted(banks)[: self.slots], 1)
-        return {bank: share if bank else share + more for bank in banks}
 
 
 def _gathered(log_probs_RV: Tensor, wanted: Sequence[Sequence[int]]) -> list[dict[int, float]]:

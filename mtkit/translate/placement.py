@@ -124,7 +124,7 @@ class TermPlanner:
     def lacks(self, tokens: Sequence[int], demands: Sequence[Demand]) -> list[Demand]:
         """The terms that a translation lacks, as far as they can be written."""
         known = [one for one in demands if self._terms.phrase(one.term)]
-        return self._terms.missing(known, self._terms.text(tokens))
+        return self._terms.missing(known, self._terms.tokenizer.decode(tokens))
 
     def plans(self, drafts: Sequence[Draft]) -> list[Plan | None]:
         """The plan for each draft; None if no term fits."""

@@ -163,8 +163,8 @@ class Pool(BaseDecoder):
             if len(worker.pending) >= _AT_A_TIME:
                 return
             # It stays in the queue until it is sent, so that it gets the error if sending fails.
-            worker.give(self._queue[0])
-            self._queue.popleft()
+            worker.send((self._queue[0].sentences, self._queue[0].n_best))
+            worker.pending.append(self._queue.popleft())
 
     def _receive(self, timeout: float | None) -> None:
         """Receive all available answers; wait at most `timeout` seconds for the first one."""
@@ -172,7 +172,12 @@ class Pool(BaseDecoder):
         if not by_pipe and timeout is None:
             raise RuntimeError("no worker has the batch that is waited for")
         for pipe in wait(list(by_pipe), timeout):
-            by_pipe[pipe].take_back()
+            answer = by_pipe[pipe].receive()
+            batch = by_pipe[pipe].pending.popleft()
+            if isinstance(answer, Exception):
+                batch.error = answer
+            else:
+                batch.found = answer
         self._feed()
 
     def _stop(self, error: MtkitError) -> None:
@@ -210,20 +215,6 @@ class _Worker(Worker[_Request, list[list[Translation]]]):
             advice="fewer --workers or a smaller --batch-tokens need less",
         )
         self.pending: deque[PendingBatch] = deque()
-
-    def give(self, pending: PendingBatch) -> None:
-        """Send it a batch."""
-        self.send((pending.sentences, pending.n_best))
-        self.pending.append(pending)
-
-    def take_back(self) -> None:
-        """Receive its next answer."""
-        answer = self.receive()
-        pending = self.pending.popleft()
-        if isinstance(answer, Exception):
-            pending.error = answer
-        else:
-            pending.found = answer
 
 
 # ---------------------------------------------------------------------------------------------

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from mtkit.base import files
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import Record, lock, naming_file, read_record, sealed_text
 from mtkit.base.text import compressed
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ Translate = Callable[[Windows], Iterable[tuple[int, bytes]]]
 _ADVICE = "start over with --restart"
 
 
-class _Job(Record):
+class _Job(files.Record):
     """The settings of a translation: everything that it depends on besides its input."""
 
     settings: dict[str, str]
@@ -62,8 +61,8 @@ class ResumableOutput:
                 input or settings, or if a part cannot be written.
         """
         holding = self.output.with_name(f".{self.output.name}.lock")
-        with lock(holding, what=self.output, doing="written"):
-            with naming_file(self.output):
+        with files.lock(holding, what=self.output, doing="written"):
+            with files.naming_file(self.output):
                 if self._restart:
                     shutil.rmtree(self._parts, ignore_errors=True)
                 self._parts.mkdir(exist_ok=True)
@@ -82,8 +81,8 @@ class ResumableOutput:
         path = self._parts / "job.json"
         # Without a part, translations with different settings cannot be mixed.
         if not self.has_parts():
-            self._write(path, [sealed_text(self._job).encode()])
-        now, begun = self._job.settings, read_record(path, _Job, advice=_ADVICE).settings
+            self._write(path, [files.sealed_text(self._job).encode()])
+        now, begun = self._job.settings, files.read_record(path, _Job, advice=_ADVICE).settings
         for name in sorted({*now, *begun}):
             if now.get(name) != begun.get(name):
                 raise MtkitError(
@@ -139,15 +138,12 @@ class ResumableOutput:
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
         """Write a file, which appears under its name when it is complete and on the disk."""
-        partial = path.with_name(f".{path.name}.partial")
-        with naming_file(path):
+        partial = files.partial_name(path)
+        with files.naming_file(path):
             try:
-                with partial.open("wb") as file:
-                    with compressed(path, file) as stream:
-                        for piece in pieces:
-                            stream.write(piece)
-                    file.flush()
-                    os.fsync(file.fileno())
+                with partial.open("wb") as file, compressed(path, file) as stream:
+                    stream.writelines(pieces)
+                files.sync(partial)
                 partial.replace(path)
             finally:
                 with suppress(OSError):

@@ -235,7 +235,7 @@ class TermEncoder:
     """Terms as phrases of subwords of the target language."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         # The form of each term in a translation, and its subwords.
         self.encoded = cache(self._encode)
         self.breaks = _word_breaks(tokenizer)
@@ -244,10 +244,6 @@ class TermEncoder:
         """The demands for terms that a translation does not contain; see `missing_terms`."""
         terms = [self.encoded(one.term)[0] for one in demands]
         return [demands[i] for i in missing_terms(terms, text)]
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """The text of a translation."""
-        return self._tokenizer.decode(tokens)
 
     def phrase(self, term: str) -> Phrase:
         """The subwords of a term after a space; nothing for a term that is nothing in text.
@@ -258,7 +254,7 @@ class TermEncoder:
         return self.encoded(term)[1]
 
     def _encode(self, term: str) -> tuple[str, Phrase]:
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         ids = tokenizer.encode(term)
         text = tokenizer.decode(ids)
         if not text or UNK_ID in ids:
