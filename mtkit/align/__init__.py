@@ -1,1 +1,64 @@
-"""Word alignments. `links` is plain text and numbers; the other modules load PyTorch."""
+"""Word alignments. `links` is plain text and numbers; the aligner loads PyTorch on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtkit.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mtkit.align.aligner import (
+        Aligner,
+        Alignment,
+        AlignmentHead,
+        AlignmentSettings,
+        Spans,
+        all_heads,
+        choose_heads,
+        default_heads,
+        heads_of,
+    )
+    from mtkit.align.attention_weights import LayerWeights, weights_of_pairs
+    from mtkit.align.links import (
+        METHODS,
+        AlignmentScore,
+        Gold,
+        Link,
+        Links,
+        Method,
+        alignment_score,
+        parse_gold,
+        parse_links,
+        swapped,
+        word_spans,
+        words_of_subwords,
+    )
+
+__all__ = [
+    "METHODS",
+    "Aligner",
+    "Alignment",
+    "AlignmentHead",
+    "AlignmentScore",
+    "AlignmentSettings",
+    "Gold",
+    "LayerWeights",
+    "Link",
+    "Links",
+    "Method",
+    "Spans",
+    "alignment_score",
+    "all_heads",
+    "choose_heads",
+    "default_heads",
+    "heads_of",
+    "parse_gold",
+    "parse_links",
+    "swapped",
+    "weights_of_pairs",
+    "word_spans",
+    "words_of_subwords",
+]
+
+# The aligner loads PyTorch, so it is last.
+__getattr__ = lazy_names(__name__, __all__, "links", "attention_weights", "aligner")

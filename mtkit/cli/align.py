@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.align.links import METHODS
+from mtkit.align import METHODS
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
-    from mtkit.align.aligner import Alignment
-    from mtkit.align.links import Gold, Method
+    from mtkit.align import Alignment, Gold, Method
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
@@ -228,8 +227,15 @@ def _tune(
     reference_path: Path | None,
 ) -> None:
     """Choose heads, and store them in the run folder."""
-    from mtkit.align import aligner
-    from mtkit.align.links import Gold, swapped
+    from mtkit.align import (
+        AlignmentSettings,
+        Gold,
+        all_heads,
+        choose_heads,
+        default_heads,
+        heads_of,
+        swapped,
+    )
     from mtkit.cli.progress import shown_progress
 
     if not os.access(run.path, os.W_OK):
@@ -259,21 +265,21 @@ def _tune(
     if len(golds) < FEW_PAIRS:
         log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
     model = translator.model
-    known = [aligner.default_heads(model)]
+    known = [default_heads(model)]
     try:
-        known.append(aligner.heads_of(run, model))
+        known.append(heads_of(run, model))
     except MtkitError as error:
         log.warning("%s; its choice is replaced", error)
     with shown_progress(None, what="trying heads", unit=" choices") as progress:
-        choice = aligner.choose_heads(
-            translator.aligner(aligner.all_heads(model)),
+        choice = choose_heads(
+            translator.aligner(all_heads(model)),
             sources,
             targets,
             golds,
             known=known,
             progress=lambda: progress.advance(1),
         )
-    aligner.AlignmentSettings(
+    AlignmentSettings(
         heads=choice.heads,
         error_rate=choice.error_rate,
         pairs=len(golds),
@@ -291,7 +297,7 @@ def _tune(
 
 def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
     """The gold alignment of each pair, with every link inside it."""
-    from mtkit.align.links import parse_gold, word_spans
+    from mtkit.align import parse_gold, word_spans
 
     golds, name = [], shared.name_of(path)
     both = shared.zip_lines(pairs, shared.lines_of(path), names=(shared.name_of(src_path), name))

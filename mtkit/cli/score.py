@@ -207,7 +207,7 @@ def _check_trees(options: ScoreOptions) -> None:
 
 def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
     """Compare word alignments with a gold alignment, and print the scores."""
-    from mtkit.align.links import alignment_score, parse_gold, parse_links, swapped
+    from mtkit.align import alignment_score, parse_gold, parse_links, swapped
     from mtkit.cli import tables
     from mtkit.score import refuse_unequal
 

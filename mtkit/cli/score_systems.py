@@ -16,7 +16,7 @@ from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_stdin_twi
 
 if TYPE_CHECKING:
     from mtkit.data import DirectionText, PreparedData
-    from mtkit.parsing.trees import Tree
+    from mtkit.parsing import Tree
     from mtkit.run_folder import Run
     from mtkit.score import Metric, Score, System
 
@@ -225,7 +225,7 @@ class _TreeSystem(NamedTuple):
 
 def score_tree_files(options: ScoreOptions) -> None:
     """Print the scores of files with a tree on each line; the gold trees may have any layout."""
-    from mtkit.parsing.trees import parse_trees
+    from mtkit.parsing import parse_trees
 
     if len(options.references) != 1:
         raise click.UsageError("--metric parseval requires one --reference, a file of gold trees")
@@ -246,8 +246,7 @@ def score_tree_files(options: ScoreOptions) -> None:
 
 def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Iterator[Tree | None]:
     """The tree on each line, of the words of the gold tree."""
-    from mtkit.parsing.bracketing import different_words
-    from mtkit.parsing.trees import parse_trees
+    from mtkit.parsing import different_words, parse_trees
 
     for number, line in enumerate(lines_of(path), 1):
         place = f"{name_of(path)}, line {number}"
@@ -265,7 +264,7 @@ def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Iter
 
 def score_parsers(runs: Sequence[Run], options: ScoreOptions) -> None:
     """Parse the test set with each run, and print the scores."""
-    from mtkit.parsing.trees import parse_trees
+    from mtkit.parsing import parse_trees
 
     ((_, _, sentences, lines),) = _common_texts(runs, options).values()
     golds = list(parse_trees(lines, name=f"{options.split} trees"))
@@ -282,7 +281,7 @@ def _print_trees(
 ) -> None:
     """Print the F1 of each sentence, or the scores of all systems."""
     from mtkit.cli import tables
-    from mtkit.parsing.bracketing import compare_trees, score_trees
+    from mtkit.parsing import compare_trees, score_trees
     from mtkit.score import Score
 
     names, of_systems, repaired = zip(*systems, strict=True)

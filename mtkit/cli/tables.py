@@ -21,8 +21,8 @@ from rich.table import Table
 from mtkit import config
 
 if TYPE_CHECKING:
-    from mtkit.align.links import AlignmentScore
-    from mtkit.parsing.bracketing import Scores
+    from mtkit.align import AlignmentScore
+    from mtkit.parsing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score
     from mtkit.translate import Translation

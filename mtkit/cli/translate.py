@@ -23,7 +23,7 @@ from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
-    from mtkit.align.aligner import Aligner, Alignment
+    from mtkit.align import Aligner, Alignment
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Doubts, Translation, Translator, Window

@@ -20,7 +20,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 import mtkit
-from mtkit.align.aligner import AlignmentSettings
+from mtkit.align import AlignmentSettings
 from mtkit.base.devices import memory_explained
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text

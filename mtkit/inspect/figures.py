@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mtkit.base.html import escaped
 from mtkit.inspect.inspection import Inspection
-from mtkit.parsing.trees import Phrase, Tree
+from mtkit.parsing import Phrase, Tree
 
 # Before a subword that continues a word.
 _CONTINUED = "\u2027"

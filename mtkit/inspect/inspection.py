@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mtkit.align.aligner import Alignment
-from mtkit.align.attention_weights import LayerWeights, weights_of_pairs
+from mtkit.align import Alignment, LayerWeights, weights_of_pairs
 from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
-from mtkit.parsing.task import Parsing
-from mtkit.parsing.trees import Tree, linearise
+from mtkit.parsing import Parsing, Tree, linearise
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate import Translator
 

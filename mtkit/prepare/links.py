@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mtkit.align.links import Links, parse_links, word_spans, words_of_subwords
+from mtkit.align import Links, parse_links, word_spans, words_of_subwords
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
 from mtkit.base.text import read_lines

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mtkit.align.links import Links
+from mtkit.align import Links
 from mtkit.base.text import decode_lines
-from mtkit.parsing.trees import linearise, model_source, parse_trees, read_bracket, split_words
+from mtkit.parsing import linearise, model_source, parse_trees, read_bracket, split_words
 from mtkit.prepare.source import Block, FileSource, Reading
 
 

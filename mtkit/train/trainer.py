@@ -31,7 +31,7 @@ from mtkit.checkpoint import Tensors, check_sizes
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer, parameter_counts
-from mtkit.parsing.task import counted_words
+from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoints import (

@@ -18,7 +18,7 @@ from mtkit.checkpoint import ValidationScore, validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, TaskName, also_split
 from mtkit.model import Transformer
-from mtkit.parsing.task import make_task
+from mtkit.parsing import make_task
 from mtkit.score import note_tokenised
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat

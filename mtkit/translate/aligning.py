@@ -6,8 +6,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from mtkit.align.aligner import Aligner, Alignment, Spans
-from mtkit.align.links import Link, word_spans
+from mtkit.align import Aligner, Alignment, Link, Spans, word_spans
 from mtkit.translate.requests import Part, Translation
 
 

@@ -14,7 +14,7 @@ from mtkit.base.devices import memory_explained
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing.task import Task
+from mtkit.parsing import Task
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constraints import Constraints

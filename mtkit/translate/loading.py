@@ -14,7 +14,7 @@ from mtkit.base.folders import is_unfinished
 from mtkit.checkpoint import load_into
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing.task import Task, make_task
+from mtkit.parsing import Task, make_task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.translate.terms import Glossary

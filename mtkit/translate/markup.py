@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from mtkit.align.aligner import Aligner
+from mtkit.align import Aligner
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup

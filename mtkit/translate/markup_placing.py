@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 
-from mtkit.align.aligner import Alignment
+from mtkit.align import Alignment
 from mtkit.translate.markup_segments import PLACEHOLDER, Node, Segment, beside, escaped
 from mtkit.translate.requests import Part, Range, Translation
 

@@ -38,7 +38,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.processes import Worker
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.model import Transformer
-from mtkit.parsing.task import Task
+from mtkit.parsing import Task
 from mtkit.tokenizer import PAD_ID, Tokenizer
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights, weight_places

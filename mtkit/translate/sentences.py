@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
 from mtkit.base.text import has_words
-from mtkit.parsing.task import Task
+from mtkit.parsing import Task
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation

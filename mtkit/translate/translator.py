@@ -16,8 +16,7 @@ from typing import Self
 import torch
 from torch import nn
 
-from mtkit.align.aligner import Aligner, Alignment, AlignmentHead, heads_of
-from mtkit.align.links import Method
+from mtkit.align import Aligner, Alignment, AlignmentHead, Method, heads_of
 from mtkit.base.devices import (
     choose_device,
     choose_precision,
@@ -29,7 +28,7 @@ from mtkit.base.devices import (
 from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing.task import Task
+from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.decoder import Decoder
