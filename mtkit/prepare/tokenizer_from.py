@@ -7,18 +7,19 @@ read, compared with what is asked for, and refused where they do not suit the te
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from mtkit.base.errors import MtkitError, encodable
-from mtkit.base.files import Record, read_record, sha256_of, shareable_name
+from mtkit.base.files import Record, json_text, read_record, sha256_of, shareable_name
 from mtkit.base.text import base_language
 from mtkit.data import FileFacts, TaskName
 from mtkit.prepare.corpus import Corpus
+from mtkit.prepare.source import listed
 from mtkit.prepare.vocabularies import piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
@@ -32,25 +33,18 @@ _ADVICE = "give another --tokenizer-from"
 _MOST_UNSEEN = 0.2
 
 
-class _Languages(Record):
-    """The languages of a direction."""
+class _Origin(Record):
+    """What a manifest says about the text of vocabularies, or about one direction of it.
+
+    A run has the languages in `data`. `files` are checksums, in prepared folders with sizes.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
     src_lang: str = ""
     tgt_lang: str = ""
-
-
-class _Origin(_Languages):
-    """What a manifest says about the text that a vocabulary is for."""
-
-    directions: list[_Languages] = Field(default_factory=list)
+    directions: list[_Origin] = Field(default_factory=list)
     task: TaskName = "translation"
-
-
-class _Manifest(_Origin):
-    """The fields of both kinds of manifest: a run has its languages in `data`."""
-
     data: _Origin | None = None
     files: dict[str, str | FileFacts] = Field(default_factory=dict)
 
@@ -74,51 +68,42 @@ class ExistingVocabularies:
             MtkitError: if there is no such folder, if a file of it was changed, or if its
                 vocabularies are for other languages or another task, or lack a tag.
         """
-        if not (path / _MANIFEST).is_file():
-            raise MtkitError(
-                f"{path}: is not a run folder or a prepared folder, so it has no tokenizer; "
-                f"{_ADVICE}"
-            )
-        manifest = read_record(path / _MANIFEST, _Manifest, advice=_ADVICE)
+        manifest = read_record(path / _MANIFEST, _Origin, advice=_ADVICE)
         origin = manifest.data or manifest
         if origin.task != corpus.task:
-            has, wanted = (
-                {"parsing": "a parser", "translation": "translations"}[one]
-                for one in (origin.task, corpus.task)
+            raise MtkitError(
+                f"{path}: its tokenizer is for {origin.task}, not for {corpus.task}; {_ADVICE}"
             )
-            raise MtkitError(f"{path}: its tokenizer is for {has}, not for {wanted}; {_ADVICE}")
-        names = [name for name in VOCABULARY_FILES if name in manifest.files]
-        checksums = {}
-        for name in names:
-            facts = manifest.files[name]
-            checksums[name] = facts if isinstance(facts, str) else facts.sha256
-            if sha256_of(path / name) != checksums[name]:
+        is_joint = VOCABULARY_FILES.joint in manifest.files
+        names = VOCABULARY_FILES.used(is_joint=is_joint)
+        checksums = {name: sha256_of(path / name) for name in names}
+        for name, checksum in checksums.items():
+            facts = manifest.files.get(name)
+            if checksum != (facts.sha256 if isinstance(facts, FileFacts) else facts):
                 raise MtkitError(
                     f"{path / name}: changed since it was written (its checksum is wrong); "
                     f"{_ADVICE}"
                 )
-        is_joint = VOCABULARY_FILES.joint in names
-        if names != list(VOCABULARY_FILES.used(is_joint=is_joint)):
-            raise MtkitError(f"{path / _MANIFEST}: does not list the tokenizer files; {_ADVICE}")
         found = Vocabularies.load(path, is_joint=is_joint)
         tags = found.src.language_tags
+        if corpus.is_multilingual != bool(tags):
+            what = "has no language tags, which a multilingual model needs; give one direction"
+            if tags:
+                what = "is for a multilingual model; describe the text in a corpus file, with"
+            raise MtkitError(f"{path}: its tokenizer {what} directions, or {_ADVICE}")
         reverse = False
-        if corpus.is_multilingual:
+        if tags:
             _check_tags(path, origin, corpus.language_pairs, tags)
-        elif tags:
-            raise MtkitError(
-                f"{path}: its tokenizer is for a multilingual model, with tags for "
-                f"{', '.join(sorted(tags))}; describe the text in a corpus file, under directions"
-            )
         else:
             reverse = _is_reverse(path, origin, corpus.language_pairs[0], is_joint=is_joint)
         if reverse:
             found = Vocabularies(found.tgt, found.src)
         for tag in corpus.corpus_tags:
             if tag not in (known := found.src.corpus_tags):
-                has = f"no tag {tag}, but {', '.join(sorted(known))}" if known else "no tags"
+                has = ", ".join(sorted(known)) or "none"
                 raise MtkitError(
-                    f"{path}: its tokenizer has {has}; remove the tag {tag}, or {_ADVICE}"
+                    f"{path}: its tokenizer has no tag {tag} (its tags: {has}); remove the tag, or "
+                    f"{_ADVICE}"
                 )
         kind = "prepared folder" if manifest.data is None else "run folder"
         entry = {"kind": kind, "path": encodable(shareable_name(path)), "files": checksums}
@@ -126,11 +111,7 @@ class ExistingVocabularies:
         return cls(path, corpus.task, found, entry | ({"reversed": True} if reverse else {}))
 
     def config(
-        self,
-        settings: Mapping[str, Any],
-        overrides: Sequence[str],
-        *,
-        base: Sequence[str],
+        self, settings: Mapping[str, Any], overrides: Sequence[str], *, base: Sequence[str]
     ) -> PrepareConfig:
         """The settings of a preparation with these vocabularies.
 
@@ -162,9 +143,10 @@ class ExistingVocabularies:
                 # For both sides, unless the target has a size of its own.
                 has = has if "tgt_vocab_size" in given else len(tgt)
             if wanted != has:
+                option = "--vocab-size" if key == "vocab_size" else f"--set {key}"
                 raise MtkitError(
-                    f"{_option(key)} asks for {_shown(wanted)}, and the tokenizer of {self.path} "
-                    f"has {_shown(has)}; leave it out"
+                    f"{option} asks for {json_text(wanted)}, and the tokenizer of {self.path} has "
+                    f"{json_text(has)}; leave it out"
                 )
         if "learn_from_pairs" in given:
             raise MtkitError(
@@ -180,9 +162,8 @@ class ExistingVocabularies:
             MtkitError: with the share of subwords that are bytes or unknown; of trees, the share of
                 brackets that are not one subword.
         """
-        sides: list[tuple[Literal["source", "target"], Mapping[str, int]]]
-        sides = [("source", src), ("target", tgt)]
-        for (side, words), tokenizer in zip(sides, self.vocabularies, strict=True):
+        sides = zip(("source", "target"), (src, tgt), self.vocabularies, strict=True)
+        for side, words, tokenizer in sides:
             if side == "target" and self.task == "parsing":
                 total = sum(words.values())
                 ids = tokenizer.encode_batch(list(words))
@@ -207,23 +188,14 @@ def _check_tags(
     tags: Mapping[str, int],
 ) -> None:
     """Refuse target languages without a tag, and languages that the folder does not have."""
-    if not tags:
-        raise MtkitError(
-            f"{path}: its tokenizer has no language tags, which a multilingual model needs; "
-            f"{_ADVICE}, or one direction instead of directions"
-        )
     known = {code for one in origin.directions for code in (one.src_lang, one.tgt_lang)}
     for src_lang, tgt_lang in directions:
-        if tgt_lang not in tags:
-            raise MtkitError(
-                f"{path}: its tokenizer has no tag for {tgt_lang}, but for "
-                f"{', '.join(sorted(tags))}; {_ADVICE}"
-            )
         # An imported model may not say which languages it reads.
-        if known and src_lang not in known:
+        if tgt_lang not in tags or (known and src_lang not in known):
             raise MtkitError(
-                f"{path}: its tokenizer was learned for {', '.join(sorted(known))}, not for "
-                f"{src_lang}; {_ADVICE}"
+                f"{path}: its tokenizer was learned for {listed(sorted(known | tags.keys()))}, "
+                f"with tags for {listed(sorted(tags))}, not for {src_lang} to {tgt_lang}; "
+                f"{_ADVICE}"
             )
 
 
@@ -243,15 +215,3 @@ def _is_reverse(path: Path, origin: _Origin, wanted: tuple[str, str], *, is_join
         f"{path}: its tokenizer was learned for {has[0]} {between} {has[1]}, not for "
         f"{wanted[0]} to {wanted[1]}; {_ADVICE}"
     )
-
-
-def _option(key: str) -> str:
-    return "--vocab-size" if key == "vocab_size" else f"--set {key}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "one joint vocabulary" if value else "one vocabulary for each side"
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(map(repr, value)) or "no symbols"
-    return "none" if value is None else str(value)

@@ -102,9 +102,9 @@ def test_another_language_is_refused_and_those_of_the_tokenizer_are_named(
     [
         ({"vocab_size": 8000}, (), "--vocab-size asks for 8000"),
         ({}, ("vocab_size=301",), "--vocab-size asks for 301"),
-        ({}, ("shared_vocab=false",), "--set shared_vocab asks for one vocabulary for each side"),
-        ({}, ("model_type=unigram",), "--set model_type asks for unigram"),
-        ({}, ('user_defined_symbols=["<a>"]',), "--set user_defined_symbols asks for '<a>'"),
+        ({}, ("shared_vocab=false",), "--set shared_vocab asks for false"),
+        ({}, ("model_type=unigram",), '--set model_type asks for "unigram"'),
+        ({}, ('user_defined_symbols=["<a>"]',), '--set user_defined_symbols asks for ["<a>"]'),
         ({}, ("learn_from_pairs=10",), "--set learn_from_pairs has no effect"),
     ],
 )
@@ -166,10 +166,10 @@ def test_the_tokenizer_of_a_parser_is_for_trees_and_no_other_is(
 ):
     text = new_pairs(tmp_path / "text")
     error = refused(tmp_path, text, tree_data.path)
-    assert "its tokenizer is for a parser, not for translations" in error
+    assert "its tokenizer is for parsing, not for translation" in error
     treebank = Treebank(tree_files["valid"])
     arguments: dict[str, Any] = {"train": [treebank], "valid": treebank}
-    with pytest.raises(MtkitError, match="is for translations, not for a parser"):
+    with pytest.raises(MtkitError, match="is for translation, not for parsing"):
         prepare_trees("new", tmp_path / "out", tokenizer_from=tiny_data.path, **arguments)
     prepare_trees("new", tmp_path / "out", tokenizer_from=tree_data.path, **arguments)
     assert PreparedData.open(tmp_path / "out").tokenizers().is_same(tree_data.tokenizers())
@@ -183,7 +183,8 @@ def test_a_folder_without_a_tokenizer_and_a_changed_tokenizer_are_refused(
     tiny_data: PreparedData, tmp_path: Path
 ):
     text = new_pairs(tmp_path / "text")
-    assert "is not a run folder or a prepared folder" in refused(tmp_path, text, tmp_path / "text")
+    error = refused(tmp_path, text, tmp_path / "text")
+    assert "text/manifest.json: No such file or directory; give another --tokenizer-from" in error
     copy = tmp_path / "copy"
     shutil.copytree(tiny_data.path, copy)
     with (copy / VOCABULARY_FILES.joint).open("ab") as file:
@@ -242,7 +243,7 @@ def test_the_command_line_takes_the_folder_of_the_tokenizer(trained: Place, tiny
     models = [trained.folder / name / "tokenizer.model" for name in ("runs/tiny", "data/again")]
     assert models[0].read_bytes() == models[1].read_bytes()
     error = trained.refused(*arguments, "--tokenizer-from", "runs/none", "--force")
-    assert "runs/none: is not a run folder or a prepared folder" in error
+    assert "runs/none/manifest.json: No such file or directory; give another" in error
 
 
 def test_a_tokenizer_knows_its_kind_and_its_symbols():

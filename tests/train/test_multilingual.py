@@ -440,11 +440,11 @@ def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_
     data = PreparedData.open(tmp_path / "more")
     assert data.tokenizers().is_same(many.tokenizers())
     assert data.pairs("train").src[0] == many.pairs("train").src[320]
-    with pytest.raises(MtkitError, match="describe the text in a corpus file, under directions"):
+    with pytest.raises(MtkitError, match="describe the text in a corpus file, with directions"):
         prepare_files("bad", tmp_path / "bad", **one, **settings)
     with pytest.raises(MtkitError, match="has no language tags"):
         prepare_several("bad", tmp_path / "bad", directions=[one], tokenizer_from=tiny_data.path)
-    with pytest.raises(MtkitError, match="has no tag for fr, but for de, el, en"):
+    with pytest.raises(MtkitError, match="with tags for de, el, en, not for en to fr"):
         prepare_several("bad", tmp_path / "bad", directions=[{**one, "tgt_lang": "fr"}], **settings)
 
 
