@@ -50,28 +50,15 @@ settings.load_profile("mtkit")
 
 
 # The files that take longest come first, so that none of them is left over for one process.
-LONGEST = (
-    "test_mutations.py",
-    "test_distributed.py",
-    "test_resuming.py",
-    "test_interruptions.py",
-    "test_fine_tuning.py",
-    "test_exporting.py",
-    "test_import_marian.py",
-    "test_pool.py",
-    "test_hub.py",
-    "test_prepare.py",
-    "test_breakdowns.py",
-    "test_changing_sources.py",
-    "test_translate.py",
-    "test_translate_command.py",
-    "test_docs.py",
-)
+LONGEST = """
+distributed resuming import_marian fine_tuning hub glossary breakdowns pool translate_command
+interruptions cli docs translate mutations exporting prepare
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first."""
-    rank = {name: place for place, name in enumerate(LONGEST)}
+    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 

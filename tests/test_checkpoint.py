@@ -43,10 +43,8 @@ def test_what_is_saved_comes_back_bit_for_bit(run: Run):
     (found,) = Run.open(run.path).checkpoints()
     assert found.step == 7
     assert found.load_state() == state
-    for saved, loaded in (
-        (weights, found.load_weights()),
-        (optimizer, found.load_optimizer()),
-    ):
+    both = (weights, found.load_weights()), (optimizer, found.load_optimizer())
+    for saved, loaded in both:
         assert loaded.keys() == saved.keys()
         for name, tensor in saved.items():
             assert loaded[name].dtype == tensor.dtype

@@ -67,16 +67,9 @@ def test_a_page_that_would_replace_an_input_is_refused(place: Place):
     place.write("t.links", "0-0\n")
     place.write("trees", "(S (X a))\n")
     (place.folder / "link.html").symlink_to("v.de")
-    place.write(
-        "mine.yaml",
-        """
-        src_lang: en
-        tgt_lang: de
-        train: [{source: [t.en, t.de], alignments: t.links}]
-        valid: v
-        valid_also: {far: [w.en, w.de]}
-        """,
-    )
+    train = "train: [{source: [t.en, t.de], alignments: t.links}]"
+    valid = "valid: v, valid_also: {far: [w.en, w.de]}"
+    place.write("mine.yaml", f"{{src_lang: en, tgt_lang: de, {train}, {valid}}}")
     place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
     own = ["mine", "--src-lang", "en", "--tgt-lang", "de", "--train", "t.en", "t.de"]
     own += ["--valid-from", "v", "--test-from", "x"]

@@ -213,19 +213,11 @@ def test_neither_blocks_nor_processes_change_what_is_found(
 
 
 def test_rules_that_are_turned_off_drop_nothing(faulty: Faulty, tmp_path: Path):
-    data, report = prepared(
-        faulty,
-        tmp_path,
-        drop_control_characters=False,
-        min_letters=0.0,
-        min_script=0.0,
-        drop_identical=False,
-        drop_duplicates=False,
-        overrides=["max_repeats=null", "drop_misaligned=false", "drop_wrong_language=false"],
-        max_ratio=1e6,
-        max_tokens=2000,
-        max_chars=10_000_000,
-    )
+    rules = ("control_characters", "identical", "duplicates", "misaligned", "wrong_language")
+    off = [f"drop_{rule}=false" for rule in rules] + ["max_repeats=null"]
+    most = {"max_ratio": 1e6, "max_tokens": 2000, "max_chars": 10_000_000}
+    least = {"min_letters": 0.0, "min_script": 0.0}
+    data, report = prepared(faulty, tmp_path, overrides=off, **least, **most)
     # What can be no pair at all; of a megabyte in subwords there are more than those.
     wanted = {line: r for line, r in faulty.faults.items() if r in ("not UTF-8", "empty")}
     assert dropped(data) == wanted | {50: "too long", 51: "not UTF-8"}

@@ -282,13 +282,8 @@ def test_keys_are_equal_where_normal_forms_are(one: str, two: str):
 def records_of(folder: Path, **arrays: Any) -> PairRecords:
     """The records of pairs that are kept so far, with these arrays; 0 where one is not given."""
     count = len(next(iter(arrays.values())))
-    types = {
-        "codes": np.uint8,
-        "src_keys": np.uint64,
-        "tgt_keys": np.uint64,
-        "src_chars": np.uint32,
-        "tgt_chars": np.uint32,
-    }
+    types = {"codes": np.uint8, "src_keys": np.uint64, "tgt_keys": np.uint64}
+    types |= {"src_chars": np.uint32, "tgt_chars": np.uint32}
     whole = {n: np.asarray(arrays.get(n, np.zeros(count)), t) for n, t in types.items()}
     # In blocks of different sizes, which must not matter.
     cuts = [0, count // 3, count // 2, count]

@@ -114,6 +114,9 @@ def run_client(
     return Outcome(dict(zip(names, answers, strict=True)), done.stderr)
 
 
+# The client asks again after pauses, which prove nothing.
+NO_PAUSES = "import time; time.sleep = lambda _: None"
+
 # The same for what `mtkit prepare` takes as hf:…, read from German to English.
 HUB_CLIENT = """
 import json, sys
@@ -330,10 +333,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     names = [f"wmt14-de-en@{name}" for name in ("test/missing", *repositories)]
     home = tmp_path_factory.mktemp("troubled") / "home"
     with Hub(repositories, faults=faults) as hub:
-        # The client asks again after pauses, which prove nothing.
-        outcome = run_client(
-            hub.endpoint, home, *names, first="import time; time.sleep = lambda _: None"
-        )
+        outcome = run_client(hub.endpoint, home, *names, first=NO_PAUSES)
         # The second time, the damaged file comes whole.
         again = run_client(hub.endpoint, home, "wmt14-de-en@test/damaged")
     assert outcome.stderr == again.stderr == ""

@@ -130,26 +130,20 @@ def test_one_language_for_both_sides_is_a_warning(tmp_path: Path, warned: Warned
 
 
 def test_each_direction_of_several_is_checked(tmp_path: Path, warned: Warned) -> None:
-    files = {
-        name: write_pairs(tmp_path, name, pairs)
-        for name, pairs in (
-            ("one", ENGLISH_GERMAN),
-            ("two", number_pairs(120, seed=5, words=GREEK)),
-            ("valid", HELD_OUT),
-            ("greek", number_pairs(20, seed=6, words=GREEK)),
-        )
+    german = {
+        "train": [write_pairs(tmp_path, "one", ENGLISH_GERMAN)],
+        "valid": write_pairs(tmp_path, "valid", HELD_OUT),
     }
-    prepare_several(
-        "x",
-        tmp_path / "out",
-        directions=[
-            {"src_lang": "en", "tgt_lang": "de", "train": [files["one"]], "valid": files["valid"]},
-            {"src_lang": "en", "tgt_lang": "el", "train": [files["two"]], "valid": files["greek"]},
-            {"src_lang": "nl", "tgt_lang": "de", "train": [files["one"]], "valid": files["valid"]},
-        ],
-        vocab_size=400,
-        workers=1,
-    )
+    greek = {
+        "train": [write_pairs(tmp_path, "two", number_pairs(120, seed=5, words=GREEK))],
+        "valid": write_pairs(tmp_path, "greek", number_pairs(20, seed=6, words=GREEK)),
+    }
+    directions = [
+        {"src_lang": "en", "tgt_lang": "de"} | german,
+        {"src_lang": "en", "tgt_lang": "el"} | greek,
+        {"src_lang": "nl", "tgt_lang": "de"} | german,
+    ]
+    prepare_several("x", tmp_path / "out", directions=directions, vocab_size=400, workers=1)
     (line,) = warned()
     assert "3 of 3 samples of the source look like en, not nl" in line
 

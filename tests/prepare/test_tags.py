@@ -115,19 +115,11 @@ def test_the_tag_follows_the_tag_of_the_language(
 ):
     usual = {"valid": tiny_text.valid, "test": tiny_text.test}
     real, reverse = tiny_text.train, tiny_text.train[::-1]
+    swapped = {split: files[::-1] for split, files in usual.items()}
+    tagged = [real, parallel_files(*synthetic, tag="bt")]
     directions = [
-        {
-            "src_lang": "en",
-            "tgt_lang": "de",
-            "train": [real, parallel_files(*synthetic, tag="bt")],
-            **usual,
-        },
-        {
-            "src_lang": "de",
-            "tgt_lang": "en",
-            "train": [reverse],
-            **{split: files[::-1] for split, files in usual.items()},
-        },
+        {"src_lang": "en", "tgt_lang": "de", "train": tagged, **usual},
+        {"src_lang": "de", "tgt_lang": "en", "train": [reverse], **swapped},
     ]
     report = prepare_several(
         "many", tmp_path / "many", directions=directions, vocab_size=330, max_ratio=100.0
@@ -201,17 +193,10 @@ def test_links_of_words_do_not_count_the_tag(
     (tmp_path / "links").write_text("".join(f"{line}\n" for line in links))
     found = {}
     for tag in (None, "bt"):
-        prepare_files(
-            "linked",
-            tmp_path / f"linked-{tag}",
-            **{
-                **tiny_text.prepare_arguments(),
-                "train": [parallel_files(*files, tag=tag)],
-                "vocab_size": 290,
-                "max_ratio": 100.0,
-            },
-            alignments=[tmp_path / "links"],
-        )
+        arguments = tiny_text.prepare_arguments() | {"vocab_size": 290, "max_ratio": 100.0}
+        arguments |= {"train": [parallel_files(*files, tag=tag)]}
+        arguments |= {"alignments": [tmp_path / "links"]}
+        prepare_files("linked", tmp_path / f"linked-{tag}", **arguments)
         data = PreparedData.open(tmp_path / f"linked-{tag}")
         config = changed(tiny_config, "train", guided_alignment=1.0)
         vocabularies = data.tokenizers()

@@ -16,14 +16,6 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.translator import Translator
 
-
-@pytest.fixture(scope="module")
-def translator(untrained: Run) -> Translator:
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
-
-
 # ---------------------------------------------------------------------------------------------
 # Several models
 

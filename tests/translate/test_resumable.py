@@ -153,7 +153,7 @@ def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
 def test_a_killed_translation_resumes_to_the_same_output(
     seed: int, workers: str, tiny_run: Run, tmp_path: Path
 ) -> None:
-    lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
+    lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(300)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
 
     arguments = ["--run", str(tiny_run.path), "--device", "cpu", "--input", "in"]
