@@ -198,9 +198,6 @@ class _Placer:
         if is_all and 1 not in taken[words.start : words.stop]:
             return words[0], words[-1]
         linked = sorted({j for i in own for j in links.get(i, ()) if j in words})
-        is_one_run = linked and len(linked) == linked[-1] - linked[0] + 1
-        if is_one_run and 1 not in taken[linked[0] : linked[-1] + 1]:
-            return linked[0], linked[-1]
         best, run = 0, None
         total = first = previous = -1
         for j in linked:

@@ -164,18 +164,19 @@ class Tracker:
         )
 
     def _after(self, state: _State, token: int) -> _State:
-        longer = (*state.begun, token)
-        if self._beginning(state._replace(begun=longer)):
-            return state._replace(begun=longer)
+        unmet, is_opened, begun = state
+        longer = (*begun, token)
+        if self._beginning(longer_state := _State(unmet, is_opened, longer)):
+            return longer_state
         # What was begun is broken off. Does it begin with a whole phrase? The longest one counts.
-        for length in range(len(state.begun), 0, -1):
-            whole = self._whole(state._replace(begun=longer[:length]))
+        for length in range(len(begun), 0, -1):
+            whole = self._whole(_State(unmet, is_opened, longer[:length]))
             if whole is not None and not (
                 self._phrases[whole].is_word and self._breaks.continues[longer[length]]
             ):
-                return self._settled(_without(state.unmet, whole), longer, length)
+                return self._settled(_without(unmet, whole), longer, length)
         # The first token belongs to no phrase; one may begin with the second.
-        return self._settled(state.unmet, longer, 1)
+        return self._settled(unmet, longer, 1)
 
     def _settled(self, unmet: tuple[int, ...], tokens: tuple[int, ...], done: int) -> _State:
         """The state after these tokens, of which the first `done` can be in no further phrase."""
@@ -332,11 +333,12 @@ class _Banks(Chooser):
             sentence = self._sentences[active[index]]
             candidates: list[_Hypothesis] = []
             for row in range(start, end):
-                gains = zip(ids[row], tops[row], strict=True)
-                probable = [(token, gain) for token, gain in gains if token not in advancing[row]]
-                candidates += sentence.continued(
-                    hypotheses[row], [*probable, *advancing[row].items()], self.eos_id, length
-                )
+                gains = dict(zip(ids[row], tops[row], strict=True))
+                # Those that advance a phrase come last, each once.
+                for token, gain in advancing[row].items():
+                    gains.pop(token, None)
+                    gains[token] = gain
+                candidates += sentence.continued(hypotheses[row], gains, self.eos_id, length)
             at_end, kept = sentence.chosen(candidates, self.eos_id)
             ended += [(index, one.slot, one.log_prob) for one in at_end]
             if kept:
@@ -369,12 +371,12 @@ class _Sentence:
         self._considered = 2 * beam_size if beam_size > 1 else 1
 
     def continued(
-        self, before: _Hypothesis, gains: Iterable[tuple[int, float]], eos_id: int, length: int
+        self, before: _Hypothesis, gains: dict[int, float], eos_id: int, length: int
     ) -> Iterator[_Hypothesis]:
         """A hypothesis with some tokens, which have these log-probabilities."""
         follow, remaining = self.tracker.follow, self.tracker.remaining
         most = min(most + max(0, by - length) for by, most in self._deadlines)
-        for token, gain in gains:
+        for token, gain in gains.items():
             if gain > -np.inf:
                 # Only a hypothesis with all phrases may end.
                 state = before.state if token == eos_id else follow(before.state, token)
