@@ -60,30 +60,28 @@ def _both_directions(*corpora: CatalogueEntry) -> tuple[CatalogueEntry, ...]:
 
 
 # newstest2013 is the validation set and newstest2014 (all 3,003 sentences) the test set of WMT14.
+_WMT14 = CatalogueEntry(
+    family="wmt14",
+    src_lang="en",
+    tgt_lang="de",
+    vocab_size=37_000,  # the paper, Section 5.1
+    train_pairs=4_508_785,
+    download_mb=820,
+    licence="research use; see statmt.org/wmt14",
+    source="wmt/wmt14",
+    config="de-en",
+    column="translation",
+)
+
 CATALOGUE: tuple[CatalogueEntry, ...] = _both_directions(
-    CatalogueEntry(
-        family="wmt14",
-        src_lang="en",
-        tgt_lang="de",
-        vocab_size=37_000,  # the paper, Section 5.1
-        train_pairs=4_508_785,
-        download_mb=820,
-        licence="research use; see statmt.org/wmt14",
-        source="wmt/wmt14",
-        config="de-en",
-        column="translation",
-    ),
-    CatalogueEntry(
-        family="wmt14",
-        src_lang="en",
+    _WMT14,
+    replace(
+        _WMT14,
         tgt_lang="fr",
         vocab_size=32_000,  # the paper, Section 5.1
         train_pairs=40_836_715,
         download_mb=7_400,
-        licence="research use; see statmt.org/wmt14",
-        source="wmt/wmt14",
         config="fr-en",
-        column="translation",
     ),
     CatalogueEntry(
         family="multi30k",
