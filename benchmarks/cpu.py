@@ -49,7 +49,7 @@ def training_step(model: nn.Module, *, plain: bool, sentences: int) -> Callable[
                 logits.flatten(0, 1), target.flatten(), label_smoothing=SMOOTHING, reduction="sum"
             )
         else:
-            loss, _ = label_smoothed_loss(logits, target, label_smoothing=SMOOTHING, pad_id=PAD_ID)
+            loss = label_smoothed_loss(logits, target, label_smoothing=SMOOTHING, pad_id=PAD_ID)
         (loss / target.numel()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from mtkit.kernels.loss import loss_of_states
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers
-from mtkit.train.guided_alignment import GuidedAlignment, alignment_loss
+from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.threads import GradientThreads
@@ -39,40 +40,27 @@ class Losses(NamedTuple):
     alignment: Tensor | None
 
 
+@dataclass(eq=False)
 class Gradients:
     """Computes losses and gradients of micro-batches, one after the other or several at a time.
 
     They are computed through `parallel`: the model, or its wrapper for several workers.
     """
 
-    def __init__(
-        self,
-        settings: TrainConfig,
-        model: Transformer,
-        parallel: nn.Module,
-        pairs: SentencePairs,
-        *,
-        micro_batches: MicroBatches,
-        workers: Workers,
-        precision: Precision,
-        guided: GuidedAlignment | None,
-    ) -> None:
-        self._settings = settings
-        self._model = model
-        self._parallel = parallel
-        self.pairs = pairs
-        self.micro_batches = micro_batches
-        self._workers = workers
-        self._precision = precision
-        self._guided = guided
-        if guided is not None:
-            guided.observe(model)
-        self._threads: GradientThreads | None = None
+    settings: TrainConfig
+    model: Transformer
+    parallel: nn.Module
+    pairs: SentencePairs
+    micro_batches: MicroBatches
+    workers: Workers
+    precision: Precision
+    guided: GuidedAlignment | None
+    _threads: GradientThreads | None = None
 
     @property
     def device(self) -> torch.device:
         """The device of the model."""
-        return self._model.embedding.weight.device
+        return self.model.embedding.weight.device
 
     def start_threads(self) -> None:
         """Start the threads for several micro-batches at a time, if there will be any.
@@ -84,7 +72,7 @@ class Gradients:
         """
         at_once = self.micro_batches.at_once
         if at_once > 1 and self._threads is None:
-            changing = [p for p in self._model.parameters() if p.requires_grad]
+            changing = [p for p in self.model.parameters() if p.requires_grad]
             try:
                 self._threads = GradientThreads(changing, count=at_once)
             except RuntimeError as error:
@@ -112,26 +100,23 @@ class Gradients:
             summed += losses.translation
             if losses.alignment is not None:
                 aligned += losses.alignment
-        return Losses(summed, None if self._guided is None else aligned)
+        return Losses(summed, None if self.guided is None else aligned)
 
     def micro_batch_losses(self, pairs: SentencePairs, indices: IntArray) -> Losses:
         """The losses of a micro-batch, through which gradients can be computed.
 
         Their backward pass sends the gradients to all workers.
         """
-        smoothing = self._settings.label_smoothing
         if not len(indices):
             # This micro-batch is empty, but the others wait for its gradient, which is zero.
             some = self._batch(self.pairs, np.zeros(1, np.int64))
-            return Losses(0.0 * self._loss(self._parallel, some, label_smoothing=0.0), None)
+            return Losses(0.0 * self._loss(self.parallel, some, label_smoothing=0.0), None)
         batch = self._batch(pairs, indices)
-        guided = self._guided
-        if guided is None or pairs.links is None:
-            return Losses(self._loss(self._parallel, batch, label_smoothing=smoothing), None)
-        targets = guided.targets(batch, pairs, indices)
-        with guided.recording() as log_weights:
-            loss = self._loss(self._parallel, batch, label_smoothing=smoothing)
-        return Losses(loss, torch.stack((alignment_loss(log_weights[0], targets), targets.sum())))
+        smoothing = self.settings.label_smoothing
+        loss = partial(self._loss, self.parallel, batch, label_smoothing=smoothing)
+        if self.guided is None or pairs.links is None:
+            return Losses(loss(), None)
+        return Losses(*self.guided.losses(loss, self.guided.targets(batch, pairs, indices)))
 
     def translation_loss(
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
@@ -149,7 +134,7 @@ class Gradients:
         for number, (index, micro_batch) in enumerate(own, 1):
             torch.manual_seed(self._seed(step, index))
             last = number == len(own)
-            with self._workers.waiting() if last else self._workers.no_sync(self._parallel):
+            with self.workers.waiting() if last else self.workers.no_sync(self.parallel):
                 objective, losses = self._objective(micro_batch, tokens=tokens)
                 torch.autograd.backward(objective)
             found.append(losses)
@@ -171,25 +156,25 @@ class Gradients:
         It depends only on seed, step and index: a resumed run needs no random state, and it does
         not matter which worker or thread computes a micro-batch.
         """
-        numbers = np.random.SeedSequence((self._settings.seed, step, index))
+        numbers = np.random.SeedSequence((self.settings.seed, step, index))
         return int(numbers.generate_state(1, np.uint64)[0] >> 1)
 
     def _objective(self, micro_batch: MicroBatch, *, tokens: int) -> tuple[Tensor, Losses]:
         """What is differentiated for a micro-batch, and its losses."""
         loss, alignment = self.micro_batch_losses(*micro_batch)
         losses = Losses(loss.detach(), None if alignment is None else alignment.detach())
-        if self._guided is not None and alignment is not None:
-            loss = loss + self._guided.weight * alignment[0]
+        if alignment is not None:
+            loss = loss + self.settings.guided_alignment * alignment[0]
         # Gradients are averaged over the workers.
-        return loss * (self._workers.world_size / tokens), losses
+        return loss * (self.workers.world_size / tokens), losses
 
     def _loss(self, model: nn.Module, batch: Batch, *, label_smoothing: float) -> Tensor:
         """The summed loss by a given model, or by the wrapper of the model of this run."""
-        whole = model if isinstance(model, Transformer) else self._model
+        whole = model if isinstance(model, Transformer) else self.model
         device = batch.src.device
         # On a CPU, gradients are computed without storing all logits.
         states_only = torch.is_grad_enabled() and device.type == "cpu"
-        with arithmetic(self._precision, device):
+        with arithmetic(self.precision, device):
             out: Tensor = model(batch.src, batch.tgt_in, states_only=states_only)
             if states_only:
                 return loss_of_states(
@@ -199,13 +184,12 @@ class Gradients:
                     label_smoothing=label_smoothing,
                     pad_id=PAD_ID,
                     bias=whole.output_bias,
-                    dtype=torch.bfloat16 if self._precision == "bf16" else None,
+                    dtype=torch.bfloat16 if self.precision == "bf16" else None,
                 )
-        summed, _ = label_smoothed_loss(
+        return label_smoothed_loss(
             out,
             batch.tgt_out,
             label_smoothing=label_smoothing,
             pad_id=PAD_ID,
             bias=whole.output_bias,
         )
-        return summed

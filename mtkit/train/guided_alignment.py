@@ -11,8 +11,7 @@ https://aclanthology.org/2020.emnlp-main.42).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -34,14 +33,9 @@ class _LogWeights(threading.local):
 
 
 class GuidedAlignment:
-    """The loss of the guided head of a run: the first head of the layer `config.guided_layer`.
-
-    Attributes:
-        weight: of the loss, beside that of the translation.
-    """
+    """The loss of the guided head of a run: the first head of the layer `config.guided_layer`."""
 
     def __init__(self, config: Config, vocabularies: Vocabularies, *, device: torch.device) -> None:
-        self.weight = config.train.guided_alignment
         self._layer = config.guided_layer
         self._log_weights = _LogWeights()
         self._begins = [
@@ -73,19 +67,23 @@ class GuidedAlignment:
         return cls(config, vocabularies, device=device)
 
     def observe(self, model: Transformer) -> None:
-        """Make the guided head of a model known to `recording`."""
+        """Choose the model whose guided head `losses` is about."""
         attention = model.decoder_layers()[self._layer - 1].cross_attention
         attention.register_forward_pre_hook(self._record)
 
-    @contextmanager
-    def recording(self) -> Iterator[list[Tensor]]:
-        """Within it, in this thread, the log-weights (B, T, S) of each forward pass, in a list."""
+    def losses(self, compute: Callable[[], Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The result of `compute`, a forward pass in this thread, and the loss of the guided head.
+
+        The latter is (2,): the summed cross-entropy of the weights of the head against `targets`,
+        (B, T, S), and the number of target subwords that it is summed over.
+        """
         found: list[Tensor] = []
         self._log_weights.found = found
         try:
-            yield found
+            loss = compute()
         finally:
             self._log_weights.found = None
+        return loss, torch.stack((-(found[0] * targets).sum(), targets.sum()))
 
     def _record(
         self, attention: CrossAttention, args: tuple[Tensor, tuple[Tensor, Tensor], Tensor]
@@ -163,8 +161,3 @@ def log_weights(
         scores: Tensor = torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5
         lowest = torch.finfo(wide).min / 2
         return scores.masked_fill(~mask[:, 0], lowest).log_softmax(-1)
-
-
-def alignment_loss(log_weights: Tensor, targets: Tensor) -> Tensor:
-    """The summed cross-entropy of the weights of a head, (B, T, S), against targets, (B, T, S)."""
-    return -(log_weights * targets).sum()

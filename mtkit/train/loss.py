@@ -18,7 +18,7 @@ def label_smoothed_loss(
     label_smoothing: float,
     pad_id: int,
     bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Cross-entropy against smoothed targets (Section 5.4), as in the paper's code: -Σ q·log p.
 
     The true token has the target probability q = 1 - ε, and each of the V - 1 others ε/(V - 1).
@@ -33,14 +33,13 @@ def label_smoothed_loss(
             padding, gets no share of ε.
 
     Returns:
-        The summed loss in natural logarithms, and the number of tokens it is summed over.
+        The summed loss in natural logarithms.
     """
     logits, targets = logits.flatten(0, -2), tgt_out.flatten()
     real = targets != pad_id
     possible = None if bias is None else possible_tokens(bias)
     if logits.requires_grad:
-        summed = loss_of_logits(logits, targets, real, label_smoothing, possible)
-        return summed, real.sum()
+        return loss_of_logits(logits, targets, real, label_smoothing, possible)
     logits = widened(logits)
     V = logits.shape[-1] if possible is None else int(possible.sum())
     low, high = label_smoothing / (V - 1), 1.0 - label_smoothing
@@ -49,4 +48,4 @@ def label_smoothed_loss(
     true = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     others = (logits if possible is None else logits.where(possible, 0.0)).sum(-1)
     loss = normaliser - (high - low) * true - low * others
-    return (loss * real).sum(), real.sum()
+    return (loss * real).sum()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -48,6 +49,7 @@ def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
     return 1
 
 
+@dataclass(eq=False)
 class MicroBatches:
     """Splits updates into micro-batches, and segments their sentences if BPE-dropout is on.
 
@@ -59,29 +61,24 @@ class MicroBatches:
         at_once: micro-batches that are computed at the same time; `choose` sets it.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        pairs: SentencePairs,
-        vocabularies: Vocabularies,
-        *,
-        device_type: str,
-        task: TaskName = "translation",
-    ) -> None:
-        settings = config.train
-        self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[device_type]
-        self.per_batch = 1
-        self.at_once = 1
-        self._device_type = device_type
-        self._config = config
-        self._pairs = pairs
-        self._vocabularies = vocabularies
+    config: Config
+    pairs: SentencePairs
+    vocabularies: Vocabularies
+    _: KW_ONLY
+    device_type: str
+    task: TaskName = "translation"
+    per_batch: int = 1
+    at_once: int = 1
+
+    def __post_init__(self) -> None:
+        settings = self.config.train
+        self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[self.device_type]
         # For source and target, or none.
-        of_tgt = 0.0 if task == "parsing" else settings.bpe_dropout
+        of_tgt = 0.0 if self.task == "parsing" else settings.bpe_dropout
         self._dropout = [
             BpeDropout(tokenizer, probability=probability, seed=settings.seed)
             for tokenizer, probability in zip(
-                vocabularies, (settings.bpe_dropout, of_tgt), strict=True
+                self.vocabularies, (settings.bpe_dropout, of_tgt), strict=True
             )
             if settings.bpe_dropout
         ]
@@ -94,7 +91,7 @@ class MicroBatches:
     @property
     def longest(self) -> int:
         """Tokens of the longest side of a training pair."""
-        return int(max(self._pairs.src.lengths.max(), self._pairs.tgt.lengths.max()))
+        return int(max(self.pairs.src.lengths.max(), self.pairs.tgt.lengths.max()))
 
     def choose(self, batches: TokenBatches, world_size: int) -> None:
         """Set `per_batch` so that every micro-batch fits and all workers have equally many.
@@ -133,10 +130,10 @@ class MicroBatches:
         """The largest micro-batch of an epoch, without and with the growth by BPE-dropout."""
         indices = batches.largest(self.per_batch)
         if not self._dropout:
-            return indices, (self._pairs, indices)
+            return indices, (self.pairs, indices)
         longest = self._may_grow_to(indices)
         # A subword of both vocabularies.
-        least = min(self._vocabularies.sizes)
+        least = min(self.vocabularies.sizes)
         ids = np.full((len(indices), longest), least - 1)
         ids[:, -1] = EOS_ID
         side = TokenArray(ids.ravel(), np.full(len(indices), longest))
@@ -152,20 +149,20 @@ class MicroBatches:
 
     def smaller(self, indices: IntArray) -> Iterator[IntArray]:
         """Half of a micro-batch, half of that, and so on; finally the longest pair alone."""
-        tokens = padded_tokens(self._pairs, indices)
+        tokens = padded_tokens(self.pairs, indices)
         width = tokens // len(indices)
         while tokens > self.longest:
             some = indices[: tokens // 2 // width]
-            if padded_tokens(self._pairs, some) < self.longest:
-                lengths = np.maximum(self._pairs.src.lengths, self._pairs.tgt.lengths)
+            if padded_tokens(self.pairs, some) < self.longest:
+                lengths = np.maximum(self.pairs.src.lengths, self.pairs.tgt.lengths)
                 some = np.array([lengths.argmax()])
-            tokens = padded_tokens(self._pairs, some)
+            tokens = padded_tokens(self.pairs, some)
             yield some
 
     def _number_at_once(self, batches: TokenBatches, world_size: int) -> int:
-        if self._device_type != "cpu" or world_size > 1 or self._config.train.compile:
+        if self.device_type != "cpu" or world_size > 1 or self.config.train.compile:
             return 1
-        if self._config.model.attention_dropout:
+        if self.config.model.attention_dropout:
             # It draws from the generator of PyTorch, which all threads share.
             return 1
         number, threads = batches.per_update * self.per_batch, torch.get_num_threads()
@@ -177,22 +174,22 @@ class MicroBatches:
     def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> MicroBatch:
         """Pairs of a batch, in their segmentation for this step."""
         if not self._dropout or not len(indices):
-            return self._pairs, indices
+            return self.pairs, indices
         # A limit that does not depend on how the batch is split.
         longest = self._may_grow_to(batch)
-        sides = (self._pairs.src, self._pairs.tgt)
+        sides = (self.pairs.src, self.pairs.tgt)
         src, tgt = (
             dropout.sample(side, indices, step=step, side=number, longest=longest)
             for number, (dropout, side) in enumerate(zip(self._dropout, sides, strict=True))
         )
-        links = self._pairs.links
+        links = self.pairs.links
         own = None if links is None else TokenArray(*links.select(indices))
         return SentencePairs(src, tgt, links=own), np.arange(len(indices))
 
     def _may_grow_to(self, indices: IntArray) -> int:
         """Tokens that a sentence of these pairs may have with BPE-dropout."""
-        sides = (self._pairs.src, self._pairs.tgt)
+        sides = (self.pairs.src, self.pairs.tgt)
         longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
-        if self._config.model.positions == "learned":
-            longest = min(longest, self._config.model.max_positions)
+        if self.config.model.positions == "learned":
+            longest = min(longest, self.config.model.max_positions)
         return longest

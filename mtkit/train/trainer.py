@@ -135,6 +135,8 @@ class Trainer:
             dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
         )
         guided = GuidedAlignment.from_config(config, self.pairs, self.vocabularies, device=device)
+        if guided is not None:
+            guided.observe(self.model)
         self._gradients = Gradients(
             self.settings,
             self.model,

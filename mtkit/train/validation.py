@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -115,65 +115,56 @@ class Validation:
 SummedLoss = Callable[[Transformer, SentencePairs, IntArray], Tensor]
 
 
+@dataclass(eq=False)
 class Validator:
     """Computes the scores of a model on the validation sets of a run.
 
-    Args:
+    Attributes:
         precision: of training; on a CPU, translations are in float32 nevertheless.
         loss: of a batch.
         budget: padded tokens of a batch; more if the longest pair needs it.
         progress: called after every batch and every line: a long validation is not a stall.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        vocabularies: Vocabularies,
-        sets: Sequence[ValidationSet],
-        *,
-        device: torch.device,
-        task: TaskName,
-        precision: Precision,
-        loss: SummedLoss,
-        budget: int,
-        progress: Callable[[], None],
-    ) -> None:
-        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
-        self._decode = config.decode.greedy()
-        self._vocabularies = vocabularies
-        self._sets = sets
-        self._device = device
-        self._precision = precision
-        self._loss = loss
-        self._budget = budget
-        self._progress = progress
-        if task == "translation":
-            for one in sets:
+    config: Config
+    vocabularies: Vocabularies
+    sets: Sequence[ValidationSet]
+    _: KW_ONLY
+    device: torch.device
+    task: TaskName
+    precision: Precision
+    loss: SummedLoss
+    budget: int
+    progress: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        if self.task == "translation":
+            for one in self.sets:
                 of = f" {one.name}" if one.name else ""
                 note_tokenised(f"the validation text{of}", one.tgt)
-        self._task = make_task(task, vocabularies.tgt, tokenized=True)
+        self._task = make_task(self.task, self.vocabularies.tgt, tokenized=True)
 
     def run(self, model: Transformer, workers: Workers) -> Validation:
         """Validate a whole model that is in evaluation mode.
 
         Workers, each with its copy of the model, call this at the same time and share the work.
         """
-        device, precision = self._device, self._precision
+        device, precision = self.device, self.precision
         # Around all batches, so that autocast converts the weights once.
         with arithmetic(precision, device):
-            losses = [self._mean_loss(model, workers, one) for one in self._sets]
+            losses = [self._mean_loss(model, workers, one) for one in self.sets]
         # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            translated = [self._translate(model, workers, one) for one in self._sets]
+            translated = [self._translate(model, workers, one) for one in self.sets]
         found = {
             one: Validation(
                 mean_loss,
                 self._task.metrics([found.text for found in translations], one.tgt),
                 translations,
             )
-            for one, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
+            for one, mean_loss, translations in zip(self.sets, losses, translated, strict=True)
         }
         main = {one: validation for one, validation in found.items() if one.is_main}
         also = {one.name: validation for one, validation in found.items() if one.name}
@@ -183,23 +174,24 @@ class Validator:
         pairs, rows = measured.pairs, measured.indices
         src, tgt = pairs.src.lengths[rows], pairs.tgt.lengths[rows]
         longest = int(max(src.max(), tgt.max()))
-        plan = plan_batches(src, tgt, budget=max(self._budget, longest))
+        plan = plan_batches(src, tgt, budget=max(self.budget, longest))
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
-            summed += self._loss(model, pairs, rows[indices]).item()
-            self._progress()
+            summed += self.loss(model, pairs, rows[indices]).item()
+            self.progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
     def _translate(
         self, model: Transformer, workers: Workers, measured: ValidationSet
     ) -> list[Translation]:
         """The translation of every line."""
-        tags = self._vocabularies.src.language_tags
+        tags = self.vocabularies.src.language_tags
         translator = Translator(
             [model],
-            self._vocabularies,
-            self._decode,
-            device=self._device,
+            self.vocabularies,
+            # Greedy, because training should not wait for a beam; `mtkit score` uses one.
+            self.config.decode.greedy(),
+            device=self.device,
             task=self._task,
             src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
         )
@@ -207,7 +199,7 @@ class Validator:
         share = src[workers.rank :: workers.world_size]
         for (found,) in translator.translate_nbest(share, n_best=1):
             mine.append([found.text, found.score, found.log_prob, found.finished, found.repaired])
-            self._progress()
+            self.progress()
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
             translations[rank :: workers.world_size] = [

@@ -160,8 +160,8 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
     trainer.model.eval()
     # Layer 1 of 2, as `train.guided_layer` says, by the pass that pictures of attention use.
     weights = weights_of_pairs(trainer.model, batch.src, batch.tgt_in, cross=[0]).cross[0].weights
-    assert trainer._gradients._guided is not None
-    targets = trainer._gradients._guided.targets(batch, pairs, indices)
+    assert trainer._gradients.guided is not None
+    targets = trainer._gradients.guided.targets(batch, pairs, indices)
     wanted = targets > 0
     expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
     assert found[0].item() == pytest.approx(expected.item(), rel=1e-5)
