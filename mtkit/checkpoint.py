@@ -100,6 +100,38 @@ class Checkpoint:
             return True
         return False
 
+    def write(
+        self, weights: Tensors, optimizer: Tensors | None, state: dict[str, Any], *, extra: bool
+    ) -> None:
+        """Write it, as `Run.save`; it appears under its name when it is complete.
+
+        Raises:
+            MtkitError: if it cannot be written.
+        """
+        path, partial = self.path, partial_name(self.path)
+        with naming_tensors(path):
+            try:
+                # Also deletes what a killed save or prune left.
+                for old in path.parent.glob(".*.partial"):
+                    shutil.rmtree(old, ignore_errors=True)
+                partial.mkdir()
+                checksums = {}
+                for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
+                    if tensors is not None:
+                        _save_tensors(tensors, partial / name)
+                        checksums[name] = sha256_of(partial / name)
+                record = _Saved(
+                    run=self.run, step=self.step, extra=extra, sha256=checksums, state=state
+                )
+                write_record(partial / _STATE, record)
+                sync(partial)
+                if path.exists():
+                    shutil.rmtree(path)
+                partial.rename(path)
+                sync(path.parent)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+
     def _record(self) -> _Saved:
         record = read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
         if (record.step, record.run) != (self.step, self.run):
@@ -131,44 +163,6 @@ def step_of(name: str) -> int | None:
     """The step of the checkpoint with this folder name; None if it is not such a name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
-
-
-def write_checkpoint(
-    path: Path,
-    *,
-    run: str,
-    step: int,
-    weights: Tensors,
-    optimizer: Tensors | None,
-    state: dict[str, Any],
-    extra: bool,
-) -> None:
-    """Write a checkpoint, as `Run.save`, which appears under its name when it is complete.
-
-    Raises:
-        MtkitError: if it cannot be written.
-    """
-    partial = partial_name(path)
-    with naming_tensors(path):
-        try:
-            # Also deletes what a killed save or prune left.
-            for old in path.parent.glob(".*.partial"):
-                shutil.rmtree(old, ignore_errors=True)
-            partial.mkdir()
-            checksums = {}
-            for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
-                if tensors is not None:
-                    _save_tensors(tensors, partial / name)
-                    checksums[name] = sha256_of(partial / name)
-            record = _Saved(run=run, step=step, extra=extra, sha256=checksums, state=state)
-            write_record(partial / _STATE, record)
-            sync(partial)
-            if path.exists():
-                shutil.rmtree(path)
-            partial.rename(path)
-            sync(path.parent)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 class ValidationScore(NamedTuple):

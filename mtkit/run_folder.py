@@ -47,7 +47,6 @@ from mtkit.checkpoint import (
     step_of,
     to_average,
     validation_scores,
-    write_checkpoint,
 )
 from mtkit.config import Config, change_decoding, dump_config, load_config
 from mtkit.run_manifest import FORMAT, RunManifest, fixed_settings
@@ -372,17 +371,9 @@ class Run:
                 averages only while it is the newest.
         """
         self.check_held()
-        path = self.path / _CHECKPOINTS / checkpoint_name(step)
-        write_checkpoint(
-            path,
-            run=self.manifest.identity,
-            step=step,
-            weights=weights,
-            optimizer=optimizer,
-            state=state,
-            extra=extra,
-        )
-        return self.checkpoint(path, step)
+        saved = self.checkpoint(self.path / _CHECKPOINTS / checkpoint_name(step), step)
+        saved.write(weights, optimizer, state, extra=extra)
+        return saved
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
         """The weights that `chosen` names, and their description.

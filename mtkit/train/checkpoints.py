@@ -14,6 +14,7 @@ from mtkit.base.files import Record, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
 from mtkit.run_folder import MetricsRow, Run
 from mtkit.train.distributed import Workers
+from mtkit.train.flops import TrainingCost
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +26,6 @@ class _Position(Record):
 
     epoch: int = Field(ge=0)
     position: int = Field(ge=0)
-
-
-class _Cost(Record):
-    """As in `TrainingCost`."""
-
-    tokens: int = Field(ge=0)
-    flops: float = Field(ge=0)
-    seconds: float = Field(ge=0)
 
 
 class _Scores(MetricsRow):
@@ -60,7 +53,7 @@ class TrainerState(Record):
     max_steps: int = Field(ge=1)
     precision: str | None = None
     batches: _Position
-    cost: _Cost
+    cost: TrainingCost
     validations: list[_Scores]
     scores: _Scores | None = None
 

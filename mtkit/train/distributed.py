@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import given_rank
+from mtkit.checkpoint import Tensors
 from mtkit.train.launcher import FAILED, PEER_LOST, is_launched
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Tensors = dict[str, Tensor]
 T = TypeVar("T")
 
 # How long the workers may take to join. After that, `Watch` detects stalled workers
@@ -112,15 +112,10 @@ class Workers:
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = torch.zeros(self.world_size, dtype=torch.int64)
         lengths[self.rank] = len(text)
-        self.sum(lengths)
-        padded = nn.functional.pad(text, (0, int(lengths.max()) - len(text)))
-        gathered = [torch.empty_like(padded) for _ in range(self.world_size)]
-        with self.waiting():
-            dist.all_gather(gathered, padded)
-        return [
-            json.loads(bytes(row[:length].tolist()))
-            for row, length in zip(gathered, lengths.tolist(), strict=True)
-        ]
+        # A row for each worker, padded with zeros.
+        rows = torch.zeros(self.world_size, int(self.sum(lengths).max()), dtype=torch.uint8)
+        rows[self.rank, : len(text)] = text
+        return [json.loads(bytes(row).rstrip(b"\0")) for row in self.sum(rows).tolist()]
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> T:
         """The local result of the action, after it has succeeded on all workers.
@@ -186,25 +181,17 @@ def worker_names(ranks: Iterable[int]) -> str:
     return ", ".join(f"worker {rank}" for rank in ranks)
 
 
-def whole_weights(model: nn.Module) -> Tensors:
-    """The full weights of a sharded model, for the first worker, on the CPU."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_model_state_dict(model, options=options)  # type: ignore[return-value]
-
-
 def whole_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer
+    model: nn.Module, *optimizers: torch.optim.Optimizer
 ) -> tuple[Tensors, dict[str, Tensors]]:
-    """The full weights of a sharded model, and its optimizer's state by parameter name.
+    """The full weights of a sharded model, and its optimizers' state by parameter name.
 
     The first worker gets them, on the CPU; the others get nothing.
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights, state = get_state_dict(model, optimizer, options=options)
+    weights, state = get_state_dict(model, optimizers, options=options)
     return weights, state.get("state", {})  # type: ignore[return-value]
 
 
@@ -344,24 +331,24 @@ class Watch:
         self._interval = min(interval, patience / 4)
         self._parent = os.getppid()
         self._done = threading.Event()
-        self._heartbeat: threading.Thread | None = None
+        # Two threads, because communicating with a stopped worker may block forever.
+        self._heartbeat, self._monitor = (
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in (("heartbeats", self._send_heartbeats), ("monitor", self._observe))
+        )
         self._seen: dict[int, _Heartbeat] = {}
 
     def __enter__(self) -> Watch:
         self._seen = {rank: _Heartbeat() for rank in range(self._workers.world_size)}
         if self._workers.world_size > 1:
-            # Two threads, because communicating with a stopped worker may block forever.
-            self._heartbeat = threading.Thread(
-                target=self._send_heartbeats, name="heartbeats", daemon=True
-            )
             self._heartbeat.start()
         if self._workers.world_size > 1 or is_launched():
-            threading.Thread(target=self._monitor, name="monitor", daemon=True).start()
+            self._monitor.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        if self._heartbeat is not None and self._heartbeat.is_alive():
+        if self._heartbeat.is_alive():
             # PyTorch aborts the process if this thread still communicates while the interpreter
             # ends. A stopped worker may never answer, so there is a limit.
             self._heartbeat.join(_JOIN_TIMEOUT)
@@ -386,7 +373,7 @@ class Watch:
                 # The process with the store has ended, so training will end too.
                 return
 
-    def _monitor(self) -> None:
+    def _observe(self) -> None:
         """End the process if a worker has stalled or the parent process is gone."""
         while not self._done.wait(self._interval):
             if is_launched() and os.getppid() != self._parent:

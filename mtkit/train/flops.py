@@ -10,19 +10,19 @@ the forward pass. As usual, norms, softmax, embeddings, the optimizer and paddin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ConfigDict, Field
 
+from mtkit.base.files import Record
 from mtkit.config import Config, ModelConfig
 
 Lengths = Sequence[int] | npt.NDArray[Any]
 
 
-@dataclass
-class TrainingCost:
+class TrainingCost(Record):
     """The cost of a run so far.
 
     Attributes:
@@ -31,9 +31,11 @@ class TrainingCost:
         seconds: time in updates, without validation and saving.
     """
 
-    tokens: int = 0
-    flops: float = 0.0
-    seconds: float = 0.0
+    model_config = ConfigDict(frozen=False)
+
+    tokens: int = Field(default=0, ge=0)
+    flops: float = Field(default=0.0, ge=0)
+    seconds: float = Field(default=0.0, ge=0)
 
 
 def training_flops(

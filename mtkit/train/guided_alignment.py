@@ -33,38 +33,31 @@ class _LogWeights(threading.local):
 
 
 class GuidedAlignment:
-    """The loss of the guided head of a run: the first head of the layer `config.guided_layer`."""
+    """The loss of the guided head of a run: the first head of the layer `config.guided_layer`.
 
-    def __init__(self, config: Config, vocabularies: Vocabularies, *, device: torch.device) -> None:
+    Raises:
+        MtkitError: if the pairs have no word alignments.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        pairs: SentencePairs,
+        vocabularies: Vocabularies,
+        *,
+        device: torch.device,
+    ) -> None:
+        if pairs.links is None:
+            raise MtkitError(
+                "train.guided_alignment: the data was prepared without word alignments; set it to "
+                "0, or prepare the data with alignments"
+            )
         self._layer = config.guided_layer
         self._log_weights = _LogWeights()
         self._begins = [
             torch.from_numpy(tokenizer.begins_word).to(device) for tokenizer in vocabularies
         ]
         self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64, device=device)
-
-    @classmethod
-    def from_config(
-        cls,
-        config: Config,
-        pairs: SentencePairs,
-        vocabularies: Vocabularies,
-        *,
-        device: torch.device,
-    ) -> GuidedAlignment | None:
-        """None if the configuration has none.
-
-        Raises:
-            MtkitError: if the data has no word alignments.
-        """
-        if not config.train.guided_alignment:
-            return None
-        if pairs.links is None:
-            raise MtkitError(
-                "train.guided_alignment: the data was prepared without word alignments; set it to "
-                "0, or prepare the data with alignments"
-            )
-        return cls(config, vocabularies, device=device)
 
     def observe(self, model: Transformer) -> None:
         """Choose the model whose guided head `losses` is about."""

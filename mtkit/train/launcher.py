@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mtkit.base.processes import available_cores
@@ -134,20 +133,27 @@ def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int
     received: list[int] = []
     # The signals for which PyTorch installs a handler that raises when it starts processes.
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    previous = {number: signal.getsignal(number) for number in numbers}
-    context = start()
+    with _restored(numbers) as previous:
+        context = start()
 
-    def pass_on(number: int, _: Any) -> None:
-        received.append(number)
-        for pid in context.pids().values():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGINT)
+        def pass_on(number: int, _: Any) -> None:
+            received.append(number)
+            for pid in context.pids().values():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
 
-    for number, handler in previous.items():
-        # Ignored signals stay ignored, as with nohup.
-        signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
-    try:
+        for number, handler in previous.items():
+            # Ignored signals stay ignored, as with nohup.
+            signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
         yield context, received
+
+
+@contextmanager
+def _restored(numbers: Sequence[int]) -> Iterator[dict[int, Any]]:
+    """The handlers of some signals, which are the same again after it."""
+    previous = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield previous
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -167,9 +173,12 @@ def _how(failure: ProcessFailure) -> str:
 def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     """A list to which the first SIGINT or SIGTERM is appended; the second has its usual effect."""
     received: list[int] = []
-    previous: dict[int, Any] = {}
+    # Python handles signals only in the main thread; in others the caller handles them.
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, _: Any) -> None:
         received.append(number)
         if not quiet:
             # If the signal comes while a note is written, Python refuses to write another one.
@@ -181,13 +190,9 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
-    # Python handles signals only in the main thread; in others the caller handles them.
-    if threading.current_thread() is threading.main_thread():
-        # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
-        for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
-            previous[wanted] = signal.signal(wanted, handle)
-    try:
+    # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
+    numbers = (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)
+    with _restored(numbers) as previous:
+        for wanted in numbers:
+            signal.signal(wanted, handle)
         yield received
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)

@@ -65,9 +65,7 @@ def gigabytes(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
 
 
-def check_memory(
-    gradients: Gradients, batches: TokenBatches, model: Transformer, *, where: str
-) -> None:
+def check_memory(gradients: Gradients, batches: TokenBatches, *, where: str) -> None:
     """Run the largest micro-batch forward and backward.
 
     If several are computed at the same time, each thread computes the largest one as often as in
@@ -78,15 +76,13 @@ def check_memory(
     """
     # Before the memory is limited, because the stacks of the threads may not fit within the limit.
     gradients.start_threads()
-    reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(model).values())
+    reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(gradients.model).values())
     with limited_to_free_memory(gradients.device, reserve=reserve):
-        _try_largest(gradients, batches, model, where=where)
+        _try_largest(gradients, batches, where=where)
 
 
-def _try_largest(
-    gradients: Gradients, batches: TokenBatches, model: Transformer, *, where: str
-) -> None:
-    micro_batches = gradients.micro_batches
+def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> None:
+    micro_batches, model = gradients.micro_batches, gradients.model
     indices, largest = micro_batches.largest(batches)
     at_once = micro_batches.at_once
     # The second micro-batch of a thread is computed beside the gradients of its first.

@@ -10,6 +10,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,7 @@ SAMPLE_LINES = 6
 _PAUSE_AFTER_PAGE = 100
 
 
+@dataclass(eq=False)
 class MetricsLogger:
     """Logs the metrics of a run, from a step on; only if `active`.
 
@@ -39,31 +41,24 @@ class MetricsLogger:
         is_finished: whether the end is that of the run; otherwise it was stopped.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        step: int,
-        *,
-        active: bool = True,
-        summary: Callable[[], tuple[Mapping[str, str], int | None]] = lambda: ({}, None),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.findings: Sequence[str] = ()
-        self.is_finished = False
-        self._run = run
-        self._summary = summary
-        self._clock = clock
+    run: Run
+    step: int
+    _: KW_ONLY
+    active: bool = True
+    summary: Callable[[], tuple[Mapping[str, str], int | None]] = lambda: ({}, None)
+    clock: Callable[[], float] = time.monotonic
+    findings: Sequence[str] = ()
+    is_finished: bool = False
+
+    def __post_init__(self) -> None:
         # When the page was written, and how long that took.
         self._written, self._took = 0.0, 0.0
-        self._step = step
-        self._active = active
         self._failed = False
         # The file of TensorBoard's events.
         self._board: str | None = None
         # Read only once, because every validation uses all of them several times.
-        self._rows: list[dict[str, Any]] = []
-        if active:
-            self._rows = run.metrics()
+        self._rows = self.run.metrics() if self.active else []
+        if self.active:
             self._open_board()
 
     def __enter__(self) -> MetricsLogger:
@@ -75,10 +70,10 @@ class MetricsLogger:
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Write a row of training or validation metrics, with its `step`."""
-        if not self._active:
+        if not self.active:
             return
         self._rows.append(dict(row))
-        self._attempt(lambda: append_row(self._run, METRICS, row))
+        self._attempt(lambda: append_row(self.run, METRICS, row))
         kind = "valid" if "valid_loss" in row else "train"
         scalars = {
             f"{kind}/{key.removeprefix('valid_')}": row[key]
@@ -98,14 +93,14 @@ class MetricsLogger:
         translations: Sequence[Translation],
     ) -> None:
         """Store a few translations of a validation, of the same lines every time."""
-        if not self._active:
+        if not self.active:
             return
         lines = [i * len(src) // SAMPLE_LINES for i in range(min(SAMPLE_LINES, len(src)))]
         samples = [
             {"src": src[i], "ref": tgt[i], "hyp": translations[i].text}
             for i in dict.fromkeys(lines)
         ]
-        self._attempt(lambda: append_row(self._run, SAMPLES, {"step": step, "samples": samples}))
+        self._attempt(lambda: append_row(self.run, SAMPLES, {"step": step, "samples": samples}))
 
     def initial_loss(self) -> float | None:
         """The validation loss at step 0, which only fine-tuning measures."""
@@ -117,45 +112,45 @@ class MetricsLogger:
 
     def refresh_page(self) -> None:
         """Write the page again, unless that would take more than a hundredth of the time."""
-        if self._clock() - self._written >= _PAUSE_AFTER_PAGE * self._took:
+        if self.clock() - self._written >= _PAUSE_AFTER_PAGE * self._took:
             self.write_page()
 
     def write_page(self, state: RunState = "running") -> None:
         """Write `report.html`, of a training in this state."""
-        if not self._active:
+        if not self.active:
             return
-        began, now = self._clock(), datetime.now().astimezone()
+        began, now = self.clock(), datetime.now().astimezone()
 
         def write() -> None:
-            summary, best_step = self._summary()
+            summary, best_step = self.summary()
             facts = RunFacts(
-                name=self._run.name,
+                name=self.run.name,
                 summary=summary,
-                config_yaml=dump_config(self._run.config),
+                config_yaml=dump_config(self.run.config),
                 metrics=self._rows,
-                samples=self._run.samples(),
+                samples=self.run.samples(),
                 findings=self.findings,
                 best_step=best_step,
                 state=state,
                 written=f"{now:%Y-%m-%d %H:%M:%S} (UTC{now:%z})",
             )
             page = run_page(facts)
-            self._run.check_held()
-            path = self._run.path / PAGE
+            self.run.check_held()
+            path = self.run.path / PAGE
             with naming_file(path):
                 write_whole(path, page)
 
         self._attempt(write)
-        self._written = self._clock()
+        self._written = self.clock()
         self._took = self._written - began
 
     def _open_board(self) -> None:
         # Files differ by second and step. TensorBoard's own have the name of the host before that.
-        self._board = f"events.out.tfevents.{int(time.time())}.mtkit.{self._step}"
+        self._board = f"events.out.tfevents.{int(time.time())}.mtkit.{self.step}"
         events: list[Mapping[str, Any]] = [{"file_version": "brain.Event:2"}]
-        if self._step:
+        if self.step:
             # Rows after the step from which a run resumes are written again.
-            events.append({"step": self._step + 1, "session_log": {"status": "START"}})
+            events.append({"step": self.step + 1, "session_log": {"status": "START"}})
         self._write_events(*events)
 
     def _write_events(self, *events: Mapping[str, Any]) -> None:
@@ -163,11 +158,11 @@ class MetricsLogger:
         if self._board is None:
             return
         content = b"".join(_record(event) for event in events)
-        folder = self._run.path / BOARD
+        folder = self.run.path / BOARD
         path = folder / self._board
 
         def write() -> None:
-            self._run.check_held()
+            self.run.check_held()
             with naming_file(path):
                 folder.mkdir(exist_ok=True)
                 with path.open("ab") as file:

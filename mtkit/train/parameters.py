@@ -156,11 +156,7 @@ class TrainedParameters:
             for name, state in moments.items()
             for key, value in state.items()
         }
-        flat |= dict(self.state())
-        return (
-            {name: _copy_to_cpu(tensor) for name, tensor in weights.items()},
-            {name: _copy_to_cpu(tensor) for name, tensor in flat.items()},
-        )
+        return _copies_on_cpu(weights), _copies_on_cpu(flat | dict(self.state()))
 
     def load_training_state(
         self, optimizer: torch.optim.Optimizer, weights: Tensors, state: Tensors
@@ -181,10 +177,8 @@ class TrainedParameters:
             optimizer.state[parameter] = of_parameter
 
 
-def _copy_to_cpu(tensor: Tensor) -> Tensor:
-    """A separate copy on the CPU."""
-    tensor = tensor.detach()
-    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
+def _copies_on_cpu(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 class _LowRank:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple, Self
 
 from mtkit.batches import TokenBatches
@@ -19,6 +20,7 @@ class Update(NamedTuple):
     position: dict[str, int]
 
 
+@dataclass(eq=False)
 class Prefetcher:
     """Prepares each update while the one before it is computed; a context manager.
 
@@ -29,26 +31,21 @@ class Prefetcher:
     After an error the context ends without waiting for the thread, and nothing can be drawn any
     more: the message must not wait until an epoch is planned.
 
-    Args:
+    Attributes:
         batches: the stream. Nothing else may draw from it within the context. After the context it
             may be up to one update ahead of the last one that `next` has returned.
         prepare: gives the micro-batches of this worker, from the batches of an update and its
             number, counted from 1.
-        done: updates before the first one here.
+        done: updates before the next one.
     """
 
-    def __init__(
-        self,
-        batches: TokenBatches,
-        prepare: Callable[[Sequence[IntArray], int], RankMicroBatches],
-        *,
-        done: int,
-        last: int,
-    ) -> None:
-        self._batches = batches
-        self._prepare = prepare
-        self._step = done
-        self._last = last
+    batches: TokenBatches
+    prepare: Callable[[Sequence[IntArray], int], RankMicroBatches]
+    _: KW_ONLY
+    done: int
+    last: int
+
+    def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ahead: Future[Update] | None = None
 
@@ -64,15 +61,15 @@ class Prefetcher:
         Raises:
             Exception: what was raised while it was prepared. No further update can be drawn then.
         """
-        ready = self._ahead or self._thread.submit(self._draw, self._step + 1)
-        self._step += 1
+        ready = self._ahead or self._thread.submit(self._draw, self.done + 1)
+        self.done += 1
         update = ready.result()
         self._ahead = None
-        if self._step < self._last:
-            self._ahead = self._thread.submit(self._draw, self._step + 1)
+        if self.done < self.last:
+            self._ahead = self._thread.submit(self._draw, self.done + 1)
         return update
 
     def _draw(self, step: int) -> Update:
-        batches = next(self._batches)
-        position = self._batches.state_dict()
-        return Update(batches, self._prepare(batches, step), position)
+        batches = next(self.batches)
+        position = self.batches.state_dict()
+        return Update(batches, self.prepare(batches, step), position)

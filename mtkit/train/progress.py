@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -117,7 +116,7 @@ class Meter:
     def _start_row(self) -> None:
         self._losses: list[Tensor] = []
         self._alignments: list[Tensor] = []
-        self._before = replace(self._cost)
+        self._before = self._cost.model_copy()
 
     def _accumulate_time(self, *, steps: int = 0) -> None:
         now, tokens = self._clock(), self._cost.tokens - self._counted

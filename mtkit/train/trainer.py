@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
@@ -41,7 +40,7 @@ from mtkit.train.checkpoints import (
     set_aside_after,
 )
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
-from mtkit.train.distributed import Workers, whole_weights
+from mtkit.train.distributed import Workers, whole_state
 from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
@@ -134,8 +133,9 @@ class Trainer:
             self.settings,
             dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
         )
-        guided = GuidedAlignment.from_config(config, self.pairs, self.vocabularies, device=device)
-        if guided is not None:
+        guided = None
+        if self.settings.guided_alignment:
+            guided = GuidedAlignment(config, self.pairs, self.vocabularies, device=device)
             guided.observe(self.model)
         self._gradients = Gradients(
             self.settings,
@@ -185,7 +185,7 @@ class Trainer:
         ):
             if self._is_fine_tuning and self.step == 0:
                 with meter.paused("first validation"), self._memory_explained(writer):
-                    self._record_initial(metrics, self.validate())
+                    self._record(metrics, self.validate(), last=False)
             early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.last_step and not stopped and not early:
                 with self._memory_explained(writer):
@@ -205,7 +205,7 @@ class Trainer:
                     pause = meter.paused("validation", every=settings.valid_every)
                     with pause, self._memory_explained(writer):
                         validation = self.validate()
-                        early, best = self._record(run, metrics, validation, last=last)
+                        early, best = self._record(metrics, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
                 if due or best:
                     if first:
@@ -293,7 +293,7 @@ class Trainer:
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
-        check_memory(self._gradients, self.batches, self.model, where=self._on_worker())
+        check_memory(self._gradients, self.batches, where=self._on_worker())
 
     def save(
         self,
@@ -323,7 +323,7 @@ class Trainer:
             "max_steps": self.settings.max_steps,
             "precision": self.precision,
             "batches": self._position,
-            "cost": asdict(self.cost),
+            "cost": self.cost.model_dump(),
             # A copy, because training goes on while it is written.
             "validations": [*self.history.rows],
         }
@@ -346,7 +346,7 @@ class Trainer:
         self.trained.load_training_state(self.optimizer, weights, optimizer)
         self._position = state.batches.model_dump()
         self.batches.load_state_dict(self._position)
-        self.cost = TrainingCost(**state.cost.model_dump())
+        self.cost = state.cost
         self.history.rows = [row.model_dump(exclude_none=True) for row in state.validations]
         self.step = step
         aside = self.workers.run_on_all_ranks(
@@ -388,7 +388,7 @@ class Trainer:
 
     def _whole_model(self) -> Transformer:
         """A full copy of the sharded model; on the first worker only."""
-        weights = whole_weights(self.model)
+        weights, _ = whole_state(self.model)
         with torch.device("meta"):
             model = self._new_model()
         if weights:
@@ -436,17 +436,8 @@ class Trainer:
             f"try a longer train.warmup_steps or a lower {setting}"
         )
 
-    def _record_initial(self, metrics: MetricsLogger, validation: Validation) -> None:
-        """Log the scores of the weights that fine-tuning starts from.
-
-        No checkpoint has these weights, so this validation cannot be the best one.
-        """
-        if self.workers.is_rank_zero:
-            metrics.log(report_validation(self.step, validation))
-            metrics.add_samples(self.step, *self.valid_text, validation.translations)
-
     def _record(
-        self, run: Run, metrics: MetricsLogger, validation: Validation, *, last: bool
+        self, metrics: MetricsLogger, validation: Validation, *, last: bool
     ) -> tuple[bool, bool]:
         """Log a validation.
 
@@ -455,9 +446,12 @@ class Trainer:
         """
         early = best = False
         if self.workers.is_rank_zero:
-            row = self.history.add(self.step, validation)
+            row = report_validation(self.step, validation)
             metrics.log(row)
             metrics.add_samples(self.step, *self.valid_text, validation.translations)
+        # No checkpoint has the weights that fine-tuning starts from, so those cannot be the best.
+        if self.workers.is_rank_zero and self.step:
+            self.history.rows.append(row)
             early, best = self.history.should_stop(), self.history.is_best()
             curve = LearningCurve(
                 steps=self.step,

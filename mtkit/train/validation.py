@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtkit.base.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.batches import plan_batches
-from mtkit.checkpoint import ValidationScore, validation_scores
+from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, TaskName, also_split
 from mtkit.model import Transformer
@@ -246,24 +246,18 @@ class ValidationHistory:
         self._patience = None if settings.finish_steps else settings.patience
         self._was_flat = False
 
-    def add(self, step: int, validation: Validation) -> dict[str, Any]:
-        """Add and report a validation; returns its row."""
-        self.rows.append(report_validation(step, validation))
-        return self.rows[-1]
-
     def is_best(self) -> bool:
         """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
-        values = self._values()
-        return bool(values) and values[-1] == max(values)
+        return bool(self.rows) and self.best_step() == self.rows[-1]["step"]
 
     def best_step(self) -> int | None:
         """The step of the best validation, as in `Run.best`; None if there is none."""
-        best = max(self._scores(), default=None)
+        best = max(validation_scores(self.rows, self._best_metric), default=None)
         return best.step if best else None
 
     def should_stop(self) -> bool:
         """Whether to stop early because of `train.patience`, which is then reported."""
-        values = self._values()
+        values = [score.value for score in validation_scores(self.rows, self._best_metric)]
         since_best = len(values) - 1 - values.index(max(values)) if values else 0
         if self._patience is None or since_best < self._patience:
             return False
@@ -283,10 +277,3 @@ class ValidationHistory:
             for sentence in findings:
                 log.warning("possible problem: %s", sentence)
         self._was_flat = flat
-
-    def _values(self) -> list[float]:
-        """The scores by `train.best_metric`, higher is better."""
-        return [score.value for score in self._scores()]
-
-    def _scores(self) -> list[ValidationScore]:
-        return validation_scores(self.rows, self._best_metric)

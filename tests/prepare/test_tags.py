@@ -200,8 +200,8 @@ def test_links_of_words_do_not_count_the_tag(
         data = PreparedData.open(tmp_path / f"linked-{tag}")
         config = changed(tiny_config, "train", guided_alignment=1.0)
         vocabularies = data.tokenizers()
-        guided = GuidedAlignment(config, vocabularies, device=torch.device("cpu"))
         all_pairs, indices = data.pairs("train"), np.arange(len(pairs))
+        guided = GuidedAlignment(config, all_pairs, vocabularies, device=torch.device("cpu"))
         batch = make_batch(all_pairs, indices)
         found[tag] = guided.targets(batch, all_pairs, indices)
         if tag:

@@ -68,7 +68,7 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
 ):
     tokenizer = linked.tokenizers().tgt
     pairs = linked.pairs("train")
-    guide = GuidedAlignment.from_config(guided, pairs, linked.tokenizers(), device=CPU)
+    guide = GuidedAlignment(guided, pairs, linked.tokenizers(), device=CPU)
     assert guide is not None
     indices = np.arange(20)
     batch = make_batch(pairs, indices)
@@ -95,7 +95,7 @@ def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
     guided: Config, linked: PreparedData
 ):
     pairs = linked.pairs("train")
-    guide = GuidedAlignment.from_config(guided, pairs, linked.tokenizers(), device=CPU)
+    guide = GuidedAlignment(guided, pairs, linked.tokenizers(), device=CPU)
     assert guide is not None
     assert pairs.links is not None
     # The second pair has only its first link, the third has none.
@@ -119,7 +119,7 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
     guided: Config, linked: PreparedData
 ):
     vocabularies, pairs = linked.tokenizers(), linked.pairs("train")
-    guide = GuidedAlignment.from_config(guided, pairs, vocabularies, device=CPU)
+    guide = GuidedAlignment(guided, pairs, vocabularies, device=CPU)
     assert guide is not None
     dropout = BpeDropout(vocabularies.tgt, probability=0.5, seed=1)
     indices = np.arange(30)
