@@ -20,16 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.files import (
-    Record,
-    naming_file,
-    partial_name,
-    read_record,
-    sha256_of,
-    sync,
-    write_record,
-)
 from mtkit.config import ModelConfig
 
 log = logging.getLogger(__name__)
@@ -48,7 +40,7 @@ _OTHER_CHECKPOINT = (
 )
 
 
-class _Saved(Record):
+class _Saved(files.Record):
     """The file of a checkpoint that is written last.
 
     `run` is `RunManifest.identity`, and `sha256` has the checksums of the tensors' files by name.
@@ -108,7 +100,7 @@ class Checkpoint:
         Raises:
             MtkitError: if it cannot be written.
         """
-        path, partial = self.path, partial_name(self.path)
+        path, partial = self.path, files.partial_name(self.path)
         with naming_tensors(path):
             try:
                 # Also deletes what a killed save or prune left.
@@ -119,21 +111,21 @@ class Checkpoint:
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
                     if tensors is not None:
                         _save_tensors(tensors, partial / name)
-                        checksums[name] = sha256_of(partial / name)
+                        checksums[name] = files.sha256_of(partial / name)
                 record = _Saved(
                     run=self.run, step=self.step, extra=extra, sha256=checksums, state=state
                 )
-                write_record(partial / _STATE, record)
-                sync(partial)
+                files.write_record(partial / _STATE, record)
+                files.sync(partial)
                 if path.exists():
                     shutil.rmtree(path)
                 partial.rename(path)
-                sync(path.parent)
+                files.sync(path.parent)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
 
     def _record(self) -> _Saved:
-        record = read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
+        record = files.read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
         if (record.step, record.run) != (self.step, self.run):
             raise MtkitError(
                 f"{self.path}: belongs to another run (with other settings, data or tokenizers), "
@@ -145,7 +137,7 @@ class Checkpoint:
         file = self.path / name
         saved_with = self._record().sha256.get(name)
         try:
-            if sha256_of(file) != saved_with:
+            if files.sha256_of(file) != saved_with:
                 raise MtkitError(f"{file}: damaged (its checksum is not the one it was saved with)")
             # By its file descriptor, because safetensors refuses a path that is not UTF-8.
             with naming_tensors(file), file.open("rb") as opened:
@@ -269,7 +261,7 @@ def load_into(model: nn.Module, weights: Tensors, *, of: Path) -> None:
 def naming_tensors(path: Path) -> Iterator[None]:
     """As `naming_file`, also for the errors of safetensors."""
     try:
-        with naming_file(path):
+        with files.naming_file(path):
             yield
     except SafetensorError as error:
         raise MtkitError(f"{path}: {error}") from error
@@ -281,4 +273,4 @@ def _save_tensors(tensors: Tensors, path: Path) -> None:
     mode = path.stat().st_mode
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     path.chmod(mode)
-    sync(path)
+    files.sync(path)

@@ -7,7 +7,7 @@ import logging
 import mmap
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -255,14 +255,18 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextmanager
-def memory_explained(what: str) -> Iterator[None]:
-    """Report out-of-memory errors in one line; `what` was done, and what the user can do."""
+def memory_explained(what: str | Callable[[], str]) -> Iterator[None]:
+    """Report out-of-memory errors in one line; `what` was done, and what the user can do.
+
+    A function gives the whole message, when it is needed.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise MtkitError(f"out of memory {what}") from error
+        message = what() if callable(what) else f"out of memory {what}"
+        raise MtkitError(message) from error
 
 
 def disable_malloc_trim() -> None:

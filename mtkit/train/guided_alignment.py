@@ -81,8 +81,24 @@ class GuidedAlignment:
     def _record(
         self, attention: CrossAttention, args: tuple[Tensor, tuple[Tensor, Tensor], Tensor]
     ) -> None:
-        if self._log_weights.found is not None:
-            self._log_weights.found.append(log_weights(attention, *args, head=0))
+        """Note the logarithms (B, T, S) of the weights of the head, with gradients.
+
+        They are in float32 at least, and very low but finite where attention may not look.
+        """
+        if self._log_weights.found is None:
+            return
+        x, (keys, _), mask = args
+        wide = torch.promote_types(x.dtype, torch.float32)
+        width = attention.q_width // attention.n_heads
+        # Small products of many shapes: in bfloat16 oneDNN would compile a kernel for each.
+        with torch.autocast(x.device.type, enabled=False):
+            weight, bias = attention.q_proj.weight[:width], attention.q_proj.bias[:width]
+            q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
+            k = keys[:, 0].to(wide)
+            scores: Tensor = torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5
+            lowest = torch.finfo(wide).min / 2
+            masked = scores.masked_fill(~mask[:, 0], lowest)
+            self._log_weights.found.append(masked.log_softmax(-1))
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.
@@ -128,29 +144,3 @@ def _words(ids: Tensor, begins: Tensor, tags: Tensor) -> Tensor:
     """
     words = (begins[ids].cumsum(1) - 1).clamp_min(0)
     return words.masked_fill((ids <= UNK_ID) | torch.isin(ids, tags), ids.shape[1])
-
-
-def log_weights(
-    attention: CrossAttention,
-    x: Tensor,
-    memory_kv: tuple[Tensor, Tensor],
-    mask: Tensor,
-    *,
-    head: int,
-) -> Tensor:
-    """The logarithms (B, T, S) of the weights of one head, from 0, with gradients.
-
-    The arguments are those of `CrossAttention.forward`. The result is in float32 at least, and very
-    low but finite where attention may not look.
-    """
-    wide = torch.promote_types(x.dtype, torch.float32)
-    width = attention.q_width // attention.n_heads
-    rows = slice(head * width, (head + 1) * width)
-    # Small products of many shapes: in bfloat16 oneDNN would compile a kernel for each.
-    with torch.autocast(x.device.type, enabled=False):
-        weight, bias = attention.q_proj.weight[rows], attention.q_proj.bias[rows]
-        q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
-        k = memory_kv[0][:, head].to(wide)
-        scores: Tensor = torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5
-        lowest = torch.finfo(wide).min / 2
-        return scores.masked_fill(~mask[:, 0], lowest).log_softmax(-1)

@@ -14,9 +14,8 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mtkit.base.processes import available_cores
@@ -31,6 +30,8 @@ log = logging.getLogger(__name__)
 FAILED = 70  # may succeed the next time: a traceback, a stall
 PEER_LOST = 75  # another worker ended first
 _LAUNCH = "MTKIT_LAUNCH"
+# The signals for which PyTorch installs a handler that raises when it starts processes.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def is_launched() -> bool:
@@ -67,15 +68,15 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
     identity = uuid.uuid4().hex
     for again in range(max_restarts + 1):
         with tempfile.TemporaryDirectory(prefix="mtkit-") as folder:
-            start = partial(
-                start_processes,
-                name="mtkit",
-                entrypoint=sys.executable,
-                args=dict.fromkeys(range(count), tuple(arguments)),
-                envs=_environments(count, again, identity),
-                logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
-            )
-            with _started(start) as (context, stopped):
+            with _restored(_ENDING) as handlers:
+                context = start_processes(
+                    name="mtkit",
+                    entrypoint=sys.executable,
+                    args=dict.fromkeys(range(count), tuple(arguments)),
+                    envs=_environments(count, again, identity),
+                    logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
+                )
+                stopped = _pass_on_signals(context, handlers)
                 result = context.wait(timeout=-1, period=0.1)
             context.close()
         assert result is not None  # it waits without a time limit
@@ -124,28 +125,23 @@ def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, 
     return {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
 
 
-@contextmanager
-def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int]]]:
-    """Workers that are sent SIGINT for every signal that asks this process to end.
+def _pass_on_signals(context: PContext, handlers: dict[int, Any]) -> list[int]:
+    """Send SIGINT to the workers for every signal that asks this process to end.
 
-    Yields the workers, and a list to which these signals are appended.
+    `handlers` are those of before. Returns a list to which these signals are appended.
     """
     received: list[int] = []
-    # The signals for which PyTorch installs a handler that raises when it starts processes.
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    with _restored(numbers) as previous:
-        context = start()
 
-        def pass_on(number: int, _: Any) -> None:
-            received.append(number)
-            for pid in context.pids().values():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT)
+    def pass_on(number: int, _: Any) -> None:
+        received.append(number)
+        for pid in context.pids().values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
 
-        for number, handler in previous.items():
-            # Ignored signals stay ignored, as with nohup.
-            signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
-        yield context, received
+    for number, handler in handlers.items():
+        # Ignored signals stay ignored, as with nohup.
+        signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
+    return received
 
 
 @contextmanager

@@ -8,12 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from mtkit.base.devices import (
-    describe_device,
-    is_out_of_memory,
-    limited_to_free_memory,
-    total_memory,
-)
+from mtkit.base import devices
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
@@ -26,9 +21,8 @@ from mtkit.train.micro_batches import padded_tokens
 # The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
 # the weights (12) that a checkpoint is written from.
 _LATER_BYTES_PER_PARAMETER = 20
-# Weight, gradient and Adam's two moments, in float32; and the moving average.
+# Weight, gradient and Adam's two moments, in float32; the moving average has 4 more.
 _BYTES_PER_PARAMETER = 16
-_BYTES_OF_AVERAGE = 4
 
 
 def check_room(
@@ -46,18 +40,18 @@ def check_room(
     needed = count * bytes_per_parameter(config)
     if config.train.fsdp and device.type == "cuda":
         needed //= world_size
-    available = total_memory(device)
+    available = devices.total_memory(device)
     if needed > available:
         raise MtkitError(
             f"a model of {count:,} parameters needs {gigabytes(needed)} for weights, gradients "
-            f"and optimizer, and {describe_device(device)} has {gigabytes(available)}; choose a "
-            "smaller one (model.d_model, model.d_ff, the number of layers)"
+            f"and optimizer, and {devices.describe_device(device)} has {gigabytes(available)}; "
+            "choose a smaller one (model.d_model, model.d_ff, the number of layers)"
         )
 
 
 def bytes_per_parameter(config: Config) -> int:
     """Bytes for a weight, its gradient, and what the optimizer keeps of it."""
-    return _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.train.ema else 0)
+    return _BYTES_PER_PARAMETER + (4 if config.train.ema else 0)
 
 
 def gigabytes(count: float) -> str:
@@ -77,7 +71,7 @@ def check_memory(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
     # Before the memory is limited, because the stacks of the threads may not fit within the limit.
     gradients.start_threads()
     reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(gradients.model).values())
-    with limited_to_free_memory(gradients.device, reserve=reserve):
+    with devices.limited_to_free_memory(gradients.device, reserve=reserve):
         _try_largest(gradients, batches, where=where)
 
 
@@ -124,7 +118,7 @@ def _succeeds(compute: Callable[[], object], model: nn.Module) -> bool:
     try:
         compute()
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if not devices.is_out_of_memory(error):
             raise
         return False
     finally:

@@ -58,8 +58,15 @@ class MetricsLogger:
         self._board: str | None = None
         # Read only once, because every validation uses all of them several times.
         self._rows = self.run.metrics() if self.active else []
-        if self.active:
-            self._open_board()
+        if not self.active:
+            return
+        # Files differ by second and step. TensorBoard's own have the name of the host before that.
+        self._board = f"events.out.tfevents.{int(time.time())}.mtkit.{self.step}"
+        events: list[Mapping[str, Any]] = [{"file_version": "brain.Event:2"}]
+        if self.step:
+            # Rows after the step from which a run resumes are written again.
+            events.append({"step": self.step + 1, "session_log": {"status": "START"}})
+        self._write_events(*events)
 
     def __enter__(self) -> MetricsLogger:
         self.write_page()
@@ -143,15 +150,6 @@ class MetricsLogger:
         self._attempt(write)
         self._written = self.clock()
         self._took = self._written - began
-
-    def _open_board(self) -> None:
-        # Files differ by second and step. TensorBoard's own have the name of the host before that.
-        self._board = f"events.out.tfevents.{int(time.time())}.mtkit.{self.step}"
-        events: list[Mapping[str, Any]] = [{"file_version": "brain.Event:2"}]
-        if self.step:
-            # Rows after the step from which a run resumes are written again.
-            events.append({"step": self.step + 1, "session_log": {"status": "START"}})
-        self._write_events(*events)
 
     def _write_events(self, *events: Mapping[str, Any]) -> None:
         """Write events for TensorBoard, unless that has failed before."""

@@ -44,16 +44,15 @@ def new_optimizer(
     def adam(parameters: list[nn.Parameter]) -> torch.optim.Adam:
         return torch.optim.Adam(parameters, betas=betas, eps=settings.adam_epsilon, fused=True)
 
-    matrices = [
-        parameter
+    matrices = {
+        name: parameter
         for name, parameter in named.items()
         if parameter.ndim == 2 and name.startswith(("encoder.", "decoder."))
-    ]
+    }
     if settings.optimizer == "adam" or not matrices:
         return adam(list(named.values()))
-    chosen = set(matrices)
-    others = [parameter for parameter in named.values() if parameter not in chosen]
-    return Muon(matrices, adam(others) if others else None, dtype=dtype)
+    others = [parameter for name, parameter in named.items() if name not in matrices]
+    return Muon([*matrices.values()], adam(others) if others else None, dtype=dtype)
 
 
 class Muon(torch.optim.Optimizer):

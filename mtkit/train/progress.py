@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -129,32 +130,30 @@ class Meter:
         self._recent = kept * old[0] + steps, kept * old[1] + tokens, kept * old[2] + seconds
 
 
+@dataclass(eq=False)
 class TrainingProgress:
     """A line for each row of metrics, and below them a progress bar on a terminal.
 
     Attributes:
+        done: the updates so far.
         left: the time left as it was last shown; empty before the first update.
     """
 
-    def __init__(
-        self,
-        step: int,
-        last_step: int,
-        *,
-        active: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.left = ""
-        self._step = step
-        self._last_step = last_step
-        self._clock = clock
+    done: int
+    last_step: int
+    _: KW_ONLY
+    active: bool
+    clock: Callable[[], float] = time.monotonic
+    left: str = ""
+
+    def __post_init__(self) -> None:
         self._logged = self._shown = -float("inf")
         self._bar: tqdm[Any] = tqdm(
-            total=last_step,
-            initial=step,
+            total=self.last_step,
+            initial=self.done,
             dynamic_ncols=True,
             # None: off where standard error is not a terminal.
-            disable=None if active else True,
+            disable=None if self.active else True,
             bar_format="training {n_fmt}/{total_fmt} {bar} {desc}",
         )
 
@@ -166,7 +165,7 @@ class TrainingProgress:
 
     def step(self) -> None:
         """An update was made."""
-        self._step += 1
+        self.done += 1
         self._bar.update()
 
     def report_row(self, row: dict[str, float | int], pace: Pace) -> None:
@@ -176,7 +175,7 @@ class TrainingProgress:
 
     def report_pace(self, pace: Pace) -> None:
         """Between two rows: after the first update, and then when nothing was reported for long."""
-        now = self._clock()
+        now = self.clock()
         if not self._bar.disable:
             if now - self._shown >= _RENEWAL:
                 self._show(pace)
@@ -184,15 +183,15 @@ class TrainingProgress:
             self._log(self._show(pace))
 
     def _show(self, pace: Pace) -> str:
-        self.left = clock((self._last_step - self._step) * pace.seconds_per_step)
+        self.left = clock((self.last_step - self.done) * pace.seconds_per_step)
         text = f"{pace.tokens_per_second:,.0f} tok/s, {self.left} left"
-        self._shown = self._clock()
+        self._shown = self.clock()
         self._bar.set_description_str(text)
         return text
 
     def _log(self, facts: str) -> None:
-        log.info("step %d of %d: %s", self._step, self._last_step, facts)
-        self._logged = self._clock()
+        log.info("step %d of %d: %s", self.done, self.last_step, facts)
+        self._logged = self.clock()
 
 
 def clock(seconds: float) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,13 +17,7 @@ import numpy as np
 import torch
 
 from mtkit import __version__
-from mtkit.base.devices import (
-    choose_precision,
-    compile_layers,
-    describe_device,
-    is_out_of_memory,
-    select_matmul_backend,
-)
+from mtkit.base import devices
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors, check_sizes
@@ -33,12 +27,8 @@ from mtkit.model import Transformer, parameter_counts
 from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
-from mtkit.train.checkpoints import (
-    CONTINUE,
-    CheckpointWriter,
-    agreed_checkpoint,
-    set_aside_after,
-)
+from mtkit.train import checkpoints
+from mtkit.train.checkpoints import CheckpointWriter
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
 from mtkit.train.distributed import Workers, whole_state
 from mtkit.train.flops import TrainingCost, training_flops
@@ -53,13 +43,7 @@ from mtkit.train.parameters import TrainedParameters
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import Meter, TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
-from mtkit.train.validation import (
-    Validation,
-    ValidationHistory,
-    ValidationSet,
-    Validator,
-    report_validation,
-)
+from mtkit.train.validation import Validation, ValidationHistory, Validator, report_validation
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +69,8 @@ class Trainer:
         self.settings = config.train
         self.device = device
         self.workers = workers or Workers()
-        self.precision = choose_precision(self.settings.precision, device)
-        self.matmul_backend = select_matmul_backend(device, self.precision)
+        self.precision = devices.choose_precision(self.settings.precision, device)
+        self.matmul_backend = devices.select_matmul_backend(device, self.precision)
 
         # The counters. Checkpoints have them; the first worker alone fills the history.
         self.step = 0
@@ -118,7 +102,7 @@ class Trainer:
             self.model.load_state_dict(initial)
         layers = [*self.model.encoder, *self.model.decoder]
         if self.settings.compile:
-            compile_layers(layers)
+            devices.compile_layers(layers)
         if self.settings.fsdp:
             # This replaces the parameters, so it comes before they are chosen.
             parallel = self.workers.shard(self.model, layers)
@@ -153,9 +137,8 @@ class Trainer:
         self._validator = Validator(
             config,
             self.vocabularies,
-            ValidationSet.all_of(data),
+            data,
             device=device,
-            task=data.task,
             precision=self.precision,
             loss=partial(self._gradients.translation_loss, label_smoothing=0.0),
             budget=min(self.batches.budget, self.micro_batches.limit),
@@ -224,7 +207,7 @@ class Trainer:
                 metrics.is_finished, progress.left = True, ""
             self.workers.barrier()
         if unfinished and first:
-            log.info("saved step %d in %s; %s", self.step, run.path, CONTINUE)
+            log.info("saved step %d in %s; %s", self.step, run.path, checkpoints.CONTINUE)
         return not unfinished
 
     def update(self, batches: Sequence[IntArray], own: RankMicroBatches | None = None) -> Losses:
@@ -339,7 +322,7 @@ class Trainer:
         Raises:
             MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
         """
-        checkpoint, weights, optimizer, state = agreed_checkpoint(run, self.workers)
+        checkpoint, weights, optimizer, state = checkpoints.agreed_checkpoint(run, self.workers)
         step = checkpoint.step
         self.schedule.check_end(state.max_steps, step, name=run.path)
         check_sizes(weights, self.config.model, of=run.path)
@@ -350,7 +333,7 @@ class Trainer:
         self.history.rows = [row.model_dump(exclude_none=True) for row in state.validations]
         self.step = step
         aside = self.workers.run_on_all_ranks(
-            lambda: set_aside_after(run, step) if self.workers.is_rank_zero else []
+            lambda: checkpoints.set_aside_after(run, step) if self.workers.is_rank_zero else []
         )
         if self.workers.is_rank_zero:
             try:
@@ -366,18 +349,14 @@ class Trainer:
             renamed = f"; set aside: {', '.join(aside)}" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
-    @contextmanager
-    def _memory_explained(self, writer: CheckpointWriter) -> Iterator[None]:
-        try:
-            yield
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise MtkitError(
+    def _memory_explained(self, writer: CheckpointWriter) -> AbstractContextManager[None]:
+        return devices.memory_explained(
+            lambda: (
                 f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; "
                 "run the same command with a lower train.device_batch_tokens (now "
                 f"{self.micro_batches.limit})"
-            ) from error
+            )
+        )
 
     def _on_worker(self) -> str:
         return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
@@ -483,7 +462,7 @@ class Trainer:
             "Started from": origin.description if origin else "",
             "Parameters": f"{count:,}",
             "Trained parameters": f"{trained:,}" if trained != count else "",
-            "Device": f"{describe_device(self.device)}{others}, {self.precision}",
+            "Device": f"{devices.describe_device(self.device)}{others}, {self.precision}",
             "Step": f"{self.step:,} of {self.settings.last_step:,}",
             "Time left": progress.left,
             "Target tokens": f"{cost.tokens:,}",

@@ -16,7 +16,7 @@ from mtkit.base.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.batches import plan_batches
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
-from mtkit.data import IntArray, PreparedData, SentencePairs, TaskName, also_split
+from mtkit.data import IntArray, PreparedData, SentencePairs, also_split
 from mtkit.model import Transformer
 from mtkit.parsing import make_task
 from mtkit.score import note_tokenised
@@ -67,14 +67,11 @@ class ValidationSet:
         others: list[ValidationSet] = []
         src, tgt = data.text("valid")
         for one in data.directions:
-            end = start + one.valid
-            rows = np.arange(start, end)
-            language = one.tgt_lang
-            found.append(
-                cls(pairs, src[start:end], tgt[start:end], one.name, rows, language, is_main=True)
-            )
+            part, language = slice(start, start + one.valid), one.tgt_lang
+            rows = np.arange(part.start, part.stop)
+            found.append(cls(pairs, src[part], tgt[part], one.name, rows, language, is_main=True))
             others += [whole(also_split(name), name, tgt_lang=language) for name in one.also]
-            start = end
+            start = part.stop
         return [*found, *others]
 
 
@@ -128,21 +125,21 @@ class Validator:
 
     config: Config
     vocabularies: Vocabularies
-    sets: Sequence[ValidationSet]
+    data: PreparedData
     _: KW_ONLY
     device: torch.device
-    task: TaskName
     precision: Precision
     loss: SummedLoss
     budget: int
     progress: Callable[[], None]
 
     def __post_init__(self) -> None:
-        if self.task == "translation":
-            for one in self.sets:
+        self._sets = ValidationSet.all_of(self.data)
+        if self.data.task == "translation":
+            for one in self._sets:
                 of = f" {one.name}" if one.name else ""
                 note_tokenised(f"the validation text{of}", one.tgt)
-        self._task = make_task(self.task, self.vocabularies.tgt, tokenized=True)
+        self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
 
     def run(self, model: Transformer, workers: Workers) -> Validation:
         """Validate a whole model that is in evaluation mode.
@@ -152,19 +149,19 @@ class Validator:
         device, precision = self.device, self.precision
         # Around all batches, so that autocast converts the weights once.
         with arithmetic(precision, device):
-            losses = [self._mean_loss(model, workers, one) for one in self.sets]
+            losses = [self._mean_loss(model, workers, one) for one in self._sets]
         # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            translated = [self._translate(model, workers, one) for one in self.sets]
+            translated = [self._translate(model, workers, one) for one in self._sets]
         found = {
             one: Validation(
                 mean_loss,
                 self._task.metrics([found.text for found in translations], one.tgt),
                 translations,
             )
-            for one, mean_loss, translations in zip(self.sets, losses, translated, strict=True)
+            for one, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
         }
         main = {one: validation for one, validation in found.items() if one.is_main}
         also = {one.name: validation for one, validation in found.items() if one.name}

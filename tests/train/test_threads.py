@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import re
 import signal
 import threading
@@ -153,7 +152,7 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(
 
     def interrupts() -> tuple[Tensor, None]:
         assert other_begins.wait(timeout=100)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert stops[0].wait(timeout=100)
         return 2 * weight, None
 
@@ -374,6 +373,6 @@ def test_micro_batches_are_computed_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ):
     # Nothing is computed here.
-    monkeypatch.setattr("mtkit.train.trainer.compile_layers", lambda _: None)
+    monkeypatch.setattr("mtkit.base.devices.compile_layers", lambda _: None)
     trainer = Trainer(changed(config, section, **changes), tiny_data, device=CPU)
     assert trainer.micro_batches.at_once == 1
