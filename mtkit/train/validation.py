@@ -238,9 +238,7 @@ class ValidationHistory:
     def __init__(self, settings: TrainConfig) -> None:
         # The scores of each validation with its `step`, oldest first.
         self.rows: list[dict[str, Any]] = []
-        self._best_metric = settings.best_metric
-        # A run that is being finished ends at its last step.
-        self._patience = None if settings.finish_steps else settings.patience
+        self._settings = settings
         self._was_flat = False
 
     def is_best(self) -> bool:
@@ -249,19 +247,19 @@ class ValidationHistory:
 
     def best_step(self) -> int | None:
         """The step of the best validation, as in `Run.best`; None if there is none."""
-        best = max(validation_scores(self.rows, self._best_metric), default=None)
+        best = max(validation_scores(self.rows, self._settings.best_metric), default=None)
         return best.step if best else None
 
     def should_stop(self) -> bool:
         """Whether to stop early because of `train.patience`, which is then reported."""
-        values = [score.value for score in validation_scores(self.rows, self._best_metric)]
+        metric, patience = self._settings.best_metric, self._settings.patience
+        values = [score.value for score in validation_scores(self.rows, metric)]
         since_best = len(values) - 1 - values.index(max(values)) if values else 0
-        if self._patience is None or since_best < self._patience:
+        # A run that is being finished ends at its last step.
+        if patience is None or self._settings.finish_steps or since_best < patience:
             return False
         log.info(
-            "stopping early: no better %s in %d validations (train.patience)",
-            self._best_metric,
-            self._patience,
+            "stopping early: no better %s in %d validations (train.patience)", metric, patience
         )
         return True
 
