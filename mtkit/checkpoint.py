@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import sync
 from mtkit.config import ModelConfig
 
 log = logging.getLogger(__name__)
@@ -116,11 +117,11 @@ class Checkpoint:
                     run=self.run, step=self.step, extra=extra, sha256=checksums, state=state
                 )
                 files.write_record(partial / _STATE, record)
-                files.sync(partial)
+                sync(partial)
                 if path.exists():
                     shutil.rmtree(path)
                 partial.rename(path)
-                files.sync(path.parent)
+                sync(path.parent)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
 
@@ -273,4 +274,4 @@ def _save_tensors(tensors: Tensors, path: Path) -> None:
     mode = path.stat().st_mode
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     path.chmod(mode)
-    files.sync(path)
+    sync(path)

@@ -336,9 +336,10 @@ class Watch:
             threading.Thread(target=target, name=name, daemon=True)
             for name, target in (("heartbeats", self._send_heartbeats), ("monitor", self._observe))
         )
-        self._seen = {rank: _Heartbeat() for rank in range(workers.world_size)}
+        self._seen: dict[int, _Heartbeat] = {}
 
     def __enter__(self) -> Watch:
+        self._seen = {rank: _Heartbeat() for rank in range(self._workers.world_size)}
         if self._workers.world_size > 1:
             self._heartbeat.start()
         if self._workers.world_size > 1 or is_launched():
