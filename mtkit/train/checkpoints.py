@@ -7,14 +7,13 @@ import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
 from mtkit.run_folder import MetricsRow, Run
 from mtkit.train.distributed import Workers
-from mtkit.train.flops import TrainingCost
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +25,22 @@ class _Position(Record):
 
     epoch: int = Field(ge=0)
     position: int = Field(ge=0)
+
+
+class TrainingCost(Record):
+    """The cost of a run so far.
+
+    Attributes:
+        tokens: target tokens trained on, each counted as often as it was seen.
+        flops: floating-point operations counted for them.
+        seconds: time in updates, without validation and saving.
+    """
+
+    model_config = ConfigDict(frozen=False)
+
+    tokens: int = Field(default=0, ge=0)
+    flops: float = Field(default=0.0, ge=0)
+    seconds: float = Field(default=0.0, ge=0)
 
 
 class _Scores(MetricsRow):

@@ -14,28 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict, Field
 
-from mtkit.base.files import Record
 from mtkit.config import Config, ModelConfig
 
 Lengths = Sequence[int] | npt.NDArray[Any]
-
-
-class TrainingCost(Record):
-    """The cost of a run so far.
-
-    Attributes:
-        tokens: target tokens trained on, each counted as often as it was seen.
-        flops: floating-point operations counted for them.
-        seconds: time in updates, without validation and saving.
-    """
-
-    model_config = ConfigDict(frozen=False)
-
-    tokens: int = Field(default=0, ge=0)
-    flops: float = Field(default=0.0, ge=0)
-    seconds: float = Field(default=0.0, ge=0)
 
 
 def training_flops(

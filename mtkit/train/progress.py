@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from mtkit.train.checkpoints import TrainingCost
 from mtkit.train.distributed import Workers
-from mtkit.train.flops import TrainingCost
 
 log = logging.getLogger(__name__)
 

@@ -28,10 +28,10 @@ from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train import checkpoints
-from mtkit.train.checkpoints import CheckpointWriter
+from mtkit.train.checkpoints import CheckpointWriter, TrainingCost
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
 from mtkit.train.distributed import Workers, whole_state
-from mtkit.train.flops import TrainingCost, training_flops
+from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.launcher import stop_on_signal

@@ -26,8 +26,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import metrics, progress, trainer
+from mtkit.train.checkpoints import TrainingCost
 from mtkit.train.distributed import Workers
-from mtkit.train.flops import TrainingCost
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.progress import Meter
 from mtkit.train.report_page import RunFacts
