@@ -13,8 +13,8 @@ Section 3 of the paper:
     the model            3, 3.4 `Transformer`
 
 Letters in shapes and tensor names: B sentences, S source length, T target length, D model width,
-H heads, K width of a head, F feed-forward width, V vocabulary, W beam width. Ids are int64. A
-boolean mask is True where attention may look.
+H heads, K width of their keys, Kv of their values, F feed-forward width, V vocabulary, W beam
+width. Ids are int64. A boolean mask is True where attention may look.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SelfAttention(Attention):
         return self.join_heads(heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of (B, T, D), each (B, H, T, K)."""
+        """Queries and keys of (B, T, D), both (B, H, T, K), and values (B, H, T, Kv)."""
         width = self.q_width
         q, k, v = self.in_proj(x).split((width, width, self.v_width), dim=-1)
         return self.split_heads(q), self.split_heads(k), self.split_heads(v)
@@ -131,7 +131,7 @@ class CrossAttention(Attention):
         return self.join_heads(attention(q, *memory_kv, mask=mask, dropout=dropout))
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
+        """Keys (B, H, S, K) and values (B, H, S, Kv) of the encoder's output (B, S, D)."""
         k, v = self.kv_proj(states).split((self.q_width, self.v_width), dim=-1)
         return self.split_heads(k), self.split_heads(v)
 
@@ -306,6 +306,7 @@ class Transformer(nn.Module):
         matrix, and keys and values of cross-attention: their scale is lower by √½ and √⅔.
         """
         if self.embedding.weight.is_meta:
+            # It has no memory yet; trained weights follow.
             return
         std = self.config.d_model**-0.5
         for embedding in filter(None, (self.embedding, self.src_embedding)):
@@ -360,7 +361,7 @@ class Transformer(nn.Module):
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def set_word_tokens(self, src: Tensor, tgt: Tensor) -> None:
-        """Set the tokens that words are counted by; with `positions: words`.
+        """Set the tokens that words are counted by; with `positions: words`, for parsers.
 
         Args:
             src: (V,), True for the tokens that begin a word, and EOS.
