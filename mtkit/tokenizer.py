@@ -30,7 +30,7 @@ import sentencepiece as spm
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in
-from mtkit.base.words import MAX_WORD_BYTES
+from mtkit.base.words import BLOCK, MAX_WORD_BYTES, WordCounts, count_words
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
@@ -74,6 +74,24 @@ class Tokenizer:
 
     @classmethod
     def learn(
+        cls,
+        lines: Iterable[str],
+        vocab_size: int,
+        *,
+        model_type: ModelType = "bpe",
+        symbols: Sequence[str] = (),
+    ) -> Tokenizer:
+        """Learn `vocab_size` subwords from sentences of both languages, as `learn_from_counts`."""
+        counts = WordCounts()
+        rest = iter(lines)
+        while block := list(itertools.islice(rest, BLOCK)):
+            counts.add(count_words(block))
+        return cls.learn_from_counts(
+            counts.items(), vocab_size, model_type=model_type, symbols=symbols
+        )
+
+    @classmethod
+    def learn_from_counts(
         cls,
         counts: Iterable[tuple[str, int]],
         vocab_size: int | None,
@@ -146,13 +164,13 @@ class Tokenizer:
         letters = sum(len(word) + 1 for word, _ in counts)
         most = min(LARGEST_VOCABULARY, FIXED_PIECES + len(symbols) + letters + 1)
         try:
-            return cls.learn(counts, most, symbols=symbols)
+            return cls.learn_from_counts(counts, most, symbols=symbols)
         except MtkitError as error:
             # The exact number is known only to SentencePiece, which tells it.
             limit = _LIMIT.search(str(error.__cause__))
             if limit is None:
                 raise
-            return cls.learn(counts, int(limit[1]), symbols=symbols)
+            return cls.learn_from_counts(counts, int(limit[1]), symbols=symbols)
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:

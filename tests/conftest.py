@@ -30,7 +30,6 @@ from support.runs import new_run
 from support.treebank import small_trees
 
 from mtkit.base.files import sha256_of_json
-from mtkit.base.words import count_words
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
@@ -347,7 +346,7 @@ def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFac
 def uneven(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with random weights whose source has fewer pieces of its own than the target."""
     src, tgt = greek_data.tokenizers()
-    smaller = Tokenizer.learn(count_words(greek_data.text("valid")[0]).items(), len(src) - 20)
+    smaller = Tokenizer.learn(greek_data.text("valid")[0], len(src) - 20)
     place = tmp_path_factory.mktemp("uneven") / "uneven"
     return random_run(place, greek_data, 5, tokenizers=(smaller, tgt))
 

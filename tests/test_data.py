@@ -21,7 +21,6 @@ from support.runs import contents
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.base.text import decode_lines, read_lines, zstd
-from mtkit.base.words import count_words
 from mtkit.data import PreparedData, find_data
 from mtkit.prepare.writer import PreparedWriter, create_prepared
 from mtkit.tokenizer import Tokenizer, Vocabularies
@@ -286,8 +285,7 @@ def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
 
 def test_joint_subwords_are_one_object_and_one_file_and_others_two(tmp_path: Path):
     english, greek = (
-        Tokenizer.learn(count_words([f"{text}."] * 20).items(), 275)
-        for text in ("one two three", "ένα δύο τρία")
+        Tokenizer.learn([f"{text}."] * 20, 275) for text in ("one two three", "ένα δύο τρία")
     )
     for name, learned in (("joint", (english, english)), ("two", (english, greek))):
         with create_prepared(tmp_path / name) as writer:

@@ -27,13 +27,13 @@ TEXT = ["der alte Hund läuft über die Straße", "ein kleines Mädchen isst Äp
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.learn(count_words(TEXT).items(), 300)
+    return Tokenizer.learn(TEXT, 300)
 
 
 def test_the_textbook_merges_come_out() -> None:
     # "es" occurs nine times (newest, widest) and no pair more often; then "est", nine times.
     # "lo" then occurs seven times and "low" as often.
-    tokenizer = Tokenizer.learn(count_words(TEXTBOOK).items(), 260 + 10 + 1 + 4)
+    tokenizer = Tokenizer.learn(TEXTBOOK, 260 + 10 + 1 + 4)
     pieces = [tokenizer._pieces.id_to_piece(i) for i in range(260, 264)]
     assert pieces[:2] == ["es", "est"]
     assert {"lo", "low"} <= set(pieces)
@@ -123,20 +123,20 @@ def test_a_batch_is_encoded_as_its_lines_are(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("size", [8000, 265, 200, 4])
 def test_an_impossible_size_is_refused_with_one_that_is_possible(size: int) -> None:
     with pytest.raises(MtkitError, match="possible is") as caught:
-        Tokenizer.learn(count_words(TEXT).items(), size)
+        Tokenizer.learn(TEXT, size)
     possible = int(str(caught.value).rsplit("--vocab-size ", 1)[1].rstrip(")"))
-    assert len(Tokenizer.learn(count_words(TEXT).items(), possible)) == possible
+    assert len(Tokenizer.learn(TEXT, possible)) == possible
 
 
 @pytest.mark.parametrize("lines", [[], ["", "  "]])
 def test_no_text_is_refused(lines: list[str]) -> None:
     with pytest.raises(MtkitError, match="no text"):
-        Tokenizer.learn(count_words(lines).items(), 300)
+        Tokenizer.learn(lines, 300)
 
 
 def test_learning_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        Tokenizer.learn(count_words(TEXT).items(), 300).save(tmp_path / name)
+        Tokenizer.learn(TEXT, 300).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -201,14 +201,14 @@ def pieces_and_scores(model: bytes) -> list[tuple[str, float]]:
 def test_words_with_counts_teach_what_the_lines_teach() -> None:
     lines = odd_lines(400)
     size = 1050
-    learnt = Tokenizer.learn(count_words(lines).items(), size)
+    learnt = Tokenizer.learn(lines, size)
     assert pieces_and_scores(learnt.model) == learnt_from_lines(lines, size, "bpe")
 
 
 def test_a_unigram_model_of_counted_words_is_as_good_as_one_of_lines(tmp_path: Path) -> None:
     # Sums in another order make other models; as long as they need as many pieces, never mind.
     lines = odd_lines(400)
-    of_words = Tokenizer.learn(count_words(lines).items(), 1050, model_type="unigram")
+    of_words = Tokenizer.learn(lines, 1050, model_type="unigram")
     of_lines = {piece for piece, _ in learnt_from_lines(lines, 1050, "unigram")}
     common = of_lines & {piece for piece, _ in pieces_and_scores(of_words.model)}
     assert len(common) > 0.98 * 1050
@@ -220,7 +220,9 @@ def test_a_unigram_model_of_counted_words_is_as_good_as_one_of_lines(tmp_path: P
 def test_what_is_learnt_does_not_depend_on_the_order_of_the_words(model_type: ModelType) -> None:
     words = list(count_words(odd_lines(400)).items())
     np.random.default_rng(5).shuffle(shuffled := words.copy())
-    one, other = (Tokenizer.learn(w, 1050, model_type=model_type) for w in (words, shuffled))
+    one, other = (
+        Tokenizer.learn_from_counts(w, 1050, model_type=model_type) for w in (words, shuffled)
+    )
     assert one.model == other.model
 
 
@@ -316,9 +318,7 @@ texts = st.lists(
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def odd_tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return Tokenizer.learn(
-        count_words(odd_lines(400)).items(), 1050, model_type=request.param, symbols=SYMBOLS
-    )
+    return Tokenizer.learn(odd_lines(400), 1050, model_type=request.param, symbols=SYMBOLS)
 
 
 @pytest.fixture(scope="module")
@@ -422,7 +422,7 @@ def test_a_symbol_is_one_piece_wherever_it_occurs(
 )
 def test_what_cannot_be_a_symbol_is_refused_in_one_line(symbols: list[str], says: str) -> None:
     with pytest.raises(MtkitError, match=says) as caught:
-        Tokenizer.learn(count_words(TEXT).items(), 300, symbols=symbols)
+        Tokenizer.learn(TEXT, 300, symbols=symbols)
     assert "\n" not in str(caught.value)
 
 
@@ -434,4 +434,4 @@ def test_every_first_character_of_a_symbol_stays_apart_from_what_is_before_it() 
         refused.update(c for c in decomposed[1:] if c.isprintable())
     for character in sorted(refused):
         with pytest.raises(MtkitError, match="become one"):
-            Tokenizer.learn(count_words(TEXT).items(), 300, symbols=[character])
+            Tokenizer.learn(TEXT, 300, symbols=[character])

@@ -92,7 +92,7 @@ def _learn(
 ) -> Tokenizer:
     """The vocabulary of a side, or of both; without a size, a subword for each word."""
     try:
-        return Tokenizer.learn(
+        return Tokenizer.learn_from_counts(
             words.items(),
             size,
             model_type="bpe" if size is None else config.model_type,

@@ -10,7 +10,6 @@ import pytest
 from conftest import TinyText, number_pairs, write_pairs
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.words import count_words
 from mtkit.data import PreparedData, SentencePairs
 from mtkit.prepare import prepare_files
 from mtkit.prepare.links import encode_links
@@ -74,7 +73,7 @@ def test_links_of_two_corpora_follow_each_other(tiny_text: TinyText, tmp_path: P
 
 def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts():
     # SentencePiece's normal form of the acute accent U+00B4 is a space and a combining accent.
-    tokenizer = Tokenizer.learn(count_words(["a don't b c"] * 9).items(), 269)
+    tokenizer = Tokenizer.learn(["a don't b c"] * 9, 269)
     (found,) = encode_links(
         Vocabularies.joint(tokenizer), [["a don\u00b4t c"], ["b c"]], [frozenset({(1, 0), (2, 1)})]
     )
@@ -83,7 +82,7 @@ def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts
 
 
 def test_a_subword_of_a_word_counts_as_that_word():
-    tokenizer = Tokenizer.learn(count_words(["one two three"] * 9).items(), 270)
+    tokenizer = Tokenizer.learn(["one two three"] * 9, 270)
     assert len(tokenizer.encode("three")) > 1
     (found,) = encode_links(
         Vocabularies.joint(tokenizer),

@@ -17,7 +17,6 @@ from support.runs import contents
 
 import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
-from mtkit.base.words import count_words
 from mtkit.data import PreparedData
 from mtkit.prepare import passes, prepare_files, results
 from mtkit.prepare.readers import parallel_files
@@ -129,7 +128,7 @@ def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corp
     assert report.vocabulary == "source 290, target 290"
     for tokenizer, file in zip((src, tgt), corpus.train, strict=True):
         lines = file.read_text(encoding="utf-8").splitlines()
-        assert tokenizer.model == Tokenizer.learn(count_words(lines).items(), 290).model
+        assert tokenizer.model == Tokenizer.learn(lines, 290).model
     pairs = data.pairs("train")
     texts = [file.read_text(encoding="utf-8").splitlines() for file in corpus.train]
     assert [src.decode(pairs.src[i]) for i in range(200)] == texts[0]

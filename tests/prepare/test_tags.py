@@ -66,7 +66,9 @@ def lines_of(files: Files) -> list[list[str]]:
 
 def test_a_tokenizer_knows_its_tags_and_no_text_is_encoded_to_one():
     counts = [(f"▁{word}", 5) for word in ("eins", "zwei", "drei")]
-    tokenizer = Tokenizer.learn(counts, 285, languages=["pt-BR", "fr"], corpus_tags=["bt", "web-2"])
+    tokenizer = Tokenizer.learn_from_counts(
+        counts, 285, languages=["pt-BR", "fr"], corpus_tags=["bt", "web-2"]
+    )
     codes, tags = tokenizer.language_tags, tokenizer.corpus_tags
     assert sorted(codes) == ["fr", "pt-BR"]
     assert all(tokenizer.piece(i) == f">>{code}<<" for code, i in codes.items())
@@ -78,12 +80,12 @@ def test_a_tokenizer_knows_its_tags_and_no_text_is_encoded_to_one():
         assert not set(ids) & set(tokenizer.tag_ids)
         assert tokenizer.decode(ids) == line.replace("▁", " ").strip()
     assert tokenizer.decode([*tokenizer.tag_ids]) == ""
-    assert Tokenizer.learn(counts, 278).tag_ids == ()
+    assert Tokenizer.learn_from_counts(counts, 278).tag_ids == ()
 
 
 def test_a_symbol_with_the_name_of_a_tag_is_refused():
     with pytest.raises(MtkitError, match="has the name of a fixed subword"):
-        Tokenizer.learn([("▁eins", 5)], 280, symbols=["<tag:bt>"], corpus_tags=["bt"])
+        Tokenizer.learn_from_counts([("▁eins", 5)], 280, symbols=["<tag:bt>"], corpus_tags=["bt"])
 
 
 # ---------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from support.command_line import Place, prepare_arguments
 from support.prepared import prepare_trees
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.words import count_words
 from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, passes, prepare_files
 from mtkit.run_folder import Run
@@ -249,8 +248,8 @@ def test_the_command_line_takes_the_folder_of_the_tokenizer(trained: Place, tiny
 def test_a_tokenizer_knows_its_kind_and_its_symbols():
     lines = [" ".join(pair) for pair in number_pairs(50, seed=1)]
     symbols = ("<b>", "<a>")
-    bpe = Tokenizer.learn(count_words(lines).items(), 300, symbols=symbols)
-    unigram = Tokenizer.learn(count_words(lines).items(), 290, model_type="unigram")
+    bpe = Tokenizer.learn(lines, 300, symbols=symbols)
+    unigram = Tokenizer.learn(lines, 290, model_type="unigram")
     assert (bpe.model_type, bpe.symbols) == ("bpe", symbols)
     assert (unigram.model_type, unigram.symbols) == ("unigram", ())
     fallback = [bpe.piece(i) for i in range(len(bpe)) if bpe.is_fallback[i]]

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.words import count_words
 from mtkit.data import TokenArray
 from mtkit.tokenizer import Tokenizer
 from mtkit.train.bpe_dropout import BpeDropout
@@ -28,7 +27,7 @@ TEXT = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.learn(count_words(TEXT[:3] * 5 + TEXT[4:] * 7).items(), 360, symbols=["<2de>"])
+    return Tokenizer.learn(TEXT[:3] * 5 + TEXT[4:] * 7, 360, symbols=["<2de>"])
 
 
 def encoded(tokenizer: Tokenizer, lines: list[str]) -> TokenArray:
@@ -135,6 +134,6 @@ def test_a_sentence_that_would_grow_too_long_stays_as_it_is(tokenizer: Tokenizer
 
 
 def test_a_unigram_model_is_refused() -> None:
-    tokenizer = Tokenizer.learn(count_words(TEXT * 5).items(), 300, model_type="unigram")
+    tokenizer = Tokenizer.learn(TEXT * 5, 300, model_type="unigram")
     with pytest.raises(MtkitError, match=r"train\.bpe_dropout"):
         BpeDropout(tokenizer, probability=0.1, seed=1)

@@ -10,7 +10,6 @@ from conftest import random_run
 from support.translators import changed_to, ids_of, numbers, texts_of
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.words import count_words
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
@@ -90,7 +89,7 @@ def test_several_models_think_of_a_translation_what_they_thought_when_they_found
 def test_runs_of_different_subwords_are_refused_in_a_line(
     untrained: Run, tiny_data: PreparedData, tmp_path: Path
 ):
-    other = Tokenizer.learn(count_words(["one two three four five"] * 20).items(), 280)
+    other = Tokenizer.learn(["one two three four five"] * 20, 280)
     run = random_run(tmp_path / "other", tiny_data, 1, tokenizers=(other, other))
     with pytest.raises(MtkitError) as refused:
         Translator.load([untrained, run], device="cpu")
