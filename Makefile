@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All cores; the tests of a file in one process, so that they share what is made for them once.
-PYTEST := $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# One process more than cores, because some tests wait; the tests of a file in one process, so that
+# they share what is made for them once.
+PROCESSES := $(shell $(PYTHON) -c 'import os; print(1 + os.cpu_count())')
+PYTEST := $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow format bench build clean

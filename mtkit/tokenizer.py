@@ -456,15 +456,16 @@ def _joins(character: str) -> bool:
 
 def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:
     message = str(error)
-    for pattern, relation in (
-        (_LIMIT, "more than this text supports; the largest"),
-        (_LEAST, "smaller than the characters of this text need; the least"),
-    ):
-        if limit := pattern.search(message):
-            return MtkitError(
-                f"a vocabulary of {vocab_size} is {relation} possible is {limit[1]} "
-                f"(--vocab-size {limit[1]})"
-            )
+    if limit := _LIMIT.search(message):
+        return MtkitError(
+            f"a vocabulary of {vocab_size} is more than this text supports; "
+            f"the largest possible is {limit[1]} (--vocab-size {limit[1]})"
+        )
+    if limit := _LEAST.search(message):
+        return MtkitError(
+            f"a vocabulary of {vocab_size} is smaller than the characters of this text need; "
+            f"the least possible is {limit[1]} (--vocab-size {limit[1]})"
+        )
     if "empty" in message.lower() or "all_chars_count" in message:
         return MtkitError("no text to learn subwords from")
     return MtkitError(f"the subwords could not be learned: {reason_of(error)}")
