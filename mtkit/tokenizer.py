@@ -124,6 +124,11 @@ class Tokenizer:
         tags += [f"<tag:{name}>" for name in corpus_tags]
         model = io.BytesIO()
         _check_symbols(symbols, tags)
+        if not len(_SPECIAL) <= vocab_size <= LARGEST_VOCABULARY:
+            raise MtkitError(
+                f"a vocabulary of {vocab_size} cannot be learned; give a size from "
+                f"{len(_SPECIAL)} to {LARGEST_VOCABULARY}"
+            )
         if model_type == "unigram":
             # BPE does this itself; the unigram model sums probabilities in the given order.
             counts = sorted(counts)

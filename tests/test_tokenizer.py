@@ -120,6 +120,12 @@ def test_a_batch_is_encoded_as_its_lines_are(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
 
 
+@pytest.mark.parametrize("size", [-1, 3, 2**22 + 1, 2**31])
+def test_a_size_that_no_text_supports_is_refused(size: int) -> None:
+    with pytest.raises(MtkitError, match=f"a vocabulary of {size} cannot be learned"):
+        Tokenizer.learn(TEXT, size)
+
+
 @pytest.mark.parametrize("size", [8000, 265, 200, 4])
 def test_an_impossible_size_is_refused_with_one_that_is_possible(size: int) -> None:
     with pytest.raises(MtkitError, match="possible is") as caught:

@@ -74,7 +74,8 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         with lock(holding, what=path, doing="written"):
             is_left = False
             try:
-                _resume_or_begin(partial, key)
+                partial.mkdir(exist_ok=True)
+                _resume_or_clear(partial, key)
                 yield partial
                 if keep:
                     _rename_into_place(partial, path)
@@ -99,14 +100,16 @@ def is_unfinished(path: Path) -> bool:
     return path.name.startswith(".") and path.suffix in (_PARTIAL, _DRY_RUN)
 
 
-def _resume_or_begin(folder: Path, key: str | None) -> None:
-    """Make the folder anew, unless it is from a run with the same key."""
+def _resume_or_clear(folder: Path, key: str | None) -> None:
+    """Empty the folder, unless it is from a run with the same key."""
     key_file = folder / SCRATCH / KEY
     if key is not None and key_file.is_file() and key_file.read_text(encoding="utf-8") == key:
         return
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-    folder.mkdir()
+    for left in list(folder.iterdir()):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
     if key is not None:
         key_file.parent.mkdir()
         key_file.write_text(key, encoding="utf-8")

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -269,8 +269,10 @@ def alignment_scores(
     names: Sequence[str], scores: Sequence[AlignmentScore], *, as_json: bool = False
 ) -> str:
     """Alignment error rate, precision and recall of each file, in percent."""
-    keys = ("aer", "precision", "recall")
-    rows = [dict(zip(keys, (100 * part for part in astuple(one)), strict=True)) for one in scores]
+    rows = [
+        {"aer": 100 * one.error_rate, "precision": 100 * one.precision, "recall": 100 * one.recall}
+        for one in scores
+    ]
     named = list(zip(names, rows, strict=True))
     if as_json:
         return _json({"alignments": [{"file": name, **row} for name, row in named]})
@@ -332,14 +334,17 @@ def _json(value: Any) -> str:
 
 
 def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
-    """A table of which one column is broken into lines, and numbers are on the right."""
+    """A table of which one column is broken into lines, and numbers are on the right.
+
+    If that is the first one, a name, others are broken at spaces, so that no number is cut.
+    """
     table = Table(box=None, pad_edge=False)
     for i, heading in enumerate(headings):
         table.add_column(
             heading,
             justify="right" if i in right else "left",
             overflow="fold" if i == wraps else "ellipsis",
-            no_wrap=i != wraps,
+            no_wrap=i != wraps != 0,
         )
     return table
 

@@ -97,9 +97,10 @@ class Corpus:
             if not one.train:
                 raise MtkitError("train: there is no training data; give at least one source")
             if with_links and len(one.links) != len(one.train):
+                where = f" of {one.name}" if self.is_multilingual else ""
                 raise MtkitError(
-                    f"alignments: give a file for each of the {len(one.train)} training sources, "
-                    f"not {len(one.links)}"
+                    f"alignments: give a file for each of the {len(one.train)} training sources"
+                    f"{where}, not {len(one.links)}"
                 )
             for source in one.held_out.values():
                 if source.tag is not None:
@@ -259,7 +260,7 @@ def _check_set_names(directions: Sequence[DirectionSources], *, is_multilingual:
             )
     taken = [one.name for one in directions] if is_multilingual else []
     # Not all file systems distinguish capital letters.
-    if twice := _repeated([*taken, *(name.lower() for name in names)]):
+    if twice := _repeated([name.lower() for name in (*taken, *names)]):
         raise MtkitError(
             f"valid_also: {twice[0]} is already the name of a validation set (capital letters "
             "make no difference); give another"

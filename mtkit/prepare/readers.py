@@ -15,7 +15,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -232,12 +232,16 @@ class _ParallelFiles(Source):
 def _plain_or_compressed(name: str) -> Path | None:
     """The one file of that name; None if there is none."""
     folder, plain = os.path.split(name)
-    there: list[str] = []
-    # The folder may be missing or unreadable.
+    endings: Iterable[str] = ("", *_COMPRESSIONS)
+    # The folder may be missing, or one that can be searched and not listed.
     with suppress(OSError):
-        for other in sorted(os.listdir(folder or ".")):
-            if other.startswith(plain) and other[len(plain) :].lower() in ("", *_COMPRESSIONS):
-                there.append(os.path.join(folder, other))
+        beside = sorted(os.listdir(folder or "."))
+        endings = [other[len(plain) :] for other in beside if other.startswith(plain)]
+    there = [
+        f"{name}{ending}"
+        for ending in endings
+        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{name}{ending}")
+    ]
     if len(there) > 1:
         raise MtkitError(f"{' and '.join(there)} both exist; remove one, or name the two files")
     return Path(there[0]) if there else None

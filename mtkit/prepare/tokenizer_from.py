@@ -68,6 +68,8 @@ class ExistingVocabularies:
             MtkitError: if there is no such folder, if a file of it was changed, or if its
                 vocabularies are for other languages or another task, or lack a tag.
         """
+        if not (path / _MANIFEST).is_file():
+            raise MtkitError(f"{path}: is not a run folder or a prepared folder; {_ADVICE}")
         manifest = read_record(path / _MANIFEST, _Origin, advice=_ADVICE)
         origin = manifest.data or manifest
         if origin.task != corpus.task:
@@ -87,10 +89,10 @@ class ExistingVocabularies:
         found = Vocabularies.load(path, is_joint=is_joint)
         tags = found.src.language_tags
         if corpus.is_multilingual != bool(tags):
-            what = "has no language tags, which a multilingual model needs; give one direction"
+            what = "has no language tags, which a multilingual model needs; "
             if tags:
-                what = "is for a multilingual model; describe the text in a corpus file, with"
-            raise MtkitError(f"{path}: its tokenizer {what} directions, or {_ADVICE}")
+                what = "is for a multilingual model; describe directions in a corpus file, or "
+            raise MtkitError(f"{path}: its tokenizer {what}{_ADVICE}")
         reverse = False
         if tags:
             _check_tags(path, origin, corpus.language_pairs, tags)

@@ -157,7 +157,7 @@ def start_of(
         # A restart is also for a run that cannot be opened any more.
         with suppress(MtkitError) if restart else nullcontext():
             begun = Run.open(run_path)
-    if begun is not None and (begun.manifest.exported, begun.manifest.imported) != (None, None):
+    if begun is not None and (begun.manifest.exported or begun.manifest.imported) is not None:
         by = "export" if begun.manifest.imported is None else "import"
         raise MtkitError(
             f"{begun.path}: was made by mtkit {by}, and has no state of a training; to train it "

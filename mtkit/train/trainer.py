@@ -428,24 +428,29 @@ class Trainer:
             row = report_validation(self.step, validation)
             metrics.log(row)
             metrics.add_samples(self.step, *self.valid_text, validation.translations)
-        # No checkpoint has the weights that fine-tuning starts from, so those cannot be the best.
-        if self.workers.is_rank_zero and self.step:
-            self.history.rows.append(row)
-            early, best = self.history.should_stop(), self.history.is_best()
-            curve = LearningCurve(
-                steps=self.step,
-                epochs=self.cost.tokens / self.pairs.epoch_tokens(),
-                frequency_loss=self._frequency_loss,
-                losses=metrics.losses(),
-                valid_losses=[row["valid_loss"] for row in self.history.rows],
-                initial_valid_loss=metrics.initial_loss(),
-            )
-            translations = [one.text for one in validation.translations]
-            metrics.findings = findings(self.config, curve, *self.valid_text, translations)
-            self.history.report(metrics.findings, finished=last or early)
-            if not (last or early):  # else the page is written at the end
-                metrics.write_page()
+            # No checkpoint has the weights that fine-tuning starts from: they cannot be the best.
+            if self.step:
+                self.history.rows.append(row)
+                early, best = self.history.should_stop(), self.history.is_best()
+                self._find_problems(metrics, validation, finished=last or early)
         return self.workers.any(early), self.workers.any(best)
+
+    def _find_problems(
+        self, metrics: MetricsLogger, validation: Validation, *, finished: bool
+    ) -> None:
+        curve = LearningCurve(
+            steps=self.step,
+            epochs=self.cost.tokens / self.pairs.epoch_tokens(),
+            frequency_loss=self._frequency_loss,
+            losses=metrics.losses(),
+            valid_losses=[row["valid_loss"] for row in self.history.rows],
+            initial_valid_loss=metrics.initial_loss(),
+        )
+        translations = [one.text for one in validation.translations]
+        metrics.findings = findings(self.config, curve, *self.valid_text, translations)
+        self.history.report(metrics.findings, finished=finished)
+        if not finished:  # else the page is written at the end
+            metrics.write_page()
 
     @cached_property
     def _frequency_loss(self) -> float:

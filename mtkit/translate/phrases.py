@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -121,8 +120,8 @@ class Tracker:
         self._states: list[_State] = []
         # By state: how many tokens of phrases an output still needs at least.
         self.remaining: list[int] = []
-        # The state after one more token, and the tokens after which fewer are needed.
-        self.follow, self.advancing = cache(self._follow), cache(self._advancing)
+        self._next: dict[tuple[int, int], int] = {}
+        self._advancing: dict[int, tuple[int, ...]] = {}
         self._number(_State(tuple(phrases.count(p) for p in self._phrases), True, ()))
 
     def after(self, tokens: Iterable[int]) -> int:
@@ -132,11 +131,19 @@ class Tracker:
             state = self.follow(state, token)
         return self.remaining[state]
 
-    def _follow(self, state: int, token: int) -> int:
-        return self._number(self._after(self._states[state], token))
+    def follow(self, state: int, token: int) -> int:
+        """The state after one more token."""
+        if (state, token) not in self._next:
+            self._next[state, token] = self._number(self._after(self._states[state], token))
+        return self._next[state, token]
 
-    def _advancing(self, state: int) -> tuple[int, ...]:
-        """Ascending; they continue the phrase that is begun, or begin one if none is."""
+    def advancing(self, state: int) -> tuple[int, ...]:
+        """The tokens after which fewer are needed, ascending.
+
+        They continue the phrase that is begun, or begin one if none is.
+        """
+        if state in self._advancing:
+            return self._advancing[state]
         now, options = self._states[state], set()
         for i, tokens in self._beginning(now):
             if len(tokens) > len(now.begun):
@@ -145,7 +152,9 @@ class Tracker:
                 then = self._settled(_without(now.unmet, i), now.begun, len(now.begun))
                 options |= {tokens[0] for _, tokens in self._beginning(then)}
         needed = self.remaining[state]
-        return tuple(t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed)
+        found = tuple(t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed)
+        self._advancing[state] = found
+        return found
 
     def _number(self, state: _State) -> int:
         if state not in self._numbers:

@@ -218,8 +218,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
 
-    Every decoding step considers 2·W candidates, so that even if W of them end, W continue. So one
-    of W = 1 is not yet greedy search, which is in `independent`.
+    Every decoding step considers 2·W candidates, so that even if W of them end, W continue. With
+    W = 1 it still considers two; greedy search is in `independent`.
 
     Log-probabilities only fall, so the highest possible score of an unfinished hypothesis is its
     log-probability over the largest penalty that is still possible. A hypothesis that cannot beat

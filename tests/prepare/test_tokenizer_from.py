@@ -183,7 +183,7 @@ def test_a_folder_without_a_tokenizer_and_a_changed_tokenizer_are_refused(
 ):
     text = new_pairs(tmp_path / "text")
     error = refused(tmp_path, text, tmp_path / "text")
-    assert "text/manifest.json: No such file or directory; give another --tokenizer-from" in error
+    assert "text: is not a run folder or a prepared folder; give another --tokenizer-from" in error
     copy = tmp_path / "copy"
     shutil.copytree(tiny_data.path, copy)
     with (copy / VOCABULARY_FILES.joint).open("ab") as file:
@@ -242,7 +242,7 @@ def test_the_command_line_takes_the_folder_of_the_tokenizer(trained: Place, tiny
     models = [trained.folder / name / "tokenizer.model" for name in ("runs/tiny", "data/again")]
     assert models[0].read_bytes() == models[1].read_bytes()
     error = trained.refused(*arguments, "--tokenizer-from", "runs/none", "--force")
-    assert "runs/none/manifest.json: No such file or directory; give another" in error
+    assert "runs/none: is not a run folder or a prepared folder; give another" in error
 
 
 def test_a_tokenizer_knows_its_kind_and_its_symbols():
