@@ -157,12 +157,8 @@ def start_of(
         # A restart is also for a run that cannot be opened any more.
         with suppress(MtkitError) if restart else nullcontext():
             begun = Run.open(run_path)
-    if begun is not None and (begun.manifest.exported or begun.manifest.imported) is not None:
-        by = "export" if begun.manifest.imported is None else "import"
-        raise MtkitError(
-            f"{begun.path}: was made by mtkit {by}, and has no state of a training; to train it "
-            f"further, give another --run, and --init-from {begun.path}"
-        )
+    if begun is not None:
+        _check_trained(begun)
     origin = begun.manifest.started_from if begun is not None else None
     is_own = begun is not None and is_restarted() and _was_begun_by_launch(begun)
     continues = begun is not None and bool(begun.checkpoints()) and (not restart or is_own)
@@ -297,3 +293,13 @@ def _finish(config: Config, run: Run, finish_in: int | None) -> tuple[int, int]:
             f"further, start a new run with --init-from {run.path}"
         )
     return after, finish_in
+
+
+def _check_trained(run: Run) -> None:
+    """Refuse to continue, or to replace, a run that no training made."""
+    if run.manifest.exported is not None or run.manifest.imported is not None:
+        by = "export" if run.manifest.imported is None else "import"
+        raise MtkitError(
+            f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
+            f"further, give another --run, and --init-from {run.path}"
+        )
