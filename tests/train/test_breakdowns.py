@@ -297,7 +297,7 @@ def with_little_memory(arguments: list[str]) -> None:
 
 def on_a_small_machine(arguments: list[str]) -> None:
     """The run_mtkit, where Linux says that little memory is free."""
-    devices.free_memory = lambda: 600_000_000
+    devices.free_memory = lambda: 1_200_000_000
     run_mtkit(arguments)
 
 
