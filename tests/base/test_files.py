@@ -24,6 +24,7 @@ from mtkit.base.files import (
     write_record,
     write_whole,
 )
+from mtkit.base.folders import new_folder
 
 
 class Thing(Record):
@@ -206,3 +207,13 @@ def test_without_locks_in_the_file_system_a_warning_is_given(
     monkeypatch.setattr("fcntl.flock", unsupported)
     with lock(tmp_path / ".lock", what=Path("x"), doing="used"):
         assert "has no locks" in caplog.text
+
+
+def test_the_hidden_folder_may_be_a_link_to_another_disk(tmp_path: Path):
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
+    elsewhere.mkdir()
+    (elsewhere / "old").touch()
+    (tmp_path / ".out.partial").symlink_to(elsewhere)
+    with new_folder(out) as folder:
+        (folder / "new").touch()
+    assert os.listdir(out) == os.listdir(elsewhere) == ["new"]

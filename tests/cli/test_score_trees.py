@@ -8,7 +8,9 @@ import re
 import pytest
 from support.command_line import Place
 
+from mtkit.cli.tables import tree_scores
 from mtkit.data import PreparedData
+from mtkit.parsing import compare_trees, parse_trees
 from mtkit.run_folder import Run
 
 GOLD = "(S (NP (NN a)) (VP (VB b)))\n(NP (NN c) (NN d))\n"
@@ -39,6 +41,19 @@ def test_files_of_trees_are_scored_for_all_short_and_s_sentences(files: Place):
     assert cells(outcome.out, "S roots") == ["1", "100.00", "100.00", "100.00", "100.00"]
     assert "#:2|rules:evalb-COLLINS|" in outcome.out
     assert outcome.err == ""
+
+
+def test_no_number_of_the_table_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch):
+    gold = list(parse_trees(GOLD.splitlines(), name="gold"))
+    found = list(parse_trees(FOUND.splitlines(), name="found"))
+    scores = compare_trees([gold, found], gold)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    table = tree_scores(["a-parser", "another-parser"], scores, [None, 3])
+    assert max(map(len, table.splitlines()[:-1])) <= 80
+    # Of three rows, and of the first two of the other system and its S roots.
+    assert table.count("100.00") == 3 * 4 + 4
+    assert table.count("75.00") == 2 * 3
 
 
 @pytest.mark.parametrize("failure", ["", "()", "(())"])

@@ -108,6 +108,11 @@ START = "{src_lang: en, tgt_lang: de, train: [[train.en, train.de]], valid: [val
         (f"{START}, settings: {{max_ratio: wide}}}}", "max_ratio: expected a valid number"),
         (f"{START}, valid_also: {{a b: web.tsv}}}}", "valid_also: 'a b' cannot be the name"),
         (f"{START}, valid_also: {{a: web.tsv, A: web.tsv}}}}", "a is already the name"),
+        (
+            "{directions: [{src_lang: en, tgt_lang: zh-TW, train: [[train.en, train.de]],"
+            " valid: [valid.en, valid.de], valid_also: {en-zh-tw: web.tsv}}]}",
+            "en-zh-tw is already the name",
+        ),
         (f"{START}, test: [a, b, c]}}", "test: expected a source, or a list of two files"),
         (f"{START}, test: nowhere.tsv}}", "texts/nowhere.tsv: No such file"),
         (f"{START}, temperature: 2}}", "unknown key temperature"),
