@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,14 @@ SHORT = 40
 # As sacreBLEU has them for other metrics.
 _SAMPLES = 1000
 _SEED = 12345
+
+
+class SentenceCounts(NamedTuple):
+    """The brackets of a sentence: matched, in the gold tree, and in the other tree."""
+
+    matched: int
+    gold: int
+    found: int
 
 
 @dataclass(frozen=True)
@@ -85,8 +94,8 @@ class Scores:
         )
 
 
-def count_brackets(gold: Tree, found: Tree) -> tuple[int, int, int]:
-    """The brackets of two trees over the same words: that match, of the gold tree, of the other."""
+def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
+    """Compare two trees over the same words."""
     # The number of words before each word that are not punctuation.
     before = [0]
     for tag in gold.tags:
@@ -100,7 +109,7 @@ def count_brackets(gold: Tree, found: Tree) -> tuple[int, int, int]:
         for tree in (gold, found)
     )
     matched = sum((of_gold & of_found).values())
-    return matched, sum(of_gold.values()), sum(of_found.values())
+    return SentenceCounts(matched, sum(of_gold.values()), sum(of_found.values()))
 
 
 def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
@@ -146,7 +155,7 @@ def _p_value(of_system: IntArray, of_baseline: IntArray) -> float:
 
 
 def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
-    """(n, 3): the brackets of each sentence, as from `count_brackets`."""
+    """(n, 3): the `SentenceCounts` of each sentence."""
     if len(trees) != len(golds):
         raise MtkitError(f"{len(trees)} trees do not line up with {len(golds)} gold trees")
     if not golds:

@@ -78,7 +78,6 @@ class Passes:
     origins: dict[str, list[dict[str, Any]]]
 
     def __post_init__(self) -> None:
-        self._sets = held_out.read_sets(self.corpus)
         # Of the first stage, for the others.
         self._records = filters.PairRecords(self.writer.scratch)
         config, symbols = self.config, self.config.user_defined_symbols
@@ -88,6 +87,7 @@ class Passes:
 
     def run(self, out: Path) -> results.Report:
         """Run all stages, and give the writer the contents of the manifest."""
+        self._sets = held_out.read_sets(self.corpus)
         for split in self.origins.keys() - {"train"}:
             self._refuse_changed(split)
         for direction, of_direction in zip(self.corpus.directions, self._sets, strict=True):
@@ -288,10 +288,10 @@ class Passes:
         else:
             for direction, words in zip(self.corpus.directions, counts, strict=True):
                 where = f"the training text of {direction.name}"
-                self.existing.refuse_unseen(*words[:2], where=where)
+                self.existing.refuse_unseen(words.src, words.tgt, where=where)
             vocabularies = self.existing.vocabularies
         self.writer.add_tokenizers(vocabularies)
-        odds = [language_odds(vocabularies, *words[:2]) for words in counts]
+        odds = [language_odds(vocabularies, words.src, words.tgt) for words in counts]
         malloc_trim()
         with (self.writer.scratch / "odds.partial").open("wb") as file:
             np.savez(file, *(side.log_odds for pair in odds for side in pair))
@@ -325,11 +325,12 @@ class Passes:
         counts = [[WordCounts(max_bytes=most) for _ in range(4)] for _ in directions]
         count = functools.partial(blocks.count_block, self._linearisation, self._noise)
         with _bar("counting words", total=-(-kept // stride)) as bar:
-            for block, words in ordered_map(count, chosen(), workers=self.workers):
-                for side, of_side in zip(counts[block.direction], words, strict=True):
+            for block, of_block in ordered_map(count, chosen(), workers=self.workers):
+                for side, of_side in zip(counts[block.direction], of_block, strict=True):
                     side.add(of_side)
                 bar.update(len(block))
-        return [[dict(side.items()) for side in of_direction] for of_direction in counts], sizes
+        words = [DirectionWords(*(dict(side.items()) for side in sides)) for sides in counts]
+        return words, sizes
 
     # -- Encode
 

@@ -38,6 +38,7 @@ from mtkit.prepare.source import (
     arrow_block,
     check_file,
     check_regular,
+    check_weight,
     file_sha256,
     listed,
     on_one_line,
@@ -100,6 +101,8 @@ def parse_source(
     """
     languages = src_lang, tgt_lang
     if text.startswith(HUB_PREFIX):
+        # Before a download.
+        check_weight(text, weight, tag)
         return fetch_split(text, languages).weighted(weight, tag)
     path = Path(text)
     plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path

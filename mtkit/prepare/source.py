@@ -60,6 +60,25 @@ class Reading:
                 yield stream
 
 
+def check_weight(name: str, weight: float, tag: str | None) -> None:
+    """Refuse what cannot be the weight of a source and the name of its tag.
+
+    Raises:
+        MtkitError: with the name of the source.
+    """
+    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not is_number or not 0 < weight <= _LARGEST_WEIGHT:
+        raise MtkitError(
+            f"{name}: the weight must be a number above 0 and at most {_LARGEST_WEIGHT:,}, "
+            f"not {weight!r}"
+        )
+    if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", tag):
+        raise MtkitError(
+            f"{name}: {tag!r} cannot be the name of a tag; use at most 50 letters, digits, "
+            "hyphens and underscores of ASCII, a letter or digit first"
+        )
+
+
 class Source(ABC):
     """Sentence pairs from one place, which can be read any number of times.
 
@@ -94,19 +113,9 @@ class Source(ABC):
         """Set the weight and the tag; returns the source.
 
         Raises:
-            MtkitError: if these cannot be a weight and the name of a tag.
+            MtkitError: as `check_weight`.
         """
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not is_number or not 0 < weight <= _LARGEST_WEIGHT:
-            raise MtkitError(
-                f"{self.name}: the weight must be a number above 0 and at most "
-                f"{_LARGEST_WEIGHT:,}, not {weight!r}"
-            )
-        if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", tag):
-            raise MtkitError(
-                f"{self.name}: {tag!r} cannot be the name of a tag; use at most 50 letters, "
-                "digits, hyphens and underscores of ASCII, a letter or digit first"
-            )
+        check_weight(self.name, weight, tag)
         self.weight, self.tag = weight, tag
         return self
 

@@ -88,11 +88,16 @@ class ExistingVocabularies:
                 )
         found = Vocabularies.load(path, is_joint=is_joint)
         tags = found.src.language_tags
-        if corpus.is_multilingual != bool(tags):
-            what = "has no language tags, which a multilingual model needs; "
-            if tags:
-                what = "is for a multilingual model; describe directions in a corpus file, or "
-            raise MtkitError(f"{path}: its tokenizer {what}{_ADVICE}")
+        if corpus.is_multilingual and not tags:
+            raise MtkitError(
+                f"{path}: its tokenizer has no language tags, which a multilingual model needs; "
+                f"{_ADVICE}, or one direction instead of directions"
+            )
+        if tags and not corpus.is_multilingual:
+            raise MtkitError(
+                f"{path}: its tokenizer is for a multilingual model, with tags for "
+                f"{', '.join(sorted(tags))}; describe the text in a corpus file, under directions"
+            )
         reverse = False
         if tags:
             _check_tags(path, origin, corpus.language_pairs, tags)

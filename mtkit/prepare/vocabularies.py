@@ -8,7 +8,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,13 @@ _TELLING = 100_000
 _AT_A_TIME = 10_000
 
 
-# The words of a direction with their counts: of the source and of the target as they are, and then
-# of both sides of the pairs with noise.
-DirectionWords = Sequence[Mapping[str, int]]
+class DirectionWords(NamedTuple):
+    """The words of a direction with their counts, as they are, and of its pairs with noise."""
+
+    src: Mapping[str, int]
+    tgt: Mapping[str, int]
+    noisy_src: Mapping[str, int]
+    noisy_tgt: Mapping[str, int]
 
 
 def _weighted_sum(
@@ -39,7 +43,7 @@ def _weighted_sum(
     parts = [
         (of_text, factor)
         for of_direction, factor in zip(words, factors, strict=True)
-        for of_text in of_direction[side::2]
+        for of_text in (of_direction[side], of_direction[side + 2])
         if of_text
     ]
     if len(parts) == 1:  # of the largest direction, whose factor is 1
@@ -63,7 +67,7 @@ def learn_vocabularies(
     own.
 
     Raises:
-        MtkitError: as in `Tokenizer.learn`.
+        MtkitError: as in `Tokenizer.learn_from_counts`.
     """
     src, tgt = (_weighted_sum(side, words, factors) for side in (0, 1))
     log.info(

@@ -28,7 +28,7 @@ from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import cost_in_words
 from mtkit.train.launcher import launch_id
 from mtkit.train.memory import check_room
-from mtkit.train.progress import clock
+from mtkit.train.progress import hours_and_minutes
 from mtkit.train.schedule import Schedule
 from mtkit.train.start import Initial, Job, existing_run, start_of, with_finish
 from mtkit.train.trainer import Trainer
@@ -134,7 +134,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     finished = trainer.fit(folder)
     cost = trainer.cost
     if workers.is_rank_zero:
-        tokens, seconds = f"{cost.tokens:,}", clock(cost.seconds)
+        tokens, seconds = f"{cost.tokens:,}", hours_and_minutes(cost.seconds)
         spent = cost_in_words(cost.flops, cost.seconds, config)
         log.info("trained on %s target tokens in %s: %s", tokens, seconds, spent)
     return finished

@@ -38,9 +38,9 @@ class TrainingCost(Record):
 
     model_config = ConfigDict(frozen=False)
 
-    tokens: int = Field(default=0, ge=0)
-    flops: float = Field(default=0.0, ge=0)
-    seconds: float = Field(default=0.0, ge=0)
+    tokens: int = Field(ge=0)
+    flops: float = Field(ge=0)
+    seconds: float = Field(ge=0)
 
 
 class _Scores(MetricsRow):

@@ -21,7 +21,7 @@ from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
 from mtkit.train.memory import bytes_per_parameter, check_room, gigabytes
-from mtkit.train.progress import Meter, clock
+from mtkit.train.progress import Meter, hours_and_minutes
 from mtkit.train.start import start_of
 from mtkit.train.trainer import Trainer
 
@@ -82,7 +82,7 @@ def forecast(
     is_partial = trainer.trained.count != sum(parameter_counts(trainer.model).values())
     seconds, fastest, slowest = (epochs * tokens / one / world_size for one in (speed, high, low))
     spread = f"{low:,.0f} to {high:,.0f} in {len(speeds)} updates"
-    sure = f"{clock(fastest)} to {clock(slowest)} at these speeds"
+    sure = f"{hours_and_minutes(fastest)} to {hours_and_minutes(slowest)} at these speeds"
     if len(speeds) == 1:
         spread, sure = "one update", "a rough guess"
     several = world_size > 1
@@ -110,7 +110,7 @@ def forecast(
             f"speed: {speed:,.0f} target tokens/s over {measured} "
             f"batch{'es' if measured > 1 else ''} ({spread})"
             + (", by one worker alone" if several else ""),
-            f"time: {clock(seconds)} ({sure}) for {config.train.last_step:,} updates, "
+            f"time: {hours_and_minutes(seconds)} ({sure}) for {config.train.last_step:,} updates, "
             "without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
             f"cost: {cost_in_words(epochs * flops, seconds, config)}",

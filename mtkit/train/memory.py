@@ -21,8 +21,9 @@ from mtkit.train.micro_batches import padded_tokens
 # The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
 # the weights (12) that a checkpoint is written from.
 _LATER_BYTES_PER_PARAMETER = 20
-# Weight, gradient and Adam's two moments, in float32; the moving average has 4 more.
+# Weight, gradient and Adam's two moments, in float32; and the moving average.
 _BYTES_PER_PARAMETER = 16
+_BYTES_OF_AVERAGE = 4
 
 
 def check_room(
@@ -51,7 +52,7 @@ def check_room(
 
 def bytes_per_parameter(config: Config) -> int:
     """Bytes for a weight, its gradient, and what the optimizer keeps of it."""
-    return _BYTES_PER_PARAMETER + (4 if config.train.ema else 0)
+    return _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.train.ema else 0)
 
 
 def gigabytes(count: float) -> str:

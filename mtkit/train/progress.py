@@ -183,7 +183,7 @@ class TrainingProgress:
             self._log(self._show(pace))
 
     def _show(self, pace: Pace) -> str:
-        self.left = clock((self.last_step - self.done) * pace.seconds_per_step)
+        self.left = hours_and_minutes((self.last_step - self.done) * pace.seconds_per_step)
         text = f"{pace.tokens_per_second:,.0f} tok/s, {self.left} left"
         self._shown = self.clock()
         self._bar.set_description_str(text)
@@ -194,7 +194,7 @@ class TrainingProgress:
         self._logged = self.clock()
 
 
-def clock(seconds: float) -> str:
+def hours_and_minutes(seconds: float) -> str:
     """A duration in readable form, such as 1:05:09."""
     hours, rest = divmod(round(seconds), 3600)
     days, hours = divmod(hours, 24)

@@ -189,6 +189,16 @@ def start_of(
     return config, None
 
 
+def _check_trained(run: Run) -> None:
+    """Refuse to continue, or to replace, a run that no training made."""
+    if run.manifest.exported is not None or run.manifest.imported is not None:
+        by = "export" if run.manifest.imported is None else "import"
+        raise MtkitError(
+            f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
+            f"further, give another --run, and --init-from {run.path}"
+        )
+
+
 def existing_run(workers: Workers, job: Job) -> Run | None:
     """The run that all workers continue, as the first one decides; None to start a new one."""
     restarted = workers.any(is_restarted())
@@ -293,13 +303,3 @@ def _finish(config: Config, run: Run, finish_in: int | None) -> tuple[int, int]:
             f"further, start a new run with --init-from {run.path}"
         )
     return after, finish_in
-
-
-def _check_trained(run: Run) -> None:
-    """Refuse to continue, or to replace, a run that no training made."""
-    if run.manifest.exported is not None or run.manifest.imported is not None:
-        by = "export" if run.manifest.imported is None else "import"
-        raise MtkitError(
-            f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
-            f"further, give another --run, and --init-from {run.path}"
-        )

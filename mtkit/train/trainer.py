@@ -41,7 +41,7 @@ from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress import Meter, TrainingProgress, clock
+from mtkit.train.progress import Meter, TrainingProgress, hours_and_minutes
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.validation import Validation, ValidationHistory, Validator, report_validation
 
@@ -74,7 +74,7 @@ class Trainer:
 
         # The counters. Checkpoints have them; the first worker alone fills the history.
         self.step = 0
-        self.cost = TrainingCost()
+        self.cost = TrainingCost(tokens=0, flops=0.0, seconds=0.0)
         self.history = ValidationHistory(config.train)
 
         # The data, and its division into updates.
@@ -471,7 +471,7 @@ class Trainer:
             "Step": f"{self.step:,} of {self.settings.last_step:,}",
             "Time left": progress.left,
             "Target tokens": f"{cost.tokens:,}",
-            "Time in updates": clock(cost.seconds),
+            "Time in updates": hours_and_minutes(cost.seconds),
             "Cost": f"{cost.flops:.2e} floating-point operations",
             "Seed": str(self.settings.seed),
             "Versions": f"mtkit {__version__}, torch {torch.__version__}",

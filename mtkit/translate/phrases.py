@@ -144,13 +144,13 @@ class Tracker:
         """
         if state in self._advancing:
             return self._advancing[state]
-        now, options = self._states[state], set()
-        for i, tokens in self._beginning(now):
-            if len(tokens) > len(now.begun):
-                options.add(tokens[len(now.begun)])
-            elif i == self._whole(now):
-                then = self._settled(_without(now.unmet, i), now.begun, len(now.begun))
-                options |= {tokens[0] for _, tokens in self._beginning(then)}
+        now = self._states[state]
+        done = len(now.begun)
+        options = {tokens[done] for _, tokens in self._beginning(now) if len(tokens) > done}
+        whole = self._whole(now)
+        if whole is not None:
+            then = self._settled(_without(now.unmet, whole), now.begun, done)
+            options |= {tokens[0] for _, tokens in self._beginning(then)}
         needed = self.remaining[state]
         found = tuple(t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed)
         self._advancing[state] = found

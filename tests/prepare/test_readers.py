@@ -230,6 +230,26 @@ def test_a_prefix_may_be_in_this_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert source_of("a").name == "a.en.GZ and a.de"
 
 
+def test_a_prefix_may_be_in_a_folder_that_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: object) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    two_files(tmp_path, [(b"one", b"eins")])
+    monkeypatch.setattr("os.listdir", refuse)
+    assert pairs_of(source_of(tmp_path / "a")) == [(b"one", b"eins")]
+
+
+def test_a_weight_is_checked_before_a_download(monkeypatch: pytest.MonkeyPatch):
+    def fetch_split(*_: object) -> Source:
+        pytest.fail("downloaded")
+
+    monkeypatch.setattr("mtkit.prepare.readers.fetch_split", fetch_split)
+    message = error_of(lambda: parse_source("hf:a/b", src_lang="en", tgt_lang="de", weight=0))
+    assert "hf:a/b: the weight must be a number above 0" in message
+
+
 def test_invalid_utf8_passes_through_json(tmp_path: Path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"en": "\xff\xc3", "de": "\\ud800 \\u2028"}\n')

@@ -11,7 +11,7 @@ from conftest import changed
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData
 from mtkit.train import dry_run
-from mtkit.train.progress import clock
+from mtkit.train.progress import hours_and_minutes
 from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -84,7 +84,7 @@ def test_a_forecast_says_how_far_its_timed_updates_differ(
     epoch = tiny_data.pairs("train").epoch_tokens()
     updates = Trainer(config, tiny_data, device=torch.device("cpu")).batches.updates_in_epoch
     tokens = epoch * 6 / updates
-    times = [clock(tokens / speed) for speed in (4 / 0.225, 40, 10)]
+    times = [hours_and_minutes(tokens / speed) for speed in (4 / 0.225, 40, 10)]
     assert f"# time: {times[0]} ({times[1]} to {times[2]} at these speeds) for" in text
     monkeypatch.setattr(dry_run, "_measured_speeds", lambda _: ([10.0], 1))
     text = dry_run.forecast(config, tiny_data, device="cpu")

@@ -440,7 +440,7 @@ def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_
     data = PreparedData.open(tmp_path / "more")
     assert data.tokenizers().is_same(many.tokenizers())
     assert data.pairs("train").src[0] == many.pairs("train").src[320]
-    with pytest.raises(MtkitError, match="describe directions in a corpus file"):
+    with pytest.raises(MtkitError, match="describe the text in a corpus file, under directions"):
         prepare_files("bad", tmp_path / "bad", **one, **settings)
     with pytest.raises(MtkitError, match="has no language tags"):
         prepare_several("bad", tmp_path / "bad", directions=[one], tokenizer_from=tiny_data.path)

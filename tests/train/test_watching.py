@@ -95,7 +95,7 @@ class Clock:
 def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(
     caplog: pytest.LogCaptureFixture,
 ):
-    clock, cost = Clock(), TrainingCost()
+    clock, cost = Clock(), TrainingCost(tokens=0, flops=0.0, seconds=0.0)
     measured = Meter(cost, clock=clock)
     shown = progress.TrainingProgress(0, 10_000, active=True, clock=clock)
     left = []
@@ -127,7 +127,7 @@ def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(
 
 
 def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
-    clock, cost = Clock(), TrainingCost()
+    clock, cost = Clock(), TrainingCost(tokens=0, flops=0.0, seconds=0.0)
     measured = Meter(cost, clock=clock)
     for _ in range(10):
         clock.now += 2.0
