@@ -23,9 +23,9 @@ from train_cpu import SIZES, PlainModel
 
 from mtkit.base.devices import disable_malloc_trim
 from mtkit.config import load_config
+from mtkit.kernels.loss import loss_of_logits
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from mtkit.train.loss import label_smoothed_loss
 from mtkit.translate.engine import Engine
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.search import SearchSettings
@@ -49,7 +49,7 @@ def training_step(model: nn.Module, *, plain: bool, sentences: int) -> Callable[
                 logits.flatten(0, 1), target.flatten(), label_smoothing=SMOOTHING, reduction="sum"
             )
         else:
-            loss = label_smoothed_loss(logits, target, label_smoothing=SMOOTHING, pad_id=PAD_ID)
+            loss = loss_of_logits(logits, target, label_smoothing=SMOOTHING, pad_id=PAD_ID)
         (loss / target.numel()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -62,22 +62,20 @@ def widened(logits: Tensor) -> Tensor:
 
 def loss_of_logits(
     logits: Tensor,
-    targets: Tensor,
-    real: Tensor,
+    tgt_out: Tensor,
+    *,
     label_smoothing: float,
-    possible: Tensor | None = None,
+    pad_id: int,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """The sum of `train.loss.label_smoothed_loss`, with a gradient that is made in one buffer.
 
-    Args:
-        logits: (N, V).
-        targets: (N,), the true tokens.
-        real: (N,), False where a target does not count.
-        label_smoothing: ε.
-        possible: (V,), the tokens that share ε; None for all.
+    It has the same arguments.
     """
+    targets = tgt_out.flatten()
+    possible = None if bias is None else possible_tokens(bias)
     loss: Tensor = _LogitsLoss.apply(  # type: ignore[no-untyped-call]
-        logits, targets, real, label_smoothing, possible
+        logits.flatten(0, -2), targets, targets != pad_id, label_smoothing, possible
     )
     return loss
 

@@ -17,7 +17,7 @@ from mtkit.config import TrainConfig
 from mtkit.data import IntArray, SentencePairs
 from mtkit.kernels import bf16
 from mtkit.kernels.dropout import dropout_seeded
-from mtkit.kernels.loss import loss_of_states
+from mtkit.kernels.loss import loss_of_logits, loss_of_states
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers
@@ -171,25 +171,21 @@ class Gradients:
     def _loss(self, model: nn.Module, batch: Batch, *, label_smoothing: float) -> Tensor:
         """The summed loss by a given model, or by the wrapper of the model of this run."""
         whole = model if isinstance(model, Transformer) else self.model
-        device = batch.src.device
-        # On a CPU, gradients are computed without storing all logits.
-        states_only = torch.is_grad_enabled() and device.type == "cpu"
+        device, bias = batch.src.device, whole.output_bias
         with arithmetic(self.precision, device):
-            out: Tensor = model(batch.src, batch.tgt_in, states_only=states_only)
-            if states_only:
+            if torch.is_grad_enabled() and device.type == "cpu":
+                # A CPU computes gradients faster without storing all logits.
                 return loss_of_states(
-                    out,
+                    model(batch.src, batch.tgt_in, states_only=True),
                     whole.embedding.weight,
                     batch.tgt_out,
                     label_smoothing=label_smoothing,
                     pad_id=PAD_ID,
-                    bias=whole.output_bias,
+                    bias=bias,
                     dtype=torch.bfloat16 if self.precision == "bf16" else None,
                 )
-        return label_smoothed_loss(
-            out,
-            batch.tgt_out,
-            label_smoothing=label_smoothing,
-            pad_id=PAD_ID,
-            bias=whole.output_bias,
+            logits: Tensor = model(batch.src, batch.tgt_in)
+        loss_of = loss_of_logits if logits.requires_grad else label_smoothed_loss
+        return loss_of(
+            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID, bias=bias
         )

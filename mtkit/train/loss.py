@@ -1,14 +1,14 @@
-"""The label-smoothed loss (Section 5.4).
+"""The label-smoothed loss (Section 5.4): the formula.
 
-This is the formula. Where gradients are needed, `kernels.loss` computes the same loss and its
-gradient in fewer passes over the logits; tests compare both. A change belongs into both.
+Training calls `kernels.loss`, which has the same loss with a faster gradient; tests compare both.
+A change belongs into both.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from mtkit.kernels.loss import loss_of_logits, possible_tokens, widened
+from mtkit.kernels.loss import possible_tokens, widened
 
 
 def label_smoothed_loss(
@@ -38,8 +38,6 @@ def label_smoothed_loss(
     logits, targets = logits.flatten(0, -2), tgt_out.flatten()
     real = targets != pad_id
     possible = None if bias is None else possible_tokens(bias)
-    if logits.requires_grad:
-        return loss_of_logits(logits, targets, real, label_smoothing, possible)
     logits = widened(logits)
     V = logits.shape[-1] if possible is None else int(possible.sum())
     low, high = label_smoothing / (V - 1), 1.0 - label_smoothing

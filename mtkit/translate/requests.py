@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mtkit.batches import plan_batches
 from mtkit.config import DecodeConfig
+from mtkit.translate.reading import Window
 from mtkit.translate.terms import Demand
 
 Range = tuple[int, int]
@@ -100,6 +102,15 @@ class PendingBatch:
         return self.found is not None or self.error is not None
 
 
+@dataclass(frozen=True)
+class PendingWindow:
+    """A window that is being translated: the sentences of each line, and the batches of them."""
+
+    window: Window
+    lines: list[list[Sentence]]
+    batches: list[PendingBatch]
+
+
 def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
     """The number of hypotheses of a sentence that are decoded at a time."""
     if config.mbr_samples:
@@ -148,6 +159,46 @@ class BaseDecoder:
     def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         """Whether all processes are busy with other batches, so that no more are needed."""
         return True
+
+    def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
+        """Begin to decode windows, and give back each when its batches are to be finished.
+
+        With several processes it begins windows in advance: at least one, and at most until each
+        process has two batches, so that none waits at the end of a window; never more windows than
+        such batches. After an empty window it begins nothing before that one was given back. An
+        error of `windows` is raised after the windows before it. To close it cancels the rest.
+        """
+        pending: deque[PendingWindow] = deque()
+        failure: Exception | None = None
+        try:
+            while True:
+                try:
+                    window = next(windows, None)
+                except Exception as error:
+                    failure, window = error, None
+                if window is not None:
+                    self.begin(window.batches)
+                    pending.append(window)
+                while pending and (
+                    window is None
+                    or not window.lines
+                    or len(pending) > self.capacity
+                    or self._is_saturated(pending[0])
+                ):
+                    # It stays in `pending` until it is finished, so that an error cancels it.
+                    yield pending[0]
+                    pending.popleft()
+                if failure is not None:
+                    raise failure
+                if window is None:
+                    return
+        finally:
+            for left in pending:
+                self.forget(left.batches)
+
+    def _is_saturated(self, first: PendingWindow) -> bool:
+        """Whether the processes stay busy while the caller waits for a window."""
+        return all(one.is_done for one in first.batches) or self.has_backlog(first.batches)
 
     def close(self) -> None:
         """End all other processes; the next batch starts new ones."""

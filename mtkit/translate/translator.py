@@ -7,9 +7,8 @@ it.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import Self
 
@@ -37,7 +36,7 @@ from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import check_combination, load_runs
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
-from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, plan
+from mtkit.translate.requests import BaseDecoder, PendingWindow, Translation, plan
 from mtkit.translate.scoring import score_pairs
 from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.terms import Glossary
@@ -246,59 +245,28 @@ class Translator:
     ) -> Iterator[tuple[Window, list[list[Translation]]]]:
         """Each window with the `n_best` best translations of each of its lines, in order.
 
-        With workers it reads windows in advance: at least one, and at most until each worker has
-        two batches, so that no worker waits at the end of a window; never more windows than such
-        batches. An empty window means that there may be no more input for a while: everything is
-        translated and yielded before the next window is read. It is yielded as an empty window.
-
-        An error of `windows` is raised after the windows before it.
+        With workers it reads windows in advance. An empty window means that there may be no more
+        input for a while: everything is translated and yielded before the next window is read. It
+        is yielded as an empty window. An error of `windows` is raised after the windows before it.
 
         Args:
             progress: called with the number of newly translated lines of the current window; this
                 can be a fraction if the sentences of a line are translated one by one.
             doubts: collects the lines whose translations are probably incomplete.
         """
-        pending: deque[_PendingWindow] = deque()
-        source = iter(windows)
-        failure: Exception | None = None
-        try:
-            while True:
-                try:
-                    window = next(source, None)
-                except Exception as error:
-                    failure, window = error, None
-                if window is not None:
-                    pending.append(self._submit(window, n_best=n_best))
-                while pending and (
-                    window is None
-                    or not window.lines
-                    or len(pending) > self._decoder.capacity
-                    or self._is_saturated(pending[0])
-                ):
-                    # It is in `pending` until it is complete, so that an error cancels its batches.
-                    found = self._finish(pending[0], progress, doubts)
-                    yield pending.popleft().window, found
-                if failure is not None:
-                    raise failure
-                if window is None:
-                    return
-        finally:
-            for left in pending:
-                self._decoder.forget(left.batches)
+        planned = (self._planned(window, n_best=n_best) for window in windows)
+        with closing(self._decoder.in_turn(planned)) as in_turn:
+            for pending in in_turn:
+                yield pending.window, self._finish(pending, progress, doubts)
 
-    def _is_saturated(self, first: _PendingWindow) -> bool:
-        """Whether the workers stay busy while this waits for a window."""
-        return all(one.is_done for one in first.batches) or self._decoder.has_backlog(first.batches)
-
-    def _submit(self, window: Window, *, n_best: int) -> _PendingWindow:
-        """Encode the sentences of a window, sort them into batches, and begin to decode these."""
+    def _planned(self, window: Window, *, n_best: int) -> PendingWindow:
+        """Encode the sentences of a window, and sort them into batches."""
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self._reader.read(window)
         sentences = [one for line in lines for one in line if one.ids]
         batches = plan(sentences, self.config, n_best=n_best, capacity=self._decoder.capacity)
-        self._decoder.begin(batches)
-        return _PendingWindow(window, lines, batches)
+        return PendingWindow(window, lines, batches)
 
     @property
     def _reader(self) -> SentenceReader:
@@ -315,7 +283,7 @@ class Translator:
 
     def _finish(
         self,
-        pending: _PendingWindow,
+        pending: PendingWindow,
         progress: Callable[[float], None] | None,
         doubts: Doubts | None,
     ) -> list[list[Translation]]:
@@ -417,12 +385,3 @@ def _refuse_one_text(*given: Iterable[str] | None) -> None:
     for lines in given:
         if isinstance(lines, str | bytes):
             raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
-
-
-@dataclass(frozen=True)
-class _PendingWindow:
-    """A window that is being translated: the sentences of each line, and the batches of them."""
-
-    window: Window
-    lines: list[list[Sentence]]
-    batches: list[PendingBatch]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.kernels import loss as kernel
-from mtkit.kernels.loss import NEVER, in_whole_tiles, loss_of_states
+from mtkit.kernels.loss import NEVER, in_whole_tiles, loss_of_logits, loss_of_states
 from mtkit.train.loss import label_smoothed_loss
 
 
@@ -36,10 +36,12 @@ def test_a_padded_output_layer_gives_the_same_logits(rows: int):
 def test_the_loss_with_its_gradient_in_one_buffer_is_that_of_the_formula(bias: Tensor | None):
     logits, targets = random_case()
     how = {"label_smoothing": 0.1, "pad_id": 0, "bias": bias}
-    # Without gradients the formula is computed.
-    by_formula = label_smoothed_loss(logits.detach(), targets, **how)
-    by_kernel = label_smoothed_loss(logits, targets, **how)
+    by_formula = label_smoothed_loss(logits, targets, **how)
+    by_kernel = loss_of_logits(logits, targets, **how)
     assert torch.equal(by_kernel, by_formula)
+    (wanted,) = torch.autograd.grad(by_formula, logits)
+    (found,) = torch.autograd.grad(by_kernel, logits)
+    assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
