@@ -49,7 +49,7 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """PyTorch's linear layer, faster in bfloat16 on a CPU."""
+    """PyTorch's linear layer; in bfloat16 on a CPU a faster form of the same."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
@@ -97,7 +97,8 @@ class SelfAttention(Attention):
         Args:
             x: (B, T, D).
             visible: (B, 1, 1, T), False at padding; None if there is none that matters.
-            causal: let position t see positions up to t; without `visible`.
+            causal: let position t see positions up to t. That hides padding too, which follows the
+                sentence, so `visible` is not given.
         """
         q, k, v = self.project(x)
         dropout = self.dropout if self.training else 0.0
@@ -276,7 +277,7 @@ class Transformer(nn.Module):
         if config.positions == "learned":
             self.learned_positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         if config.positions == "words":
-            # Part of the weights, though not trained.
+            # Part of the weights, though not trained; the trainer sets them, or a checkpoint.
             self.set_word_tokens(
                 torch.zeros(src_vocab_size or vocab_size, dtype=torch.bool),
                 torch.zeros(vocab_size, dtype=torch.bool),
@@ -284,7 +285,7 @@ class Transformer(nn.Module):
         self.output_bias: nn.Parameter | None = None
         if config.output_bias:
             self.output_bias = nn.Parameter(torch.empty(vocab_size))
-        # Takes the place of the output layer where inference has another form of the matrix.
+        # Takes the place of the output layer in translation: the same matrix, packed for a CPU.
         self.output: nn.Module | None = None
         self._sinusoids: Tensor | None = None
         self.reset_parameters()

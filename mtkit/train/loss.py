@@ -25,12 +25,13 @@ def label_smoothed_loss(
     (PyTorch's own `label_smoothing` gives the true token a share of ε as well.)
 
     Args:
-        logits: (..., V).
-        tgt_out: (...), the true tokens.
+        logits: (..., V), with the output bias.
+        tgt_out: (...), the true tokens: the input of the decoder, shifted left by one.
         label_smoothing: ε.
         pad_id: targets that do not count.
-        bias: (V,), of the output layer, if it has one; a token that it never produces, such as
-            padding, gets no share of ε.
+        bias: (V,), of the output layer, if it has one. It says which tokens are possible: with a
+            bias far below zero, such as that of padding, a token is never produced, and gets no
+            share of ε.
 
     Returns:
         The summed loss in natural logarithms.
@@ -38,6 +39,7 @@ def label_smoothed_loss(
     logits, targets = logits.flatten(0, -2), tgt_out.flatten()
     real = targets != pad_id
     possible = None if bias is None else possible_tokens(bias)
+    # At least float32, for the sums.
     logits = widened(logits)
     V = logits.shape[-1] if possible is None else int(possible.sum())
     low, high = label_smoothing / (V - 1), 1.0 - label_smoothing

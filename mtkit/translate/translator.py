@@ -260,7 +260,7 @@ class Translator:
                 yield pending.window, self._finish(pending, progress, doubts)
 
     def _planned(self, window: Window, *, n_best: int) -> PendingWindow:
-        """Encode the sentences of a window, and sort them into batches."""
+        """Encode the sentences of a window, and sort them into batches; nothing is decoded yet."""
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self._reader.read(window)
@@ -287,7 +287,7 @@ class Translator:
         progress: Callable[[float], None] | None,
         doubts: Doubts | None,
     ) -> list[list[Translation]]:
-        """Wait for the batches of a window, and join the sentences of each line."""
+        """Decode the batches of a window, or wait for the workers, and join lines of sentences."""
         found: dict[int, list[Translation]] = {}
         count = sum(map(len, pending.lines))
         for batch in pending.batches:
