@@ -236,6 +236,11 @@ class TrainConfig(Section):
     precision: Literal["auto", "fp32", "bf16"] = setting(
         "auto", "precision of matrix products; auto: bf16 if the hardware has it, else fp32"
     )
+    tf32: bool = setting(
+        False,
+        "on GPUs since Ampere, products of float32 matrices in TF32, which is faster and keeps 10 "
+        "bits after the point instead of 23; no effect on products in bf16",
+    )
     compile: bool = setting(False, "compile each layer with torch.compile")
     fsdp: bool = setting(False, "shard weights and optimizer over the workers (FSDP2)")
     seed: Seed = setting(1, "random seed of weights, data order and dropout")

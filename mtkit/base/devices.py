@@ -7,6 +7,7 @@ import logging
 import mmap
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,14 +23,17 @@ log = logging.getLogger(__name__)
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
+# The user's own options for PyTorch's memory on a GPU.
+_ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
-def choose_device(name: str) -> torch.device:
+
+def choose_device(name: str, *, tf32: bool = False) -> torch.device:
     """The device for `auto`, `cpu` or `cuda`; `auto` takes a GPU if there is one.
 
-    With several workers on a machine, each gets its own GPU.
+    With several workers on a machine, each gets its own GPU. A GPU is prepared by `prepare_gpu`.
 
     Raises:
-        MtkitError: if there is no GPU, or none for this worker.
+        MtkitError: if there is no GPU, none for this worker, or one that PyTorch does not support.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
@@ -37,13 +41,86 @@ def choose_device(name: str) -> torch.device:
     if name == "cpu" or not available:
         return torch.device("cpu")
     if given_rank() is None:
-        return torch.device("cuda")
+        device = torch.device("cuda")
+        prepare_gpu(device, tf32=tf32)
+        return device
     local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if local_rank >= gpus:
+    if local_rank >= gpus > 1:
         raise MtkitError(f"worker {local_rank + 1} on this machine has no GPU; there are {gpus}")
-    device = torch.device("cuda", local_rank)
+    # A launcher such as Slurm may show every worker only its own GPU. Whether two workers have the
+    # same one is known when they have joined.
+    device = torch.device("cuda", local_rank if gpus > 1 else 0)
+    prepare_gpu(device, tf32=tf32)
     torch.cuda.set_device(device)
     return device
+
+
+def prepare_gpu(device: torch.device, *, tf32: bool = False) -> None:
+    """Set PyTorch up to compute on a GPU, before the first allocation there.
+
+    Args:
+        tf32: whether products of float32 matrices may be in TF32, with 10 bits after the point
+            instead of 23.
+
+    Raises:
+        MtkitError: if this PyTorch has no kernels for the GPU.
+    """
+    if sys.platform.startswith("linux") and not os.environ.keys() & _ALLOCATOR_VARIABLES:
+        # Batches have thousands of shapes. Blocks of fixed sizes would leave gaps between them.
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    _check_capability(device)
+    # cuDNN's attention compiles a plan for each new shape of a batch: the first updates of `small`
+    # took 720 ms each on an H100, and 19 ms with PyTorch's other kernels.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    if torch.get_float32_matmul_precision() == "medium":
+        # A model on the CPU has chosen oneDNN, and the older switch would undo that.
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+
+
+def _check_capability(device: torch.device) -> None:
+    with warnings.catch_warnings():
+        # PyTorch has a warning of many lines for such a GPU.
+        warnings.simplefilter("ignore")
+        capability = torch.cuda.get_device_capability(device)
+    kernels = []
+    # Such as sm_80, sm_90a, or compute_120: PTX, which newer GPUs compile for themselves. With
+    # ROCm there are other names.
+    for name in torch.cuda.get_arch_list():
+        kind, _, number = name.rstrip("af").partition("_")
+        if kind in ("sm", "compute") and number.isdecimal():
+            kernels.append((kind, divmod(int(number), 10)))
+    if not kernels or any(
+        code <= capability and (kind == "compute" or code[0] == capability[0])
+        for kind, code in kernels
+    ):
+        return
+    codes = sorted({code for _, code in kernels})
+    supported = ", ".join(f"{major}.{minor}" for major, minor in codes)
+    raise MtkitError(
+        f"{torch.cuda.get_device_name(device)} has compute capability "
+        f"{capability[0]}.{capability[1]}, and this PyTorch supports {supported}; install a "
+        f"PyTorch build for {'an older' if capability < codes[0] else 'a newer'} CUDA, or use "
+        "--device cpu"
+    )
+
+
+def attention_kernels() -> str:
+    """Which of PyTorch's attention kernels for a GPU are enabled, for the log."""
+    switches = {
+        "flash": "flash",
+        "memory-efficient": "mem_efficient",
+        "math": "math",
+        "cuDNN": "cudnn",
+    }
+    enabled = {
+        name: getattr(torch.backends.cuda, f"{switch}_sdp_enabled")()
+        for name, switch in switches.items()
+    }
+    on = " or ".join(name for name in enabled if enabled[name])
+    off = ", ".join(name for name in enabled if not enabled[name])
+    return f"attention by {on}" + (f" ({off} off)" if off else "")
 
 
 def devices(device: torch.device, count: int) -> list[torch.device]:
@@ -136,7 +213,7 @@ def float32_arithmetic(device: torch.device) -> Iterator[None]:
 
 
 def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -> str:
-    """Use the faster of PyTorch's libraries for matrix products and for attention.
+    """Use the faster of PyTorch's libraries for matrix products.
 
     On AMD CPUs with AVX-512, MKL has less than half the speed of oneDNN. The switch is
     `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
@@ -150,11 +227,8 @@ def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -
         so that a repeated run gives the same weights.
     """
     if device.type != "cpu":
-        # cuDNN's attention compiles a plan for each new shape of a batch, and batches have
-        # thousands: the first updates of `small` took 720 ms each on an H100, and 19 ms with
-        # PyTorch's other kernels.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-        return "cuBLAS"
+        in_tf32 = precision == "fp32" and torch.backends.cuda.matmul.fp32_precision == "tf32"
+        return "cuBLAS in TF32" if in_tf32 else "cuBLAS"
     # The switch is for the whole process, and an earlier model may have used it.
     torch.set_float32_matmul_precision("highest")
     if precision == "bf16":

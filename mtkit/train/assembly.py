@@ -15,7 +15,13 @@ from pathlib import Path
 import torch
 
 import mtkit
-from mtkit.base.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
+from mtkit.base.devices import (
+    attention_kernels,
+    choose_device,
+    describe_device,
+    disable_malloc_trim,
+    memory_explained,
+)
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import FileLock
 from mtkit.config import Config, dump_config
@@ -69,10 +75,11 @@ def run(
     """
     config, initial = start_of(config, data, run_path, init_from, restart=restart)
     job = Job(config.shareable(), data, run_path, initial, restart, finish_in, command)
-    worker_device = choose_device(device)
+    worker_device = choose_device(device, tf32=config.train.tf32)
     with init_workers(worker_device, stall_timeout=config.train.stall_timeout) as workers:
         check_task(config, data)
         _check_agreed(workers, job)
+        _check_own_gpus(workers, worker_device)
         # The first worker decides: on a shared file system the others may see an older state.
         if workers.is_rank_zero and not Run.may_create(run_path):
             if run_path.is_dir() and not Run.is_run(run_path):
@@ -148,6 +155,7 @@ def _report_start(job: Job, trainer: Trainer) -> None:
         *([f"{at_once} micro-batches at a time"] if at_once > 1 else []),
         trainer.precision,
         f"matrices by {trainer.matmul_backend}",
+        *([attention_kernels()] if trainer.device.type == "cuda" else []),
         parameters_in_words(trainer),
     ]
     log.info("training %s on %s: %s", job.run_path, job.data.path, ", ".join(facts))
@@ -229,6 +237,18 @@ def _check_agreed(workers: Workers, job: Job) -> None:
         values = workers.gather(value)
         if others := [rank for rank, theirs in enumerate(values) if theirs != values[0]]:
             raise MtkitError(f"{worker_names(others)}: started with other {what} than worker 0")
+
+
+def _check_own_gpus(workers: Workers, device: torch.device) -> None:
+    """Refuse workers that have one GPU together."""
+    if device.type != "cuda":
+        return
+    gpus = workers.gather(str(torch.cuda.get_device_properties(device).uuid))
+    if sharing := [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]:
+        raise MtkitError(
+            f"{worker_names(sharing)}: have a GPU together, and each needs its own; start one "
+            "worker for each GPU that CUDA_VISIBLE_DEVICES shows"
+        )
 
 
 def check_task(config: Config, data: PreparedData) -> None:

@@ -51,7 +51,7 @@ def forecast(
     data.verify()
     if initial is not None:
         warn_of_start(initial, config)
-    worker_device = choose_device(device)
+    worker_device = choose_device(device, tf32=config.train.tf32)
     disable_malloc_trim()
     if worker_device.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))

@@ -32,6 +32,7 @@ from mtkit.base.devices import (
     Precision,
     choose_precision,
     disable_malloc_trim,
+    prepare_gpu,
     select_matmul_backend,
 )
 from mtkit.base.errors import MtkitError
@@ -258,11 +259,12 @@ class _Setup:
         if self.prepared:
             pack_weights(together, self.precision, CPU)
         _place(together, self.memory)
+        if self.device.type == "cuda":
+            prepare_gpu(self.device)
+            torch.cuda.set_device(self.device)
         together.to(self.device).eval()
         if not self.prepared:
             pack_weights(together, self.precision, self.device)
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
         select_matmul_backend(self.device)
         disable_malloc_trim()
         return Decoder(models, tokenizer, self.decode, device=self.device, task=self.task)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +17,14 @@ from torch import nn
 
 from mtkit.base import devices
 from mtkit.base.devices import (
+    attention_kernels,
+    choose_device,
     choose_precision,
     compile_layers,
     float32_arithmetic,
     is_out_of_memory,
     memory_explained,
+    prepare_gpu,
     select_matmul_backend,
 )
 from mtkit.base.errors import MtkitError
@@ -26,6 +33,7 @@ from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
+GPU = torch.device("cuda")
 
 
 @pytest.mark.parametrize(
@@ -162,15 +170,137 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
         export(untrained, tmp_path / "out", format="safetensors")
 
 
-def test_attention_on_a_gpu_is_not_computed_by_cudnn():
-    # It would compile a plan for each new shape. The switch exists without a GPU too.
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What PyTorch says of GPUs; a test may change it. PyTorch's switches exist without a GPU."""
+    said: dict[str, Any] = {"count": 1, "capability": (8, 6), "kernels": ["sm_80", "sm_90"]}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: said["count"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: said["capability"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: said["kernels"])
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    for name in devices._ALLOCATOR_VARIABLES:
+        # Set and deleted, so that it is as before after the test.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     before = torch.backends.cuda.cudnn_sdp_enabled()
-    try:
-        torch.backends.cuda.enable_cudnn_sdp(True)
-        assert select_matmul_backend(torch.device("cuda")) == "cuBLAS"
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    yield said
+    torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def as_worker(monkeypatch: pytest.MonkeyPatch, local_rank: int) -> None:
+    given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "LOCAL_RANK": str(local_rank)}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_attention_on_a_gpu_is_not_computed_by_cudnn(gpus: dict[str, Any]) -> None:
+    # It would compile a plan for each new shape.
+    assert choose_device("auto") == GPU
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert attention_kernels() == "attention by flash or memory-efficient or math (cuDNN off)"
+
+
+def test_a_cpu_is_chosen_without_any_change_for_gpus(gpus: dict[str, Any]) -> None:
+    assert choose_device("cpu", tf32=True) == CPU
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert "PYTORCH_ALLOC_CONF" not in os.environ
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not have them")
+@pytest.mark.parametrize("given", ["", *sorted(devices._ALLOCATOR_VARIABLES)])
+def test_the_memory_of_a_gpu_has_expandable_segments_unless_the_user_has_set_options(
+    given: str, gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given:
+        monkeypatch.setenv(given, "backend:native")
+    prepare_gpu(GPU)
+    found = {name: os.environ[name] for name in devices._ALLOCATOR_VARIABLES & os.environ.keys()}
+    options = {given: "backend:native"} if given else None
+    assert found == (options or {"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+
+
+@pytest.mark.parametrize("of_cpu", ["highest", "medium"])
+def test_tf32_is_used_on_a_gpu_only_if_it_is_set_and_never_on_a_cpu(
+    of_cpu: str, gpus: dict[str, Any]
+) -> None:
+    torch.set_float32_matmul_precision(of_cpu)
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    for tf32, library in ((False, "cuBLAS"), (True, "cuBLAS in TF32"), (False, "cuBLAS")):
+        choose_device("cuda", tf32=tf32)
+        assert select_matmul_backend(GPU) == library
+        assert select_matmul_backend(GPU, "bf16") == "cuBLAS"
+        assert torch.backends.mkldnn.matmul.fp32_precision in (before, "ieee")
+        # PyTorch's compiler asks for it, and gets an error if two switches contradict each other.
+        assert (torch.get_float32_matmul_precision() == "medium") == (of_cpu == "medium")
+    assert torch.get_float32_matmul_precision() == of_cpu
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernels", "remedy"),
+    [
+        ((8, 6), ["sm_80", "sm_90"], None),
+        ((8, 0), ["sm_80"], None),
+        ((9, 0), ["sm_90a"], None),
+        ((12, 1), ["sm_90", "compute_120"], None),
+        ((9, 0), ["gfx90a", "gfx942"], None),
+        ((7, 0), [], None),
+        ((7, 0), ["sm_75", "sm_80", "sm_120"], "supports 7.5, 8.0, 12.0; install a PyTorch build "
+         "for an older CUDA, or use --device cpu"),
+        ((8, 0), ["sm_86", "compute_86"], "supports 8.6; install a PyTorch build for an older"),
+        ((12, 0), ["sm_80", "sm_90"], "supports 8.0, 9.0; install a PyTorch build for a newer"),
+    ],
+)  # fmt: skip
+def test_a_gpu_for_which_pytorch_has_no_kernels_is_refused_with_the_remedy(
+    capability: tuple[int, int], kernels: list[str], remedy: str | None, gpus: dict[str, Any]
+) -> None:
+    gpus |= {"capability": capability, "kernels": kernels}
+    if remedy is None:
+        prepare_gpu(GPU)
+        return
+    with pytest.raises(MtkitError) as error:
+        choose_device("auto")
+    has = f"Tesla V100 has compute capability {capability[0]}.{capability[1]}, and this PyTorch "
+    assert str(error.value).startswith(has + remedy)
+
+
+def test_pytorch_itself_does_not_warn_of_a_gpu_that_is_refused(
+    gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warn(_: object) -> tuple[int, int]:
+        warnings.warn("Found GPU0 Tesla V100 …\nmany lines", stacklevel=2)
+        return 7, 0
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", warn)
+    with pytest.raises(MtkitError, match=r"^Tesla V100 has compute capability 7\.0"):
+        prepare_gpu(GPU)
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "count", "index"), [(0, 1, 0), (3, 4, 3), (0, 4, 0), (3, 1, 0)]
+)
+def test_a_worker_has_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(
+    local_rank: int,
+    count: int,
+    index: int,
+    gpus: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus["count"] = count
+    as_worker(monkeypatch, local_rank)
+    assert choose_device("auto") == torch.device("cuda", index)
+
+
+def test_more_workers_than_the_gpus_that_each_of_them_sees_are_refused(
+    gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus["count"] = 2
+    as_worker(monkeypatch, 2)
+    with pytest.raises(MtkitError, match=r"^worker 3 on this machine has no GPU; there are 2$"):
+        choose_device("cuda")
 
 
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself

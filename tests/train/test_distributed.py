@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from conftest import changed, slow
 from support.team import THREE_BATCHES, Team, assert_equal_weights, assert_nearly_same
 from support.training import Trainings
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
+from mtkit.train import assembly
 from mtkit.train.distributed import Watch, Workers, what_happened
 from mtkit.train.trainer import Trainer
 
@@ -310,6 +313,38 @@ def test_a_worker_that_would_train_something_else_is_named(
 
 # The second worker does not see the checkpoints listed, as on a slow shared file system.
 LATE = {"sees": [1, "checkpoints"]}
+
+
+def test_workers_that_have_a_gpu_together_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=device.index)
+    )
+    gpus = ["0", "1", "2"]
+    workers: Any = SimpleNamespace(gather=lambda mine: [mine, *gpus])
+    assembly._check_own_gpus(workers, torch.device("cuda", 3))
+    assembly._check_own_gpus(workers, torch.device("cpu"))
+    with pytest.raises(MtkitError, match=r"^worker 0, worker 2: have a GPU together, and each "):
+        assembly._check_own_gpus(workers, torch.device("cuda", 1))
+
+
+def test_the_first_line_of_a_training_on_a_gpu_names_the_kernels_of_attention(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "H100")
+    monkeypatch.setattr(assembly, "parameters_in_words", lambda _: "9 parameters")
+    job: Any = SimpleNamespace(run_path=Path("run"), data=SimpleNamespace(path=Path("data")))
+    trainer: Any = SimpleNamespace(
+        device=torch.device("cuda"),
+        workers=Workers(),
+        micro_batches=SimpleNamespace(at_once=1),
+        precision="bf16",
+        matmul_backend="cuBLAS",
+    )
+    with caplog.at_level(logging.INFO, logger="mtkit"):
+        assembly._report_start(job, trainer)
+    assert caplog.messages[0].startswith(
+        "training run on data: GPU (H100), bf16, matrices by cuBLAS, attention by flash or "
+    )
 
 
 def test_what_to_continue_is_chosen_by_the_first_worker(continued: Trainings):
