@@ -238,8 +238,8 @@ class TrainConfig(Section):
     )
     tf32: bool = setting(
         False,
-        "on GPUs since Ampere, products of float32 matrices in TF32, which is faster and keeps 10 "
-        "bits after the point instead of 23; no effect on products in bf16",
+        "on GPUs since Ampere, products of float32 matrices in TF32, which is faster and has "
+        "10 mantissa bits instead of 23; no effect on products in bf16",
     )
     compile: bool = setting(False, "compile each layer with torch.compile")
     fsdp: bool = setting(False, "shard weights and optimizer over the workers (FSDP2)")

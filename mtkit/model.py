@@ -277,7 +277,7 @@ class Transformer(nn.Module):
         if config.positions == "learned":
             self.learned_positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         if config.positions == "words":
-            # Part of the weights, though not trained; the trainer sets them, or a checkpoint.
+            # Part of the weights, but not trained: set by the trainer, or read from a checkpoint.
             self.set_word_tokens(
                 torch.zeros(src_vocab_size or vocab_size, dtype=torch.bool),
                 torch.zeros(vocab_size, dtype=torch.bool),

@@ -59,7 +59,7 @@ def prepare_gpu(device: torch.device, *, tf32: bool = False) -> None:
     """Set PyTorch up to compute on a GPU, before the first allocation there.
 
     Args:
-        tf32: whether products of float32 matrices may be in TF32, with 10 bits after the point
+        tf32: whether products of float32 matrices may be in TF32, with 10 mantissa bits
             instead of 23.
 
     Raises:

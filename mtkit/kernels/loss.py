@@ -70,7 +70,7 @@ def loss_of_logits(
 ) -> Tensor:
     """The sum of `train.loss.label_smoothed_loss`, with a gradient that is made in one buffer.
 
-    It has the same arguments.
+    The arguments are the same.
     """
     targets = tgt_out.flatten()
     possible = None if bias is None else possible_tokens(bias)

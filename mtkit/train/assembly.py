@@ -240,13 +240,13 @@ def _check_agreed(workers: Workers, job: Job) -> None:
 
 
 def _check_own_gpus(workers: Workers, device: torch.device) -> None:
-    """Refuse workers that have one GPU together."""
+    """Refuse workers that share a GPU."""
     if device.type != "cuda":
         return
     gpus = workers.gather(str(torch.cuda.get_device_properties(device).uuid))
     if sharing := [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]:
         raise MtkitError(
-            f"{worker_names(sharing)}: have a GPU together, and each needs its own; start one "
+            f"{worker_names(sharing)}: share a GPU, and each needs its own; start one "
             "worker for each GPU that CUDA_VISIBLE_DEVICES shows"
         )
 

@@ -161,12 +161,12 @@ class BaseDecoder:
         return True
 
     def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
-        """Begin to decode windows, and give back each when its batches are to be finished.
+        """Begin to decode windows, and yield each, in order, when its batches must be finished.
 
         With several processes it begins windows in advance: at least one, and at most until each
         process has two batches, so that none waits at the end of a window; never more windows than
-        such batches. After an empty window it begins nothing before that one was given back. An
-        error of `windows` is raised after the windows before it. To close it cancels the rest.
+        such batches. An empty window is yielded before the next one is read. An error of `windows`
+        is raised after the windows before it. Closing the generator cancels the rest.
         """
         pending: deque[PendingWindow] = deque()
         failure: Exception | None = None

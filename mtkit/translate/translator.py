@@ -287,7 +287,7 @@ class Translator:
         progress: Callable[[float], None] | None,
         doubts: Doubts | None,
     ) -> list[list[Translation]]:
-        """Decode the batches of a window, or wait for the workers, and join lines of sentences."""
+        """Decode the batches of a window, or wait for workers; join the sentences of each line."""
         found: dict[int, list[Translation]] = {}
         count = sum(map(len, pending.lines))
         for batch in pending.batches:

@@ -311,11 +311,7 @@ def test_a_worker_that_would_train_something_else_is_named(
     assert continued.steps("run") == [2, 4]
 
 
-# The second worker does not see the checkpoints listed, as on a slow shared file system.
-LATE = {"sees": [1, "checkpoints"]}
-
-
-def test_workers_that_have_a_gpu_together_are_named(monkeypatch: pytest.MonkeyPatch):
+def test_workers_that_share_a_gpu_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=device.index)
     )
@@ -323,7 +319,7 @@ def test_workers_that_have_a_gpu_together_are_named(monkeypatch: pytest.MonkeyPa
     workers: Any = SimpleNamespace(gather=lambda mine: [mine, *gpus])
     assembly._check_own_gpus(workers, torch.device("cuda", 3))
     assembly._check_own_gpus(workers, torch.device("cpu"))
-    with pytest.raises(MtkitError, match=r"^worker 0, worker 2: have a GPU together, and each "):
+    with pytest.raises(MtkitError, match=r"^worker 0, worker 2: share a GPU, and each "):
         assembly._check_own_gpus(workers, torch.device("cuda", 1))
 
 
@@ -345,6 +341,10 @@ def test_the_first_line_of_a_training_on_a_gpu_names_the_kernels_of_attention(
     assert caplog.messages[0].startswith(
         "training run on data: GPU (H100), bf16, matrices by cuBLAS, attention by flash or "
     )
+
+
+# The second worker does not see the checkpoints listed, as on a slow shared file system.
+LATE = {"sees": [1, "checkpoints"]}
 
 
 def test_what_to_continue_is_chosen_by_the_first_worker(continued: Trainings):

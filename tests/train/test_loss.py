@@ -13,7 +13,7 @@ from torch import Tensor
 from mtkit.kernels.loss import loss_of_logits
 from mtkit.train.loss import label_smoothed_loss
 
-# The formula, and what training computes.
+# The formula, and its faster form.
 BOTH = pytest.mark.parametrize("loss_of", [label_smoothed_loss, loss_of_logits])
 Loss = Callable[..., Tensor]
 
