@@ -13,11 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.kernels.attention import attend_by_products, is_fused_attention_slow
+from mtkit.packing import by_blocks
 
 # Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
 SMALLEST_BLOCK = 32
 
 
+@by_blocks
 def attention(
     q: Tensor,
     k: Tensor,
@@ -66,6 +68,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tenso
     return scores.softmax(-1).nan_to_num(0.0) if mask is not None else scores.softmax(-1)
 
 
+@by_blocks
 def local_attention(
     q: Tensor,
     k: Tensor,
@@ -73,7 +76,7 @@ def local_attention(
     *,
     window: int,
     causal: bool,
-    visible: Tensor | None = None,
+    mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Self-attention restricted to neighbours (Section 4): O(T·r) where full attention is O(T²).
@@ -87,14 +90,16 @@ def local_attention(
         v: (B, H, T, Kv).
         window: r, the number of positions seen to either side; only to the left if `causal`.
         causal: hide the positions to the right.
-        visible: (B, 1, 1, T), False at padding; None if there is none that matters.
+        mask: (B, 1, 1, T), False at padding; None if there is none that matters.
         dropout: on the attention weights.
 
     Returns:
         (B, H, T, Kv). Rows at padding are meaningless.
     """
     B, H, T, _ = q.shape
-    after = 0 if causal else window
+    if window >= T - 1:
+        return attention(q, k, v, mask=mask, causal=causal, dropout=dropout)
+    visible, after = mask, 0 if causal else window
     block = max(window, SMALLEST_BLOCK)
     if 4 * block >= T:
         mask = band(T, T, first=0, before=window, after=after, device=q.device)
@@ -119,14 +124,8 @@ def local_attention(
     # those rows, so they may see themselves.
     itself = band(block, span, first=-block, before=0, after=0, device=q.device)
     mask = (mask | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
-    queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1)
-    out = attention(
-        queries.transpose(1, 2).flatten(0, 1),
-        neighbourhoods(k),
-        neighbourhoods(v),
-        mask=mask,
-        dropout=dropout,
-    )
+    queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1).transpose(1, 2).flatten(0, 1)
+    out = attention(queries, neighbourhoods(k), neighbourhoods(v), mask=mask, dropout=dropout)
     joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
     return joined[:, :, :T]
 

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from mtkit.base.arrays import pad_rows
+from mtkit.base.devices import copied_to
 from mtkit.base.errors import MtkitError
 from mtkit.data import IntArray, SentencePairs
+from mtkit.packing import UNPACKED, Packing, pack
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 Batching = Literal["length", "approximate"]
@@ -38,21 +40,18 @@ class Batch:
         tgt_in: (B, T), with BOS at the beginning: the input of the decoder.
         tgt_out: (B, T), with EOS at the end: the tokens to predict.
         num_tokens: target tokens, with EOS and without padding.
+        packing: of several batches in one row; B is 1 then.
     """
 
     src: Tensor
     tgt_in: Tensor
     tgt_out: Tensor
     num_tokens: int
+    packing: Packing = UNPACKED
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        if device.type == "cpu":
-            return self
-        src, tgt_in, tgt_out = (
-            t.pin_memory().to(device, non_blocking=True)
-            for t in (self.src, self.tgt_in, self.tgt_out)
-        )
+        src, tgt_in, tgt_out = (copied_to(device, t) for t in (self.src, self.tgt_in, self.tgt_out))
         return Batch(src, tgt_in, tgt_out, self.num_tokens)
 
 
@@ -65,6 +64,30 @@ def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
     # A shifted row keeps its EOS if the sentence is shorter than the batch.
     tgt_in = tgt_in.masked_fill(tgt_in == EOS_ID, PAD_ID)
     return Batch(src, tgt_in, tgt_out, num_tokens=int(pairs.tgt.lengths[indices].sum()))
+
+
+def pack_batches(
+    batches: Sequence[Batch], device: torch.device, *, bias_dtype: torch.dtype | None
+) -> Batch:
+    """Batches as one row on a device, to which they are copied together.
+
+    Args:
+        bias_dtype: as for `packing.pack`.
+    """
+    sides = [[getattr(batch, name) for batch in batches] for name in ("src", "tgt_in", "tgt_out")]
+    places = [[torch.arange(ids.shape[1]).expand_as(ids) for ids in side] for side in sides[:2]]
+    rows = [torch.cat([ids.flatten() for ids in side]) for side in (*sides, *places)]
+    copied = copied_to(device, torch.cat(rows)).split_with_sizes([len(row) for row in rows])
+    src, tgt_in, tgt_out, *positions = (row.unsqueeze(0) for row in copied)
+    packing = pack(
+        src,
+        (positions[0][0], positions[1][0]),
+        [((*src.shape,), (*tgt.shape,)) for src, tgt in zip(*sides[:2], strict=True)],
+        [bool((ids == PAD_ID).any()) for ids in sides[0]],
+        pad_id=PAD_ID,
+        bias_dtype=bias_dtype,
+    )
+    return Batch(src, tgt_in, tgt_out, sum(batch.num_tokens for batch in batches), packing)
 
 
 def pad_ids(sentences: Sequence[Sequence[int]]) -> Tensor:

@@ -242,6 +242,11 @@ class TrainConfig(Section):
         "10 mantissa bits instead of 23; no effect on products in bf16",
     )
     compile: bool = setting(False, "compile each layer with torch.compile")
+    gpu_path: Literal["auto", "plain", "packed"] = setting(
+        "auto",
+        "how an update is computed; packed: its batches in one pass, as one row of tokens; plain: "
+        "batch by batch; auto: packed on a GPU, plain on a CPU",
+    )
     fsdp: bool = setting(False, "shard weights and optimizer over the workers (FSDP2)")
     seed: Seed = setting(1, "random seed of weights, data order and dropout")
     log_every: Count = setting(100, "updates between two rows of training metrics")

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,7 @@ from mtkit.config import ModelConfig
 from mtkit.kernels import bf16
 from mtkit.kernels.dropout import Dropout
 from mtkit.kernels.loss import output_layer
+from mtkit.packing import UNPACKED, Blocks, Mask, Packing
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -91,24 +93,21 @@ class SelfAttention(Attention):
         self.window = config.attention_window
         self.in_proj = Linear(config.d_model, 2 * self.q_width + self.v_width)
 
-    def forward(self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False) -> Tensor:
+    def forward(self, x: Tensor, *, mask: Mask | None = None, causal: bool = False) -> Tensor:
         """(B, T, D) to (B, T, D).
 
         Args:
             x: (B, T, D).
-            visible: (B, 1, 1, T), False at padding; None if there is none that matters.
+            mask: (B, 1, 1, T), False at padding; None if there is none that matters.
             causal: let position t see positions up to t. That hides padding too, which follows the
-                sentence, so `visible` is not given.
+                sentence, so the mask need not.
         """
         q, k, v = self.project(x)
+        attend = attention
+        if self.window is not None:
+            attend = partial(local_attention, window=self.window)
         dropout = self.dropout if self.training else 0.0
-        if self.window is None or self.window >= x.shape[1] - 1:
-            heads = attention(q, k, v, mask=visible, causal=causal, dropout=dropout)
-        else:
-            heads = local_attention(
-                q, k, v, window=self.window, causal=causal, visible=visible, dropout=dropout
-            )
-        return self.join_heads(heads)
+        return self.join_heads(attend(q, k, v, mask=mask, causal=causal, dropout=dropout))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys of (B, T, D), both (B, H, T, K), and values (B, H, T, Kv)."""
@@ -125,7 +124,7 @@ class CrossAttention(Attention):
         self.q_proj = Linear(config.d_model, self.q_width)
         self.kv_proj = Linear(config.d_model, self.q_width + self.v_width)
 
-    def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Mask) -> Tensor:
         """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
         q = self.split_heads(self.q_proj(x))
         dropout = self.dropout if self.training else 0.0
@@ -191,9 +190,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
-    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
-        """(B, S, D) to (B, S, D); `visible` (B, 1, 1, S) is False at padding."""
-        x = self.residuals[0](x, lambda y: self.self_attention(y, visible=visible))
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        """(B, S, D) to (B, S, D); `mask` (B, 1, 1, S) is False at padding."""
+        x = self.residuals[0](x, lambda y: self.self_attention(y, mask=mask))
         out: Tensor = self.residuals[1](x, self.feed_forward)
         return out
 
@@ -208,13 +207,12 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
-    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D); a position sees those before it.
+    def forward(
+        self, x: Tensor, memory: Tensor, memory_mask: Mask, own: Blocks | None = None
+    ) -> Tensor:
+        """(B, T, D) to (B, T, D); a position sees those before it, in its batch of `own`.
 
-        Args:
-            x: (B, T, D).
-            memory: the encoder's output (B, S, D).
-            memory_mask: (B, 1, 1, S), False at padding.
+        `memory` (B, S, D) is the encoder's output, `memory_mask` (B, 1, 1, S) False at padding.
         """
 
         def attend_to_memory(y: Tensor) -> Tensor:
@@ -222,7 +220,7 @@ class DecoderLayer(nn.Module):
             attended: Tensor = self.cross_attention(y, memory_kv, memory_mask)
             return attended
 
-        x = self.residuals[0](x, lambda y: self.self_attention(y, causal=True))
+        x = self.residuals[0](x, lambda y: self.self_attention(y, mask=own, causal=True))
         x = self.residuals[1](x, attend_to_memory)
         out: Tensor = self.residuals[2](x, self.feed_forward)
         return out
@@ -233,7 +231,7 @@ class Memory:
     """The encoder's output: `states` (B, S, D) and `mask` (B, 1, 1, S), False at padding."""
 
     states: Tensor
-    mask: Tensor
+    mask: Mask
 
 
 class Transformer(nn.Module):
@@ -323,35 +321,38 @@ class Transformer(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def forward(self, src: Tensor, tgt_in: Tensor, *, states_only: bool = False) -> Tensor:
+    def forward(
+        self, src: Tensor, tgt_in: Tensor, packing: Packing = UNPACKED, *, states_only: bool = False
+    ) -> Tensor:
         """Logits of every next target token.
 
         Args:
             src: (B, S), each sentence ended by EOS, then padding.
             tgt_in: (B, T), each sentence begun by BOS, then padding.
+            packing: of several batches in one row; B is 1 then.
             states_only: return what the output layer is applied to, for a loss that need not see
                 all logits at once.
 
         Returns:
             (B, T, V), or (B, T, D) with `states_only`. Rows at padding are meaningless.
         """
-        memory = self.encode(src)
+        memory = self.encode(src, packing)
         # Padding follows the sentence, so causality already hides it from every real position.
-        x = self.embed_tgt(tgt_in)
+        x = self.embed_tgt(tgt_in, packing.tgt)
         for layer in self.decoder:
-            x = layer(x, memory.states, memory.mask)
+            x = layer(x, memory.states, memory.mask, packing.tgt)
         if states_only:
             states: Tensor = self.decoder_norm(x)
             return states
         return self.logits(x)
 
-    def encode(self, src: Tensor) -> Memory:
+    def encode(self, src: Tensor, packing: Packing = UNPACKED) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
-        visible = (src != self.pad_id)[:, None, None, :]
-        x = self.embed_src(src)
+        mask: Mask = packing.src or (src != self.pad_id)[:, None, None, :]
+        x = self.embed_src(src, packing.src)
         for layer in self.encoder:
-            x = layer(x, visible)
-        return Memory(self.encoder_norm(x), visible)
+            x = layer(x, mask)
+        return Memory(self.encoder_norm(x), packing.cross or mask)
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """The layers of the encoder, typed."""
@@ -371,24 +372,28 @@ class Transformer(nn.Module):
         self.register_buffer("src_words", src)
         self.register_buffer("tgt_words", tgt)
 
-    def embed_src(self, src: Tensor) -> Tensor:
+    def embed_src(self, src: Tensor, own: Blocks | None = None) -> Tensor:
         """The encoder's input (B, S, D): scaled embeddings plus positions."""
         words = None
         if self.config.positions == "words":
             words = (self.get_buffer("src_words")[src].cumsum(1) - 1).clamp_min(0)
-        return self._embed(src, self.src_embedding or self.embedding, words)
+        return self._embed(src, self.src_embedding or self.embedding, own, words)
 
-    def embed_tgt(self, tgt_in: Tensor) -> Tensor:
+    def embed_tgt(self, tgt_in: Tensor, own: Blocks | None = None) -> Tensor:
         """The decoder's input (B, T, D), likewise."""
         words = None
         if self.config.positions == "words":
             words = self.get_buffer("tgt_words")[tgt_in].cumsum(1)
-        return self._embed(tgt_in, self.embedding, words)
+        return self._embed(tgt_in, self.embedding, own, words)
 
-    def _embed(self, ids: Tensor, embedding: nn.Embedding, words: Tensor | None) -> Tensor:
+    def _embed(
+        self, ids: Tensor, embedding: nn.Embedding, own: Blocks | None, words: Tensor | None
+    ) -> Tensor:
         # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
         x = embedding(ids) * math.sqrt(self.config.d_model)
-        positions = self.positions(0, ids.shape[1], like=x, words=words)
+        positions = self.positions(0, own.longest if own else ids.shape[1], like=x, words=words)
+        if own:
+            positions = F.embedding(own.positions, positions)
         dropped: Tensor = self.dropout(x + positions)
         return dropped
 

@@ -112,12 +112,12 @@ def weights_and_values(
         (keys, values), mask = args
         return attention_weights(attention.split_heads(attention.q_proj(x)), keys, mask), values
     assert isinstance(attention, SelfAttention)
-    visible, causal = kwargs.get("visible"), kwargs.get("causal", False)
+    mask, causal = kwargs.get("mask"), kwargs.get("causal", False)
     q, k, v = attention.project(x)
     T = x.shape[1]
     before = T if attention.window is None else attention.window
     near = band(T, T, first=0, before=before, after=0 if causal else before, device=x.device)
-    return attention_weights(q, k, near if visible is None else near & visible), v
+    return attention_weights(q, k, near if mask is None else near & mask), v
 
 
 def _sizes(attention: Attention, weights: Tensor, values: Tensor) -> Tensor:

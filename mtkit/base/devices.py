@@ -246,6 +246,14 @@ def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -
     return "MKL" if torch.backends.mkl.is_available() else "PyTorch's default"  # type: ignore[no-untyped-call]
 
 
+def copied_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the CPU on a device. The program does not wait until it is copied."""
+    if device.type == "cpu":
+        return tensor
+    # Only memory that is not paged can be copied while the program goes on.
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def compile_layers(layers: Iterable[nn.Module]) -> None:
     """Compile every layer with torch.compile; layers of one kind share their graphs."""
     # PyTorch reuses compiled code from disk, and does not look for which vector instructions it

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.devices import Precision, arithmetic
+from mtkit.base.devices import Precision, arithmetic, copied_to
 from mtkit.base.errors import MtkitError
-from mtkit.batches import Batch, make_batch
+from mtkit.batches import Batch, make_batch, pack_batches
 from mtkit.config import TrainConfig
 from mtkit.data import IntArray, SentencePairs
 from mtkit.kernels import bf16
@@ -23,7 +24,7 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.loss import label_smoothed_loss
-from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
+from mtkit.train.micro_batches import MicroBatches, Pass
 from mtkit.train.threads import GradientThreads
 
 
@@ -62,6 +63,13 @@ class Gradients:
         """The device of the model."""
         return self.model.embedding.weight.device
 
+    @property
+    def _bias_dtype(self) -> torch.dtype | None:
+        """The type in which masks are added to the scores of attention; None: they are boolean."""
+        if self.device.type == "cpu" or self.guided or self.model.config.attention_window:
+            return None
+        return torch.bfloat16 if self.precision == "bf16" else self.model.embedding.weight.dtype
+
     def start_threads(self) -> None:
         """Start the threads for several micro-batches at a time, if there will be any.
 
@@ -83,11 +91,11 @@ class Gradients:
                     f"({error}); raise the limit of processes (ulimit -u), or set OMP_NUM_THREADS=1"
                 ) from error
 
-    def add_up(self, own: RankMicroBatches, *, step: int, tokens: int) -> Losses:
+    def add_up(self, own: Sequence[Pass], *, step: int, tokens: int) -> Losses:
         """Add the gradients of the mean loss per target token to those of the model.
 
         `tokens` are the target tokens of the update over all workers. The result is the summed
-        losses of the micro-batches of this worker.
+        losses of the passes of this worker.
         """
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:
@@ -102,66 +110,80 @@ class Gradients:
                 aligned += losses.alignment
         return Losses(summed, None if self.guided is None else aligned)
 
-    def micro_batch_losses(self, pairs: SentencePairs, indices: IntArray) -> Losses:
-        """The losses of a micro-batch, through which gradients can be computed.
+    def prepared(self, one: Pass) -> Pass:
+        """A pass with its batch, which is copied to the device while the program goes on."""
+        if one.is_empty:
+            # The others wait for the gradient of this pass, which is zero.
+            some = make_batch(self.pairs, np.zeros(1, np.int64))
+            return replace(one, batch=some.to(self.device), guidance=None)
+        made = [make_batch(*micro_batch) for micro_batch in one.micro_batches]
+        guidance = None
+        if self.guided is not None and one.micro_batches[0][0].links is not None:
+            guidance = [
+                copied_to(self.device, self.guided.targets(batch, *micro_batch))
+                for batch, micro_batch in zip(made, one.micro_batches, strict=True)
+            ]
+        if self.micro_batches.packed:
+            batch = pack_batches(made, self.device, bias_dtype=self._bias_dtype)
+        else:
+            batch = made[0].to(self.device)
+        return replace(one, batch=batch, guidance=guidance)
+
+    def losses(self, one: Pass) -> Losses:
+        """The losses of a pass, through which gradients can be computed.
 
         Their backward pass sends the gradients to all workers.
         """
-        if not len(indices):
-            # This micro-batch is empty, but the others wait for its gradient, which is zero.
-            some = self._batch(self.pairs, np.zeros(1, np.int64))
-            return Losses(0.0 * self._loss(self.parallel, some, label_smoothing=0.0), None)
-        batch = self._batch(pairs, indices)
+        one = one if one.batch is not None else self.prepared(one)
+        assert one.batch is not None
+        if one.is_empty:
+            return Losses(0.0 * self._loss(self.parallel, one.batch, label_smoothing=0.0), None)
         smoothing = self.settings.label_smoothing
-        loss = partial(self._loss, self.parallel, batch, label_smoothing=smoothing)
-        if self.guided is None or pairs.links is None:
+        loss = partial(self._loss, self.parallel, one.batch, label_smoothing=smoothing)
+        if self.guided is None or one.guidance is None:
             return Losses(loss(), None)
-        return Losses(*self.guided.losses(loss, self.guided.targets(batch, pairs, indices)))
+        return Losses(*self.guided.losses(loss, one.guidance))
 
     def translation_loss(
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
         """The summed loss of a micro-batch by a given model, without guided alignment."""
-        return self._loss(model, self._batch(pairs, indices), label_smoothing=label_smoothing)
+        batch = make_batch(pairs, indices).to(self.device)
+        return self._loss(model, batch, label_smoothing=label_smoothing)
 
-    def _batch(self, pairs: SentencePairs, indices: IntArray) -> Batch:
-        return make_batch(pairs, indices).to(self.device)
-
-    def _one_after_the_other(
-        self, own: RankMicroBatches, *, step: int, tokens: int
-    ) -> list[Losses]:
+    def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         found = []
-        for number, (index, micro_batch) in enumerate(own, 1):
-            torch.manual_seed(self._seed(step, index))
+        for number, one in enumerate(own, 1):
+            torch.manual_seed(self._seed(step, one.index))
             last = number == len(own)
             with self.workers.waiting() if last else self.workers.no_sync(self.parallel):
-                objective, losses = self._objective(micro_batch, tokens=tokens)
+                objective, losses = self._objective(one, tokens=tokens)
                 torch.autograd.backward(objective)
             found.append(losses)
         return found
 
-    def _at_the_same_time(self, own: RankMicroBatches, *, step: int, tokens: int) -> list[Losses]:
+    def _at_the_same_time(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         self.start_threads()
         assert self._threads is not None
 
-        def seeded_objective(index: int, micro_batch: MicroBatch) -> tuple[Tensor, Losses]:
-            with dropout_seeded(self._seed(step, index)):
-                return self._objective(micro_batch, tokens=tokens)
+        def seeded_objective(one: Pass) -> tuple[Tensor, Losses]:
+            with dropout_seeded(self._seed(step, one.index)):
+                return self._objective(one, tokens=tokens)
 
-        return self._threads.differentiate([partial(seeded_objective, *one) for one in own])
+        return self._threads.differentiate([partial(seeded_objective, one) for one in own])
 
     def _seed(self, step: int, index: int) -> int:
-        """A 63-bit seed for the dropout of a micro-batch.
+        """A 63-bit seed for the dropout of a pass.
 
         It depends only on seed, step and index: a resumed run needs no random state, and it does
-        not matter which worker or thread computes a micro-batch.
+        not matter which worker or thread computes a pass.
         """
         numbers = np.random.SeedSequence((self.settings.seed, step, index))
         return int(numbers.generate_state(1, np.uint64)[0] >> 1)
 
-    def _objective(self, micro_batch: MicroBatch, *, tokens: int) -> tuple[Tensor, Losses]:
-        """What is differentiated for a micro-batch, and its losses."""
-        loss, alignment = self.micro_batch_losses(*micro_batch)
+    def _objective(self, one: Pass, *, tokens: int) -> tuple[Tensor, Losses]:
+        """What is differentiated for a pass, and its losses."""
+        loss, alignment = self.losses(one)
         losses = Losses(loss.detach(), None if alignment is None else alignment.detach())
         if alignment is not None:
             loss = loss + self.settings.guided_alignment * alignment[0]
@@ -176,7 +198,7 @@ class Gradients:
             if torch.is_grad_enabled() and device.type == "cpu":
                 # A CPU computes gradients faster without storing all logits.
                 return loss_of_states(
-                    model(batch.src, batch.tgt_in, states_only=True),
+                    model(batch.src, batch.tgt_in, batch.packing, states_only=True),
                     whole.embedding.weight,
                     batch.tgt_out,
                     label_smoothing=label_smoothing,
@@ -184,7 +206,7 @@ class Gradients:
                     bias=bias,
                     dtype=torch.bfloat16 if self.precision == "bf16" else None,
                 )
-            logits: Tensor = model(batch.src, batch.tgt_in)
+            logits: Tensor = model(batch.src, batch.tgt_in, batch.packing)
         loss_of = loss_of_logits if logits.requires_grad else label_smoothed_loss
         return loss_of(
             logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID, bias=bias

@@ -11,7 +11,7 @@ https://aclanthology.org/2020.emnlp-main.42).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
 from mtkit.model import CrossAttention, Transformer
+from mtkit.packing import Mask, each_batch
 from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 
 
@@ -44,8 +45,6 @@ class GuidedAlignment:
         config: Config,
         pairs: SentencePairs,
         vocabularies: Vocabularies,
-        *,
-        device: torch.device,
     ) -> None:
         if pairs.links is None:
             raise MtkitError(
@@ -54,21 +53,22 @@ class GuidedAlignment:
             )
         self._layer = config.guided_layer
         self._log_weights = _LogWeights()
-        self._begins = [
-            torch.from_numpy(tokenizer.begins_word).to(device) for tokenizer in vocabularies
-        ]
-        self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64, device=device)
+        self._begins = [torch.from_numpy(tokenizer.begins_word) for tokenizer in vocabularies]
+        self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64)
 
     def observe(self, model: Transformer) -> None:
         """Choose the model whose guided head `losses` is about."""
         attention = model.decoder_layers()[self._layer - 1].cross_attention
         attention.register_forward_pre_hook(self._record)
 
-    def losses(self, compute: Callable[[], Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(
+        self, compute: Callable[[], Tensor], targets: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """The result of `compute`, a forward pass in this thread, and the loss of the guided head.
 
         The latter is (2,): the summed cross-entropy of the weights of the head against `targets`,
-        (B, T, S), and the number of target subwords that it is summed over.
+        (B, T, S) for each batch of the pass, and the number of target subwords that it is summed
+        over.
         """
         found: list[Tensor] = []
         self._log_weights.found = found
@@ -76,12 +76,16 @@ class GuidedAlignment:
             loss = compute()
         finally:
             self._log_weights.found = None
-        return loss, torch.stack((-(found[0] * targets).sum(), targets.sum()))
+        of_batches = [
+            torch.stack((-(log_weights * wanted).sum(), wanted.sum()))
+            for log_weights, wanted in zip(found, targets, strict=True)
+        ]
+        return loss, sum(of_batches[1:], of_batches[0])
 
     def _record(
-        self, attention: CrossAttention, args: tuple[Tensor, tuple[Tensor, Tensor], Tensor]
+        self, attention: CrossAttention, args: tuple[Tensor, tuple[Tensor, Tensor], Mask]
     ) -> None:
-        """Note the logarithms (B, T, S) of the weights of the head, with gradients.
+        """Note the logarithms (B, T, S) of the weights of the head in each batch, with gradients.
 
         They are in float32 at least, and very low but finite where attention may not look.
         """
@@ -94,11 +98,11 @@ class GuidedAlignment:
         with torch.autocast(x.device.type, enabled=False):
             weight, bias = attention.q_proj.weight[:width], attention.q_proj.bias[:width]
             q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
-            k = keys[:, 0].to(wide)
-            scores: Tensor = torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5
-            lowest = torch.finfo(wide).min / 2
-            masked = scores.masked_fill(~mask[:, 0], lowest)
-            self._log_weights.found.append(masked.log_softmax(-1))
+            for queries, k, own in each_batch(mask, q.unsqueeze(1), keys[:, :1].to(wide)):
+                scores = torch.bmm(queries[:, 0], k[:, 0].transpose(1, 2)) * width**-0.5
+                if own is not None:
+                    scores = scores.masked_fill(~own[:, 0], torch.finfo(wide).min / 2)
+                self._log_weights.found.append(scores.log_softmax(-1))
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.
@@ -108,11 +112,10 @@ class GuidedAlignment:
         no partner.
 
         Returns:
-            (B, T, S), on the device of the batch. Rows sum to 1, or to 0 at BOS, at padding, and in
+            (B, T, S), on the CPU as the batch. Rows sum to 1, or to 0 at BOS, at padding, and in
             a pair without any link.
         """
         assert pairs.links is not None
-        device = batch.src.device
         src_words, tgt_words = (
             _words(ids, begins, tags)
             for ids, begins, tags in zip(
@@ -124,14 +127,14 @@ class GuidedAlignment:
         pair = np.repeat(np.arange(B), lengths // 2)
         # One more row and column than there can be words: for what is not a word.
         place = (pair * (T + 1) + numbers[1::2]) * (S + 1) + numbers[::2]
-        linked = torch.zeros(B * (T + 1) * (S + 1), device=device)
-        linked[torch.from_numpy(place).to(device)] = 1.0
+        linked = torch.zeros(B * (T + 1) * (S + 1))
+        linked[torch.from_numpy(place)] = 1.0
         found = linked.view(B, T + 1, S + 1)[
-            torch.arange(B, device=device)[:, None, None],
+            torch.arange(B)[:, None, None],
             tgt_words[:, :, None],
             src_words[:, None, :],
         ]
-        has_links = torch.from_numpy(lengths > 0).to(device)[:, None]
+        has_links = torch.from_numpy(lengths > 0)[:, None]
         alone = has_links & (tgt_words < T) & ~found.any(-1)
         found += alone[:, :, None] * (batch.src == EOS_ID)[:, None, :]
         return found / found.sum(-1, keepdim=True).clamp_min(1.0)

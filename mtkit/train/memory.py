@@ -16,7 +16,7 @@ from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.gradients import Gradients
-from mtkit.train.micro_batches import padded_tokens
+from mtkit.train.micro_batches import Pass, padded_tokens
 
 # The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
 # the weights (12) that a checkpoint is written from.
@@ -91,7 +91,7 @@ def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
 
     model.train()
     # This is also the first exchange of gradients between workers.
-    if _succeeds(lambda: gradients.add_up([(0, largest)] * number, step=0, tokens=1), model):
+    if _succeeds(lambda: gradients.add_up([Pass(0, [largest])] * number, step=0, tokens=1), model):
         return
     if at_once > 1 and fits(*largest):
         raise MtkitError(

@@ -1,19 +1,22 @@
 """Splits an update into micro-batches that fit in the memory of a device.
 
 The tokens of a micro-batch are those of its larger side with padding: pairs times longest sentence.
+A worker computes one micro-batch in a pass, or, on a GPU, several that are packed into one row.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.batches import TokenBatches, split
+from mtkit.batches import Batch, TokenBatches, split
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs, TaskName, TokenArray
 from mtkit.tokenizer import EOS_ID, Vocabularies
@@ -25,14 +28,55 @@ DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
 # Pairs, and the indices of those that are used.
 MicroBatch = tuple[SentencePairs, IntArray]
 
-# The micro-batches of an update that a worker computes, each with its index.
-RankMicroBatches = list[tuple[int, MicroBatch]]
+
+# The number of a batch of an update, and some of its rows.
+Share = tuple[int, IntArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """What a worker computes in one forward and backward pass.
+
+    Attributes:
+        index: among the passes of an update over all workers.
+        micro_batches: one, or several that are packed into one row.
+        batch: of their pairs, on the device; None if it is not made yet.
+        guidance: what the head of guided alignment should attend to, for each micro-batch.
+    """
+
+    index: int
+    micro_batches: list[MicroBatch]
+    batch: Batch | None = None
+    guidance: list[Tensor] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there were not enough pairs for all workers."""
+        return not any(len(indices) for _, indices in self.micro_batches)
 
 
 def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
     """The tokens of the larger side of a micro-batch, with padding."""
     lengths = (side.lengths[indices] for side in (pairs.src, pairs.tgt))
     return len(indices) * max(int(length.max(initial=0)) for length in lengths)
+
+
+def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[list[Share]]:
+    """Divide an update into pieces of nearly the same cost; `costs` are of a row of each batch."""
+    widths = np.repeat(costs, [len(batch) for batch in batches])
+    ends = np.cumsum(widths)
+    # A row belongs to the piece in which its middle is.
+    piece = (ends - widths / 2) * pieces // max(1, ends[-1])
+    starts = np.cumsum([0, *map(len, batches[:-1])])
+    bounds = np.searchsorted(piece, np.arange(pieces + 1))
+    return [
+        [
+            (number, part)
+            for number, (batch, start) in enumerate(zip(batches, starts, strict=True))
+            if len(part := batch[max(0, first - start) : max(0, last - start)])
+        ]
+        for first, last in itertools.pairwise(bounds)
+    ]
 
 
 def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
@@ -59,6 +103,7 @@ class MicroBatches:
         limit: tokens on a device at a time.
         per_batch: micro-batches of a batch; `choose` sets it.
         at_once: micro-batches that are computed at the same time; `choose` sets it.
+        packed: whether a pass has several micro-batches.
     """
 
     config: Config
@@ -72,9 +117,14 @@ class MicroBatches:
 
     def __post_init__(self) -> None:
         settings = self.config.train
+        on_gpu = settings.gpu_path == "auto" and self.device_type == "cuda"
+        # The words of a sentence are not counted in a packed row.
+        by_words = self.config.model.positions == "words"
+        self.packed = (on_gpu or settings.gpu_path == "packed") and not by_words
         self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[self.device_type]
         # For source and target, or none.
         of_tgt = 0.0 if self.task == "parsing" else settings.bpe_dropout
+        self._world_size = 1
         self._dropout = [
             BpeDropout(tokenizer, probability=probability, seed=settings.seed)
             for tokenizer, probability in zip(
@@ -101,16 +151,15 @@ class MicroBatches:
         Raises:
             MtkitError: if the longest pair does not fit.
         """
-        limit = self.limit
-        if self._dropout:
-            # Sentences with more subwords must fit too.
-            limit = int(limit / GROWTH)
+        limit, self._world_size = self._limit, world_size
         if self.longest > limit:
             more = f", and up to {GROWTH} times as many with train.bpe_dropout"
             raise MtkitError(
                 f"train.device_batch_tokens: {self.limit} tokens at a time cannot hold the longest "
                 f"pair, which has {self.longest}{more if self._dropout else ''}; raise it"
             )
+        if self.packed:
+            return
         self.per_batch = batches.parts_that_fit(limit)
         while self.per_batch * batches.per_update % world_size:
             self.per_batch += 1
@@ -118,17 +167,26 @@ class MicroBatches:
 
     def of_update(
         self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int
-    ) -> RankMicroBatches:
-        """The micro-batches of an update that a worker computes, each with its index."""
-        own = list(enumerate(split(batches, self.per_batch)))[rank::world_size]
+    ) -> list[Pass]:
+        """The passes of an update that a worker computes; all workers have equally many."""
+        if self.packed:
+            shares = self._fitting_shares(batches, world_size)
+        else:
+            parts = enumerate(split(batches, self.per_batch))
+            shares = [[(index // self.per_batch, part)] for index, part in parts]
         return [
-            (index, self._segmented(batches[index // self.per_batch], pairs, step))
-            for index, pairs in own
+            Pass(index, [self._segmented(batches[number], part, step) for number, part in share])
+            for index, share in list(enumerate(shares))[rank::world_size]
         ]
 
     def largest(self, batches: TokenBatches) -> tuple[IntArray, MicroBatch]:
         """The largest micro-batch of an epoch, without and with the growth by BPE-dropout."""
         indices = batches.largest(self.per_batch)
+        if self.packed:
+            # No update has more tokens than the largest batch repeated.
+            update = [np.tile(indices, batches.per_update)]
+            shares = self._fitting_shares(update, self._world_size)
+            indices = max((part for share in shares for _, part in share), key=len)
         if not self._dropout:
             return indices, (self.pairs, indices)
         longest = self._may_grow_to(indices)
@@ -158,6 +216,21 @@ class MicroBatches:
                 some = np.array([lengths.argmax()])
             tokens = padded_tokens(self.pairs, some)
             yield some
+
+    @property
+    def _limit(self) -> int:
+        """The tokens at a time without the growth by BPE-dropout, for which there must be room."""
+        return int(self.limit / GROWTH) if self._dropout else self.limit
+
+    def _fitting_shares(self, batches: Sequence[IntArray], world_size: int) -> list[list[Share]]:
+        """An update in as few passes for each worker as fit."""
+        costs = [padded_tokens(self.pairs, batch) // max(1, len(batch)) for batch in batches]
+        tokens = sum(cost * len(batch) for cost, batch in zip(costs, batches, strict=True))
+        for passes in itertools.count(max(1, tokens // (self._limit * world_size))):
+            shares = cut(batches, costs, passes * world_size)
+            if max(sum(costs[n] * len(part) for n, part in one) for one in shares) <= self._limit:
+                break
+        return shares
 
     def _number_at_once(self, batches: TokenBatches, world_size: int) -> int:
         if self.device_type != "cpu" or world_size > 1 or self.config.train.compile:

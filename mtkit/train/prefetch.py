@@ -9,14 +9,14 @@ from typing import NamedTuple, Self
 
 from mtkit.batches import TokenBatches
 from mtkit.data import IntArray
-from mtkit.train.micro_batches import RankMicroBatches
+from mtkit.train.micro_batches import Pass
 
 
 class Update(NamedTuple):
     """What an optimizer step is computed from, and the position of the stream after it."""
 
     batches: Sequence[IntArray]
-    own: RankMicroBatches
+    own: list[Pass]
     position: dict[str, int]
 
 
@@ -34,13 +34,13 @@ class Prefetcher:
     Attributes:
         batches: the stream. Nothing else may draw from it within the context. After the context it
             may be up to one update ahead of the last one that `next` has returned.
-        prepare: gives the micro-batches of this worker, from the batches of an update and its
+        prepare: gives the passes of this worker, from the batches of an update and its
             number, counted from 1.
         done: updates before the next one.
     """
 
     batches: TokenBatches
-    prepare: Callable[[Sequence[IntArray], int], RankMicroBatches]
+    prepare: Callable[[Sequence[IntArray], int], list[Pass]]
     _: KW_ONLY
     done: int
     last: int

@@ -37,7 +37,7 @@ from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.launcher import stop_on_signal
 from mtkit.train.memory import check_memory
 from mtkit.train.metrics import MetricsLogger, truncate_rows
-from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
+from mtkit.train.micro_batches import MicroBatches, Pass
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters
 from mtkit.train.prefetch import Prefetcher
@@ -119,7 +119,7 @@ class Trainer:
         )
         guided = None
         if self.settings.guided_alignment:
-            guided = GuidedAlignment(config, self.pairs, self.vocabularies, device=device)
+            guided = GuidedAlignment(config, self.pairs, self.vocabularies)
             guided.observe(self.model)
         self._gradients = Gradients(
             self.settings,
@@ -210,13 +210,13 @@ class Trainer:
             log.info("saved step %d in %s; %s", self.step, run.path, checkpoints.CONTINUE)
         return not unfinished
 
-    def update(self, batches: Sequence[IntArray], own: RankMicroBatches | None = None) -> Losses:
+    def update(self, batches: Sequence[IntArray], own: Sequence[Pass] | None = None) -> Losses:
         """One optimizer step on the pairs of these batches, divided among all workers.
 
         The gradient is that of the mean loss per target token over all of them.
 
         Args:
-            own: the micro-batches of this worker, if they are prepared; their losses are returned.
+            own: the passes of this worker, if they are prepared; their losses are returned.
         """
         self.step += 1
         for group in self.optimizer.param_groups:
@@ -224,7 +224,7 @@ class Trainer:
         self.model.train()
         if own is None:
             own = self._own(batches, self.step)
-        tokens = self._count(batches, [micro_batch for _, micro_batch in own])
+        tokens = self._count(batches, own)
         losses = self._gradients.add_up(own, step=self.step, tokens=tokens)
         self.trained.before_update()
         self.optimizer.step()
@@ -232,18 +232,26 @@ class Trainer:
         self.trained.after_update(self.step)
         return losses
 
-    def _own(self, batches: Sequence[IntArray], step: int) -> RankMicroBatches:
-        """The micro-batches that this worker computes of an update."""
-        return self.micro_batches.of_update(
+    def _own(self, batches: Sequence[IntArray], step: int) -> list[Pass]:
+        """The passes of an update that this worker computes; on a GPU with their batches."""
+        own = self.micro_batches.of_update(
             batches, step=step, rank=self.workers.rank, world_size=self.workers.world_size
         )
+        if self.device.type == "cpu":
+            return own
+        # A thread that prefetches has not chosen its GPU.
+        with torch.cuda.device(self.device):
+            return [self._gradients.prepared(one) for one in own]
 
-    def _count(self, batches: Sequence[IntArray], mine: Sequence[MicroBatch]) -> int:
+    def _count(self, batches: Sequence[IntArray], own: Sequence[Pass]) -> int:
         """Count the cost of an update; returns its target tokens over all workers."""
         resegmented = self.micro_batches.are_resegmented
         tokens = flops = 0.0
         # Without BPE-dropout every worker knows all lengths.
-        for pairs, indices in mine if resegmented else [(self.pairs, np.concatenate(batches))]:
+        counted = [(self.pairs, np.concatenate(batches))]
+        if resegmented:
+            counted = [micro_batch for one in own for micro_batch in one.micro_batches]
+        for pairs, indices in counted:
             src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
             tokens += int(tgt.sum())
             flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)

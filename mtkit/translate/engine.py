@@ -42,6 +42,7 @@ class Engine:
         """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence."""
         memory = self.model.encode(src)
         kv = [layer.project_memory(memory.states) for layer in self.layers]
+        assert isinstance(memory.mask, Tensor)
         return DecoderCache(kv, memory.mask, beam_size)
 
     def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:

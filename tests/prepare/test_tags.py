@@ -203,7 +203,7 @@ def test_links_of_words_do_not_count_the_tag(
         config = changed(tiny_config, "train", guided_alignment=1.0)
         vocabularies = data.tokenizers()
         all_pairs, indices = data.pairs("train"), np.arange(len(pairs))
-        guided = GuidedAlignment(config, all_pairs, vocabularies, device=torch.device("cpu"))
+        guided = GuidedAlignment(config, all_pairs, vocabularies)
         batch = make_batch(all_pairs, indices)
         found[tag] = guided.targets(batch, all_pairs, indices)
         if tag:

@@ -24,6 +24,7 @@ from mtkit.tokenizer import EOS_ID, UNK_ID
 from mtkit.train import assembly as train
 from mtkit.train.bpe_dropout import BpeDropout
 from mtkit.train.guided_alignment import GuidedAlignment
+from mtkit.train.micro_batches import Pass
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -68,7 +69,7 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
 ):
     tokenizer = linked.tokenizers().tgt
     pairs = linked.pairs("train")
-    guide = GuidedAlignment(guided, pairs, linked.tokenizers(), device=CPU)
+    guide = GuidedAlignment(guided, pairs, linked.tokenizers())
     assert guide is not None
     indices = np.arange(20)
     batch = make_batch(pairs, indices)
@@ -95,7 +96,7 @@ def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
     guided: Config, linked: PreparedData
 ):
     pairs = linked.pairs("train")
-    guide = GuidedAlignment(guided, pairs, linked.tokenizers(), device=CPU)
+    guide = GuidedAlignment(guided, pairs, linked.tokenizers())
     assert guide is not None
     assert pairs.links is not None
     # The second pair has only its first link, the third has none.
@@ -119,7 +120,7 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
     guided: Config, linked: PreparedData
 ):
     vocabularies, pairs = linked.tokenizers(), linked.pairs("train")
-    guide = GuidedAlignment(guided, pairs, vocabularies, device=CPU)
+    guide = GuidedAlignment(guided, pairs, vocabularies)
     assert guide is not None
     dropout = BpeDropout(vocabularies.tgt, probability=0.5, seed=1)
     indices = np.arange(30)
@@ -154,7 +155,7 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
     trainer = trainer_of(config, linked)
     pairs, indices = trainer.pairs, np.arange(12)
     with torch.no_grad():
-        found = trainer._gradients.micro_batch_losses(pairs, indices).alignment
+        found = trainer._gradients.losses(Pass(0, [(pairs, indices)])).alignment
     assert found is not None
     batch = make_batch(pairs, indices)
     trainer.model.eval()
@@ -180,7 +181,7 @@ def test_a_micro_batch_with_links_is_moved_to_the_device_once(
         return original(self, device)
 
     monkeypatch.setattr(Batch, "to", move)
-    trainer._gradients.micro_batch_losses(trainer.pairs, np.arange(12))
+    trainer._gradients.losses(Pass(0, [(trainer.pairs, np.arange(12))]))
     assert len(moved) == 1
 
 

@@ -22,13 +22,14 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
-from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run, metrics
 from mtkit.train.checkpoints import read_checkpoint
 from mtkit.train.gradients import Gradients, Losses
+from mtkit.train.micro_batches import Pass
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -158,16 +159,17 @@ def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
 ):
     settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
-    original = Gradients.micro_batch_losses
+    original = Gradients.losses
     seen, kept = [], []
 
-    def look(self: Gradients, pairs: SentencePairs, indices: IntArray) -> Losses:
+    def look(self: Gradients, one: Pass) -> Losses:
+        ((pairs, indices),) = one.micro_batches
         for side, plain in ((pairs.src, trainer.pairs.src), (pairs.tgt, trainer.pairs.tgt)):
             seen.append(len(indices) * side.lengths[indices].max())
             kept.append(side is plain)
-        return original(self, pairs, indices)
+        return original(self, one)
 
-    monkeypatch.setattr(Gradients, "micro_batch_losses", look)
+    monkeypatch.setattr(Gradients, "losses", look)
     trainer.check_memory()
     tried = max(seen)
     for _ in range(10):
