@@ -82,9 +82,10 @@ def by_blocks(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _batches(x: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
     """The batches (B, H, T, K) of a row (1, H, R, K), without a copy."""
+    H, K = x.shape[1], x.shape[-1]
     parts = x[0].split_with_sizes([B * T for B, T in shapes], dim=1)
     return [
-        part.unflatten(1, shape).transpose(0, 1) for part, shape in zip(parts, shapes, strict=True)
+        part.view(H, B, T, K).transpose(0, 1) for part, (B, T) in zip(parts, shapes, strict=True)
     ]
 
 

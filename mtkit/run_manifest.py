@@ -25,6 +25,7 @@ MAY_CHANGE = (
     "train.finish_steps",
     "train.device_batch_tokens",
     "train.compile",
+    "train.gpu_path",
     "train.fsdp",
     "train.log_every",
     "train.valid_every",

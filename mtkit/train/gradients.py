@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.devices import Precision, arithmetic, copied_to
+from mtkit.base.devices import Precision, arithmetic, copied_to, is_out_of_memory
 from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch, pack_batches
 from mtkit.config import TrainConfig
@@ -26,6 +27,8 @@ from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.micro_batches import MicroBatches, Pass
 from mtkit.train.threads import GradientThreads
+
+log = logging.getLogger(__name__)
 
 
 class Losses(NamedTuple):
@@ -57,6 +60,7 @@ class Gradients:
     precision: Precision
     guided: GuidedAlignment | None
     _threads: GradientThreads | None = None
+    _is_sending: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -91,15 +95,22 @@ class Gradients:
                     f"({error}); raise the limit of processes (ulimit -u), or set OMP_NUM_THREADS=1"
                 ) from error
 
-    def add_up(self, own: Sequence[Pass], *, step: int, tokens: int) -> Losses:
+    def add_up(self, own: Sequence[Pass], *, step: int, tokens: int, retry: bool = False) -> Losses:
         """Add the gradients of the mean loss per target token to those of the model.
 
-        `tokens` are the target tokens of the update over all workers. The result is the summed
-        losses of the passes of this worker.
+        Args:
+            own: the passes of this worker.
+            tokens: the target tokens of the update over all workers.
+            retry: if packed passes do not fit in memory, compute them in smaller ones.
+
+        Returns:
+            The summed losses of the passes.
         """
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:
                 found = self._at_the_same_time(own, step=step, tokens=tokens)
+            elif retry and self.micro_batches.packed:
+                found = self._in_halves_if_needed(own, step=step, tokens=tokens)
             else:
                 found = self._one_after_the_other(own, step=step, tokens=tokens)
         summed = torch.zeros((), device=self.device)
@@ -151,6 +162,24 @@ class Gradients:
         batch = make_batch(pairs, indices).to(self.device)
         return self._loss(model, batch, label_smoothing=label_smoothing)
 
+    def _in_halves_if_needed(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
+        """As `_one_after_the_other`, again with half of each pass as long as memory runs out."""
+        while True:
+            self._is_sending = self.settings.fsdp
+            try:
+                return self._one_after_the_other(own, step=step, tokens=tokens)
+            except (RuntimeError, MemoryError) as error:
+                halves = [half for one in own for half in one.halves()]
+                # What the other workers have begun to receive cannot be sent again.
+                if self._is_sending or len(halves) == len(own) or not is_out_of_memory(error):
+                    raise
+            # Here the exception no longer refers to the tensors of the pass.
+            self.model.zero_grad()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            own = halves
+            log.warning("step %d: out of memory; trying again in %d passes", step, len(own))
+
     def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         found = []
         for number, one in enumerate(own, 1):
@@ -158,6 +187,7 @@ class Gradients:
             last = number == len(own)
             with self.workers.waiting() if last else self.workers.no_sync(self.parallel):
                 objective, losses = self._objective(one, tokens=tokens)
+                self._is_sending |= last and self.workers.world_size > 1
                 torch.autograd.backward(objective)
             found.append(losses)
         return found

@@ -6,6 +6,7 @@ A worker computes one micro-batch in a pass, or, on a GPU, several that are pack
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,21 @@ class Pass:
         """Whether there were not enough pairs for all workers."""
         return not any(len(indices) for _, indices in self.micro_batches)
 
+    def halves(self) -> list[Pass]:
+        """Two passes with half of the tokens each, or itself if it has only one pair."""
+        batches = [indices for _, indices in self.micro_batches]
+        if sum(map(len, batches)) < 2:
+            return [self]
+        costs = [padded_tokens(*one) // max(1, len(one[1])) for one in self.micro_batches]
+        return [
+            # An index that no pass of an update has, for other random numbers.
+            Pass(
+                2 * self.index + half + (1 << 32),
+                [(self.micro_batches[number][0], part) for number, part in share],
+            )
+            for half, share in enumerate(cut(batches, costs, 2))
+        ]
+
 
 def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
     """The tokens of the larger side of a micro-batch, with padding."""
@@ -62,20 +78,35 @@ def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
 
 
 def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[list[Share]]:
-    """Divide an update into pieces of nearly the same cost; `costs` are of a row of each batch."""
-    widths = np.repeat(costs, [len(batch) for batch in batches])
+    """Divide an update into adjacent pieces, of which the most expensive is as cheap as possible.
+
+    Args:
+        costs: of a row of each batch.
+    """
+    sizes = [len(batch) for batch in batches]
+    widths = np.repeat(costs, sizes)
     ends = np.cumsum(widths)
-    # A row belongs to the piece in which its middle is.
-    piece = (ends - widths / 2) * pieces // max(1, ends[-1])
-    starts = np.cumsum([0, *map(len, batches[:-1])])
-    bounds = np.searchsorted(piece, np.arange(pieces + 1))
+
+    def bounds(most: int) -> list[int]:
+        """The rows at which pieces begin and end if each has as many as `most` allows."""
+        found = [0]
+        for _ in range(pieces):
+            before = ends[found[-1] - 1] if found[-1] else 0
+            found.append(int(np.searchsorted(ends, before + most, side="right")))
+        return found
+
+    widest = int(widths.max())
+    least = max(widest, -(-int(ends[-1]) // pieces))
+    possible = range(least, least + widest)
+    index = bisect.bisect_left(possible, True, key=lambda most: bounds(most)[-1] == len(ends))
+    starts = np.cumsum([0, *sizes[:-1]])
     return [
         [
             (number, part)
             for number, (batch, start) in enumerate(zip(batches, starts, strict=True))
             if len(part := batch[max(0, first - start) : max(0, last - start)])
         ]
-        for first, last in itertools.pairwise(bounds)
+        for first, last in itertools.pairwise(bounds(least + index))
     ]
 
 
@@ -158,8 +189,6 @@ class MicroBatches:
                 f"train.device_batch_tokens: {self.limit} tokens at a time cannot hold the longest "
                 f"pair, which has {self.longest}{more if self._dropout else ''}; raise it"
             )
-        if self.packed:
-            return
         self.per_batch = batches.parts_that_fit(limit)
         while self.per_batch * batches.per_update % world_size:
             self.per_batch += 1
@@ -181,7 +210,7 @@ class MicroBatches:
 
     def largest(self, batches: TokenBatches) -> tuple[IntArray, MicroBatch]:
         """The largest micro-batch of an epoch, without and with the growth by BPE-dropout."""
-        indices = batches.largest(self.per_batch)
+        indices = batches.largest(1 if self.packed else self.per_batch)
         if self.packed:
             # No update has more tokens than the largest batch repeated.
             update = [np.tile(indices, batches.per_update)]
@@ -233,7 +262,7 @@ class MicroBatches:
         return shares
 
     def _number_at_once(self, batches: TokenBatches, world_size: int) -> int:
-        if self.device_type != "cpu" or world_size > 1 or self.config.train.compile:
+        if self.packed or self.device_type != "cpu" or world_size > 1 or self.config.train.compile:
             return 1
         if self.config.model.attention_dropout:
             # It draws from the generator of PyTorch, which all threads share.

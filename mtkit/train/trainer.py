@@ -40,6 +40,7 @@ from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import MicroBatches, Pass
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters
+from mtkit.train.path_check import use_plain_if_packed_differs
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import Meter, TrainingProgress, hours_and_minutes
 from mtkit.train.schedule import Schedule, setting_of_rate
@@ -225,7 +226,7 @@ class Trainer:
         if own is None:
             own = self._own(batches, self.step)
         tokens = self._count(batches, own)
-        losses = self._gradients.add_up(own, step=self.step, tokens=tokens)
+        losses = self._gradients.add_up(own, step=self.step, tokens=tokens, retry=True)
         self.trained.before_update()
         self.optimizer.step()
         self.model.zero_grad()
@@ -281,10 +282,13 @@ class Trainer:
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
 
+        On a GPU, also compare a packed pass with the plain one.
+
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
         check_memory(self._gradients, self.batches, where=self._on_worker())
+        use_plain_if_packed_differs(self._gradients)
 
     def save(
         self,

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
+from mtkit.train.gradients import Losses
 from mtkit.train.trainer import Trainer
 
 
@@ -148,6 +149,32 @@ def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor
     trainer.micro_batches.per_batch = 1
     trainer.update(groups)
     return found
+
+
+class UpdateOf(NamedTuple):
+    """What an update did: passes of this worker, losses, gradients."""
+
+    passes: int
+    losses: Losses
+    gradients: dict[str, Tensor]
+
+
+def update_of(config: Config, data: PreparedData) -> UpdateOf:
+    """The first update of a training."""
+    trainer = Trainer(config, data, device=torch.device("cpu"))
+    gradients: dict[str, Tensor] = {}
+    original = trainer.optimizer.step
+
+    def take() -> None:
+        for name, parameter in trainer.model.named_parameters():
+            if parameter.grad is not None:
+                gradients[name] = parameter.grad.clone()
+        original()
+
+    trainer.optimizer.step = take  # type: ignore[method-assign,assignment]
+    batches = next(trainer.batches)
+    own = trainer._own(batches, 1)
+    return UpdateOf(len(own), trainer.update(batches, own), gradients)
 
 
 def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], object]) -> None:

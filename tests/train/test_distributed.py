@@ -35,13 +35,14 @@ def config(config: Config) -> Config:
     return changed(config, "train", **THREE_BATCHES)
 
 
+@pytest.mark.parametrize("path", ["plain", "packed"])
 @pytest.mark.parametrize("sharded", [False, True])
-def test_two_workers_train_what_one_trains(sharded: bool, trainings: Trainings):
+def test_two_workers_train_what_one_trains(sharded: bool, path: str, trainings: Trainings):
     # The batches of an update are dealt out, so even dropout is the same; what is left are the
     # last digits of float64 sums. Three batches among two workers: each is cut in two.
     trainings.change("model", dropout=0.0)
     Team(trainings, "one", dtype="float64").train(1)
-    trainings.change("train", fsdp=sharded)
+    trainings.change("train", fsdp=sharded, gpu_path=path)
     Team(trainings, "two", dtype="float64").train(2)
     assert_nearly_same(trainings, "one", "two")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs
-from support.training import Trainings, gradients_of, interrupt
+from support.training import Trainings, gradients_of, interrupt, update_of
 
 from mtkit.align.aligner import AlignmentHead
 from mtkit.align.attention_weights import weights_of_pairs
@@ -167,6 +167,21 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
     expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
     assert found[0].item() == pytest.approx(expected.item(), rel=1e-5)
     assert found[1].item() == pytest.approx(int((batch.tgt_in > 3).sum()))
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
+def test_one_pass_over_all_batches_has_the_same_guidance(
+    bpe_dropout: float, guided: Config, linked: PreparedData
+):
+    config = changed(guided, "model", dropout=0.0)
+    config = changed(config, "train", bpe_dropout=bpe_dropout, device_batch_tokens=400)
+    plain = update_of(config, linked)
+    packed = update_of(changed(config, "train", gpu_path="packed"), linked)
+    assert (plain.passes, packed.passes) == (5, 1)
+    torch.testing.assert_close(packed.losses, plain.losses, rtol=1e-12, atol=0)
+    for name, gradient in plain.gradients.items():
+        assert (packed.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
 
 
 def test_a_micro_batch_with_links_is_moved_to_the_device_once(

@@ -1,0 +1,82 @@
+"""The check that a packed pass has the loss and the gradient of its batches one by one.
+
+It is made on every GPU before the first update, because no test can know all GPUs and drivers.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtkit.base.devices import is_out_of_memory
+from mtkit.base.errors import one_line
+from mtkit.train.gradients import Gradients
+from mtkit.train.micro_batches import MicroBatch, Pass
+
+log = logging.getLogger(__name__)
+
+# The pairs that are compared: some in each of two batches, so that masks and packing matter.
+_BATCHES, _PAIRS = 2, 16
+# The difference that is allowed, as a part of the value. bfloat16 has 8 significant bits.
+_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
+
+
+def use_plain_if_packed_differs(gradients: Gradients) -> None:
+    """Compute updates batch by batch if a packed pass gives other results, with a warning."""
+    micro_batches, model = gradients.micro_batches, gradients.model
+    if not micro_batches.packed or gradients.settings.gpu_path != "auto":
+        return
+    pairs = gradients.pairs
+    numbers = np.arange(_BATCHES * _PAIRS) % len(pairs)
+    some = [(pairs, indices) for indices in np.split(numbers, _BATCHES)]
+    was_training = model.training
+    model.eval()  # without dropout
+    wrong = ""
+    try:
+        packed = _loss_and_norm(gradients, [Pass(0, some)])
+    except (RuntimeError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
+        wrong = f"fails ({one_line(str(error))[:200]})"
+        model.zero_grad()
+    micro_batches.packed = False
+    plain = _loss_and_norm(gradients, [Pass(i, [one]) for i, one in enumerate(some)])
+    if not wrong and not _agree(packed, plain, _TOLERANCE[gradients.precision]):
+        (loss, norm), (plain_loss, plain_norm) = packed.tolist(), plain.tolist()
+        wrong = (
+            f"has loss {loss:.6g} and gradient norm {norm:.6g}, and batch by batch they are "
+            f"{plain_loss:.6g} and {plain_norm:.6g}"
+        )
+    model.train(was_training)
+    if gradients.workers.any(bool(wrong)):
+        log.warning(
+            "train.gpu_path: on this GPU a packed pass %s; training batch by batch (plain), which "
+            "is slower; please report this",
+            wrong or "is wrong on another worker",
+        )
+    else:
+        micro_batches.packed = True
+
+
+def _loss_and_norm(gradients: Gradients, passes: list[Pass]) -> Tensor:
+    """(2,): the summed loss of this worker, and the norm of the gradient of all."""
+    losses = gradients.add_up(passes, step=0, tokens=_target_tokens(passes))
+    found = [p.grad for p in gradients.model.parameters() if p.grad is not None]
+    norm: Tensor = torch.nn.utils.get_total_norm(found)
+    if hasattr(norm, "full_tensor"):  # of a model that is sharded over the workers
+        norm = norm.full_tensor()
+    gradients.model.zero_grad()
+    return torch.stack((losses.translation.double(), norm.double())).cpu()
+
+
+def _target_tokens(passes: list[Pass]) -> int:
+    parts: list[MicroBatch] = [part for one in passes for part in one.micro_batches]
+    return sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in parts)
+
+
+def _agree(first: Tensor, second: Tensor, tolerance: float) -> bool:
+    """Whether all are finite numbers and nearly the same."""
+    return bool(torch.isclose(first, second, rtol=tolerance, atol=0.0).all())

@@ -1,0 +1,273 @@
+"""An update in one pass over a row of all its batches is the update batch by batch."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import changed
+from support.training import update_of
+from torch import Tensor
+
+from mtkit.batches import Batch, TokenBatches, make_batch, pack_batches
+from mtkit.config import Config
+from mtkit.data import PreparedData, SentencePairs, TokenArray
+from mtkit.kernels.dropout import Dropout
+from mtkit.model import Transformer
+from mtkit.train.gradients import Gradients
+from mtkit.train.micro_batches import Pass, cut, padded_tokens
+from mtkit.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "base": {},
+    "learned positions": {"model": {"positions": "learned", "max_positions": 64}},
+    "attention_window": {"model": {"attention_window": 2}},
+    "pre-norm": {"model": {"norm": "pre"}},
+    "SiLU": {"model": {"activation": "silu"}},
+    "other head widths": {"model": {"d_k": 3, "d_v": 5}},
+    "output bias": {"model": {"output_bias": True}},
+    "no smoothing": {"train": {"label_smoothing": 0.0}},
+    "BPE-dropout": {"train": {"bpe_dropout": 0.3, "device_batch_tokens": 400}},
+    "freeze": {"train": {"freeze": ("encoder.*",)}},
+    "LoRA": {"train": {"lora_rank": 2}},
+    "moving average": {"train": {"ema": 0.9}},
+    "Muon": {"train": {"optimizer": "muon"}},
+}
+
+
+def packed(config: Config, **train: Any) -> Config:
+    return changed(config, "train", gpu_path="packed", **train)
+
+
+def without_dropout(config: Config) -> Config:
+    model = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    return changed(config, "model", **model)
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(
+    variant: str, config: Config, tiny_data: PreparedData
+):
+    config = changed(without_dropout(config), "train", device_batch_tokens=200)
+    for section, settings in VARIANTS[variant].items():
+        config = changed(config, section, **settings)
+    plain, one_pass = (update_of(one, tiny_data) for one in (config, packed(config)))
+    assert (plain.passes, one_pass.passes) == (5, 1)
+    torch.testing.assert_close(
+        one_pass.losses.translation, plain.losses.translation, rtol=1e-12, atol=0
+    )
+    assert one_pass.gradients.keys() == plain.gradients.keys()
+    for name, gradient in plain.gradients.items():
+        error = (one_pass.gradients[name] - gradient).norm()
+        assert error <= 1e-12 * gradient.norm(), name
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_with_the_same_dropout_one_pass_has_the_same_gradients(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    config = changed(config, "model", dropout=0.2, activation_dropout=0.2)
+    config = changed(config, "train", device_batch_tokens=200)
+    # The masks of each batch, in the order of the calls.
+    drawn: list[list[Tensor]] = []
+
+    def begin(self: Transformer, *_: object) -> None:
+        if self.training:
+            drawn.append([])
+
+    def draw(self: Dropout, x: Tensor) -> Tensor:
+        if not self.training or not self.p:
+            return x
+        drawn[-1].append((torch.rand_like(x) >= self.p) / (1 - self.p))
+        return x * drawn[-1][-1]
+
+    monkeypatch.setattr(Dropout, "forward", draw)
+    with monkeypatch.context() as patch:
+        original = Transformer.forward
+
+        def forward(self: Transformer, *args: Any, **kwargs: Any) -> Tensor:
+            begin(self)
+            return original(self, *args, **kwargs)
+
+        patch.setattr(Transformer, "forward", forward)
+        plain = update_of(config, tiny_data)
+    calls = zip(*drawn, strict=True)
+    rows = iter([torch.cat([mask.flatten(0, 1) for mask in call])[None] for call in calls])
+
+    def given(self: Dropout, x: Tensor) -> Tensor:
+        return x * next(rows) if self.training and self.p else x
+
+    monkeypatch.setattr(Dropout, "forward", given)
+    one_pass = update_of(packed(config), tiny_data)
+    assert next(rows, None) is None
+    torch.testing.assert_close(
+        one_pass.losses.translation, plain.losses.translation, rtol=1e-12, atol=0
+    )
+    for name, gradient in plain.gradients.items():
+        assert (one_pass.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_masks_that_are_added_have_the_result_of_boolean_masks(
+    config: Config, tiny_data: PreparedData
+):
+    trainer = Trainer(without_dropout(config), tiny_data, device=CPU)
+    batches = [make_batch(trainer.pairs, np.arange(i, i + 4)) for i in range(0, 12, 4)]
+    assert any((batch.src == 0).any() for batch in batches)
+    found = []
+    for dtype in (None, torch.float64):
+        row = pack_batches(batches, CPU, bias_dtype=dtype)
+        found.append(trainer.model(row.src, row.tgt_in, row.packing))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+    # As the kernels of a GPU read them.
+    masks = row.packing.src.masks if row.packing.src else []
+    assert all(n % 8 == 0 for mask in masks if mask is not None for n in mask.stride()[:-1])
+
+
+def realistic_pairs(count: int) -> SentencePairs:
+    """Pairs with lengths as in news text: 4 to 200 subwords, 28 on average."""
+    rng = np.random.default_rng(7)
+    src = np.clip(rng.gamma(2.6, 10.5, count), 4, 200).astype(np.int64)
+    tgt = np.clip(src * rng.normal(1.0, 0.15, count), 4, 200).astype(np.int64)
+    return SentencePairs(*(TokenArray(np.full(n.sum(), 5, np.uint16), n) for n in (src, tgt)))
+
+
+def test_1_to_64_workers_have_equal_shares_of_an_update():
+    pairs = realistic_pairs(20_000)
+    updates = TokenBatches(pairs, budget=3125, per_update=8, seed=1)
+    for batches, count in itertools.product(itertools.islice(updates, 3), range(1, 65)):
+        costs = [padded_tokens(pairs, batch) // len(batch) for batch in batches]
+        shares = cut(batches, costs, count)
+        rows = [part for share in shares for _, part in share]
+        np.testing.assert_array_equal(np.concatenate(rows), np.concatenate(batches))
+        tokens = [sum(padded_tokens(pairs, part) for _, part in share) for share in shares]
+        assert max(tokens) <= 1.15 * sum(tokens) / count, count
+
+
+def test_the_most_expensive_piece_is_as_cheap_as_any_division_allows():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        costs = rng.integers(1, 9, 3).tolist()
+        sizes = rng.integers(0, 4, 3)
+        batches = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
+        rows = np.repeat(costs, sizes)
+        divisions = itertools.combinations_with_replacement(range(len(rows) + 1), 2)
+        best = min(max(part.sum() for part in np.split(rows, ends)) for ends in divisions)
+        if len(rows):
+            found = cut(batches, costs, 3)
+            assert max(sum(costs[n] * len(part) for n, part in one) for one in found) == best
+
+
+@pytest.mark.parametrize("path", ["plain", "packed"])
+@pytest.mark.parametrize("workers", [2, 3, 7])
+def test_several_workers_have_the_loss_of_one(
+    path: str, workers: int, config: Config, tiny_data: PreparedData
+):
+    config = changed(without_dropout(config), "train", gpu_path=path, device_batch_tokens=200)
+    trainer = Trainer(config, tiny_data, device=CPU)
+    batches = next(trainer.batches)
+
+    def loss_of(world_size: int) -> float:
+        trainer.micro_batches.choose(trainer.batches, world_size)
+        shares = [
+            trainer.micro_batches.of_update(batches, step=1, rank=rank, world_size=world_size)
+            for rank in range(world_size)
+        ]
+        assert len({len(share) for share in shares}) == 1
+        if path == "packed":
+            assert all(len(share) == 1 for share in shares)
+        with torch.no_grad():
+            losses = [trainer._gradients.losses(one) for share in shares for one in share]
+        return float(sum(one.translation for one in losses))
+
+    assert loss_of(workers) == pytest.approx(loss_of(1), rel=1e-6)
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.5])
+def test_a_row_has_at_most_the_tokens_that_fit_a_device(
+    bpe_dropout: float, config: Config, tiny_data: PreparedData
+):
+    limit = 120
+    config = packed(config, device_batch_tokens=limit, bpe_dropout=bpe_dropout)
+    trainer = Trainer(config, tiny_data, device=CPU)
+    _, largest = trainer.micro_batches.largest(trainer.batches)
+    most = padded_tokens(*largest)
+    assert most <= limit
+    for step, batches in enumerate(itertools.islice(trainer.batches, 20), 1):
+        own = trainer.micro_batches.of_update(batches, step=step, rank=0, world_size=1)
+        assert len(own) > 1
+        assert max(tokens_of(one) for one in own) <= most
+
+
+def tokens_of(one: Pass) -> int:
+    return sum(padded_tokens(*micro_batch) for micro_batch in one.micro_batches)
+
+
+def test_more_workers_than_rows_leave_passes_empty_whose_loss_is_zero(
+    config: Config, tiny_data: PreparedData
+):
+    trainer = Trainer(packed(config), tiny_data, device=CPU)
+    batches = [np.arange(2)]
+    shares = [
+        trainer.micro_batches.of_update(batches, step=1, rank=rank, world_size=3)
+        for rank in range(3)
+    ]
+    assert [one.is_empty for (one,) in shares] == [False, False, True]
+    assert trainer._gradients.losses(shares[2][0]).translation.item() == 0.0
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_an_update_that_runs_out_of_memory_is_computed_in_halves(
+    config: Config,
+    tiny_data: PreparedData,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    config = packed(without_dropout(config), device_batch_tokens=200)
+    whole = update_of(config, tiny_data)
+    original, tried = Gradients._loss, []
+
+    def limited(self: Gradients, model: Any, batch: Batch, **how: Any) -> Tensor:
+        tried.append(batch.src.numel())
+        if tried[-1] > 90:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, model, batch, **how)
+
+    monkeypatch.setattr(Gradients, "_loss", limited)
+    halved = update_of(config, tiny_data)
+    assert "step 1: out of memory; trying again in 2 passes" in caplog.text
+    assert max(tried[-2:]) <= 90 < tried[0]
+    torch.testing.assert_close(halved.losses, whole.losses, rtol=1e-12, atol=0)
+    for name, gradient in whole.gradients.items():
+        assert (halved.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+
+
+def test_a_pair_that_does_not_fit_alone_ends_the_training(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object, **__: object) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    trainer = Trainer(packed(config), tiny_data, device=CPU)
+    monkeypatch.setattr(Gradients, "_loss", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        trainer.update([np.arange(4)])
+
+
+def test_halves_of_passes_draw_other_random_numbers():
+    pairs = realistic_pairs(40)
+    level, seen = [Pass(i, [(pairs, np.arange(8 * i, 8 * i + 8))]) for i in range(5)], set()
+    for _ in range(4):
+        seen |= {one.index for one in level}
+        assert sorted(i for one in level for _, part in one.micro_batches for i in part) == [
+            *range(40)
+        ]
+        level = [half for one in level for half in one.halves()]
+    assert len(seen) == 5 + 10 + 20 + 40
+    assert [half.index for one in level[:1] for half in one.halves()] == [level[0].index]

@@ -1,0 +1,88 @@
+"""Before the first update, a packed pass is compared with its batches one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import changed
+from torch import Tensor
+
+from mtkit import packing
+from mtkit.batches import Batch
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.train import gradients
+from mtkit.train.gradients import Gradients
+from mtkit.train.path_check import use_plain_if_packed_differs
+from mtkit.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+def on_pretended_gpu(config: Config, data: PreparedData) -> Trainer:
+    """A trainer that chooses as on a GPU, and computes on the CPU."""
+    trainer = Trainer(changed(config, "train", gpu_path="auto"), data, device=CPU)
+    trainer.micro_batches.packed = True
+    return trainer
+
+
+def test_equal_results_leave_the_passes_packed_and_the_weights_as_they_are(
+    config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    trainer = on_pretended_gpu(config, tiny_data)
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    use_plain_if_packed_differs(trainer._gradients)
+    assert trainer.micro_batches.packed
+    assert not caplog.text
+    assert all(p.grad is None for p in trainer.model.parameters())
+    torch.testing.assert_close([*trainer.model.parameters()], before, rtol=0, atol=0)
+
+
+def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_mask", lambda visible, dtype: None)
+
+
+def in_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = packing.each_batch
+
+    def turned(mask: Any, *qkv: Tensor) -> list[tuple[Any, ...]]:
+        return original(mask, *qkv)[::-1] if isinstance(mask, packing.Blocks) else [(*qkv, mask)]
+
+    monkeypatch.setattr(packing, "each_batch", turned)
+
+
+def not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Gradients._loss
+
+    def loss(self: Gradients, model: Any, batch: Batch, **how: Any) -> Tensor:
+        found = original(self, model, batch, **how)
+        return found * float("nan") if batch.packing.src else found
+
+    monkeypatch.setattr(Gradients, "_loss", loss)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no kernel image is available\nfor execution on the device")
+
+    monkeypatch.setattr(gradients, "pack_batches", fail)
+
+
+@pytest.mark.parametrize("fault", [unmasked, in_wrong_order, not_a_number, failing])
+def test_other_results_warn_in_one_line_and_go_back_to_batch_by_batch(
+    fault: Any,
+    config: Config,
+    tiny_data: PreparedData,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    trainer = on_pretended_gpu(config, tiny_data)
+    fault(monkeypatch)
+    use_plain_if_packed_differs(trainer._gradients)
+    assert not trainer.micro_batches.packed
+    (record,) = caplog.records
+    assert record.getMessage().startswith("train.gpu_path: on this GPU a packed pass ")
+    assert "\n" not in record.getMessage()
+    trainer.update(next(trainer.batches))
