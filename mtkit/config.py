@@ -334,7 +334,9 @@ class DecodeConfig(Section):
         False, "of a parser: search only among well-formed trees; false: repair other outputs"
     )
     average_checkpoints: Count = setting(5, "newest checkpoints averaged to translate")
-    batch_tokens: Count = setting(4096, "batch size in source tokens, padding included")
+    batch_tokens: Count | None = setting(
+        None, "batch size in source tokens, padding included; null: 4096 on a CPU, 32768 on a GPU"
+    )
     max_source_tokens: Count = setting(
         1024, "maximum input length in subwords; longer inputs are cut, with a warning"
     )
@@ -348,6 +350,15 @@ class DecodeConfig(Section):
         "precision of matrix products; auto: fp32, the most exact; int8: for large models (512 "
         "wide or more) on x86 CPUs, no help for small ones",
     )
+    gpu_path: Literal["auto", "plain", "device"] = setting(
+        "auto",
+        "where the search keeps its hypotheses; auto: on a GPU there, otherwise on the host; "
+        "plain: always on the host; device: on the device of the model, also on a CPU, to compare",
+    )
+
+    def batch_tokens_on(self, device_type: str) -> int:
+        """`batch_tokens`, or its default for `cpu` or another type of device."""
+        return self.batch_tokens or (4096 if device_type == "cpu" else 32_768)
 
     @model_validator(mode="after")
     def _check_sampling(self) -> DecodeConfig:

@@ -292,7 +292,7 @@ class Aligner:
                 raise ValueError(f"heads: the model does not have {min(map(str, unknown))}")
         self._vocabularies = vocabularies
         self._device = device
-        self._batch_tokens = config.batch_tokens
+        self._batch_tokens = config.batch_tokens_on(device.type)
         self._limit = config.max_source_tokens - 1 - len(self._src_prefix)
 
     def align(

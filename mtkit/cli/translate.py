@@ -394,8 +394,9 @@ class _LineTranslator:
         translator, glossary = self.translator, self.translator.glossary
         heads = "False" if self.aligner is None else ", ".join(map(str, self.aligner.heads))
         settings = translator.config.model_dump()
-        # The batch size changes no translation; the checkpoint is named below.
-        del settings["batch_tokens"], settings["average_checkpoints"]
+        # The batch size and the place of the search change no translation; the checkpoint is
+        # named below.
+        del settings["batch_tokens"], settings["gpu_path"], settings["average_checkpoints"]
         languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
         prefixes = "none" if self.prefixes is None else _digest("\n".join(self.prefixes))
         return {

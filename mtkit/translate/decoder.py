@@ -18,6 +18,7 @@ from mtkit.parsing import Task
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constraints import Constraints
+from mtkit.translate.device_search import beam_search_on_device, greedy_search_on_device
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.independent import greedy_search
@@ -50,6 +51,7 @@ class Decoder(BaseDecoder):
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
+        self.device_type = device.type
         self._task = task or Task()
         self._models = models
         engines = [Engine(model) for model in models]
@@ -81,7 +83,7 @@ class Decoder(BaseDecoder):
         if count > 1:
             return (
                 f"translating {count} sentences at a time; lower decode.batch_tokens, which is "
-                f"{config.batch_tokens} (--batch-tokens)"
+                f"{config.batch_tokens_on(self.device_type)} (--batch-tokens)"
             )
         return (
             f"translating a sentence of {len(sentences[0].ids)} subwords with "
@@ -93,11 +95,15 @@ class Decoder(BaseDecoder):
         beam_size = hypotheses_of(self.config, n_best)
         rank_cut_off = self.config.max_length is not None
         settings = self._settings(sentences)
-        cache = self._start(sentences, beam_size)
+        on_device = self._searches_on_device(settings)
+        longest = max(settings.max_lengths) if on_device else None
+        cache = self._start(sentences, beam_size, longest)
         if beam_size == 1:
-            found = greedy_search(self.engine.step, cache, settings)
+            greedy = greedy_search_on_device if on_device else greedy_search
+            found = greedy(self.engine.step, cache, settings)
         else:
-            found = beam_search(
+            search = beam_search_on_device if on_device else beam_search
+            found = search(
                 self.engine.step,
                 cache,
                 settings,
@@ -130,6 +136,22 @@ class Decoder(BaseDecoder):
             n_best=n_best,
             search=search_with_terms,
         )
+
+    def _searches_on_device(self, settings: SearchSettings) -> bool:
+        """Whether the device chooses the hypotheses (`device_search`); otherwise the host."""
+        path = self.config.gpu_path
+        if path == "plain" or (path == "auto" and self.device_type == "cpu"):
+            return False
+        # Masks need the host in every step. It is also the host that learns at once when learned
+        # positions do not suffice; the device goes on for some steps.
+        masks = settings.constraints is not None and settings.constraints.masks is not None
+        positions = [
+            model.config.max_positions
+            for model in self._models
+            if model.config.positions == "learned"
+        ]
+        longest = max(settings.max_lengths)
+        return not masks and longest <= min(positions, default=longest)
 
     def _settings(self, sentences: Sequence[Sentence]) -> SearchSettings:
         limits = self._limits(sentences)
@@ -169,10 +191,10 @@ class Decoder(BaseDecoder):
             numbers,
         )
 
-    def _start(self, sentences: Sequence[Sentence], slots: int) -> Any:
-        """The cache of the engine, whichever it is."""
+    def _start(self, sentences: Sequence[Sentence], slots: int, longest: int | None = None) -> Any:
+        """The cache of the engine, whichever it is; `longest` as in `Engine.start`."""
         src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
-        return self.engine.start(src.to(self.device), slots)
+        return self.engine.start(src.to(self.device), slots, longest)
 
     def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
         config, masks = self.config, None

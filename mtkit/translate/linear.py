@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtkit.base.devices import Precision
+from mtkit.kernels.loss import GPU_TILE
 from mtkit.model import Transformer
 
 # oneDNN's packed weights are faster if weights are read from memory and not from a cache, that is
@@ -62,6 +64,23 @@ class DenseLinear(nn.Module):
         return out
 
 
+class PaddedLinear(nn.Module):
+    """The output layer on a GPU: its matrix gets its rows of zeros once, and not at every step.
+
+    The weight is (N, K).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._size, self._bias = len(weight), bias
+        self._padded = F.pad(weight.detach(), (0, 0, 0, -len(weight) % GPU_TILE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., K) to (..., N)."""
+        logits = F.linear(x, self._padded)[..., : self._size]
+        return logits if self._bias is None else logits + self._bias
+
+
 class Int8Linear(nn.Module):
     """A linear layer with 8-bit weights; activations are quantized row by row.
 
@@ -102,7 +121,12 @@ def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -
     """
     if precision == "bf16":
         model.to(torch.bfloat16)
-    if device.type != "cpu" or precision == "bf16":
+    if device.type != "cpu":
+        for module in model.modules():
+            if isinstance(module, Transformer) and module.vocab_size % GPU_TILE:
+                module.output = PaddedLinear(module.embedding.weight, module.output_bias)
+        return
+    if precision == "bf16":
         return
 
     large_model = sum(weight.numel() for weight in model.parameters()) >= PACKED_MODEL

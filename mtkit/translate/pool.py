@@ -100,6 +100,7 @@ class Pool(BaseDecoder):
         if on_cpu and not prepared:
             pack_weights(together, precision, CPU)
         self.capacity = _AT_A_TIME * len(devices)
+        self.device_type = devices[0].type
         self._devices = devices
         self._workers: list[_Worker] = []
         self._queue: deque[PendingBatch] = deque()

@@ -120,14 +120,20 @@ def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
 
 
 def plan(
-    sentences: Sequence[Sentence], config: DecodeConfig, *, n_best: int, capacity: int
+    sentences: Sequence[Sentence],
+    config: DecodeConfig,
+    *,
+    n_best: int,
+    capacity: int,
+    device_type: str,
 ) -> list[PendingBatch]:
     """Batches of sentences of similar length, the longest first."""
     if not sentences:
         return []
     slots = hypotheses_of(config, n_best)
     lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
-    budget = config.batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
+    batch_tokens = config.batch_tokens_on(device_type)
+    budget = batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
     if capacity > 1:
         # A small amount of work is also divided among the workers.
         budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // capacity))
@@ -142,9 +148,11 @@ class BaseDecoder:
 
     Attributes:
         capacity: number of batches that keep all processes busy.
+        device_type: where batches are decoded: `cpu`, or `cuda`.
     """
 
     capacity = 1
+    device_type = "cpu"
 
     def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Accept batches, to be decoded in this order."""

@@ -62,7 +62,9 @@ def score_pairs(
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
         lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
         longest = max(int(side.max(initial=0)) for side in lengths)
-        for rows in plan_batches(*lengths, budget=max(config.batch_tokens, longest)):
+        # The logits of all tokens are computed at once, so a GPU too gets no more than a CPU.
+        budget = max(config.batch_tokens_on("cpu"), longest)
+        for rows in plan_batches(*lengths, budget=budget):
             batch = wanted[rows].tolist()
             some = [tgt[i] for i in batch]
             found = given_log_probs(models, [src[i] for i in batch], some, device=device)

@@ -265,7 +265,13 @@ class Translator:
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self._reader.read(window)
         sentences = [one for line in lines for one in line if one.ids]
-        batches = plan(sentences, self.config, n_best=n_best, capacity=self._decoder.capacity)
+        batches = plan(
+            sentences,
+            self.config,
+            n_best=n_best,
+            capacity=self._decoder.capacity,
+            device_type=self._decoder.device_type,
+        )
         return PendingWindow(window, lines, batches)
 
     @property
