@@ -143,9 +143,9 @@ def greedy_search_on_device(
             constrainer.forbid(next_BV, length - 1)
             gains_B, newest_B = next_BV.max(-1)
             constrainer.advance(None, newest_B.unsqueeze(1), length - 1)
-            since.append((newest_B, gains_B.double()))
-        copied = to_host([part for one in since for part in one])
-        for tokens, gains in zip(copied[::2], copied[1::2], strict=True):
+            since.append((newest_B, gains_B))
+        tokens_TB, gains_TB = map(torch.stack, zip(*since, strict=True))
+        for tokens, gains in zip(*to_host([tokens_TB, gains_TB.double()]), strict=True):
             possible_R = gains[rows_R] > -np.inf
             history.append(sentences_R, tokens[rows_R], gains[rows_R], possible_R)
             stays_R = possible_R & (tokens[rows_R] != eos_id)
@@ -153,11 +153,10 @@ def greedy_search_on_device(
             sentences_R, rows_R = sentences_R[stays_R], rows_R[stays_R]
             if not len(sentences_R):
                 break
+        # The device finds the live rows too, so that they are not copied to it.
+        stays_TB = (tokens_TB != eos_id) & (gains_TB > -torch.inf)
+        live_B = live_B * (stays_TB.all(0) & (limits_B > len(history)))
         if 0 < len(sentences_R) <= (1 - DONE_PART) * len(active):
-            # The device finds the same rows, so that they are not copied to it.
-            for tokens_B, gains_B in since:
-                live_B *= (tokens_B != eos_id) & (gains_B > -torch.inf)
-            live_B *= limits_B > len(history)
             kept = _first(live_B, len(sentences_R))
             cache.select(kept)
             constrainer.select(kept)
@@ -214,7 +213,7 @@ class _Beams(NamedTuple):
         ranks = np.full((len(limits), n_best), -np.inf)
         pointers = np.zeros(ranks.shape, dtype=np.int64)
         arrays = (log_probs, ranks, ranks, pointers, limits, penalties)
-        return cls(*(torch.tensor(one, device=settings.device) for one in arrays))
+        return cls(*(torch.as_tensor(one, device=settings.device) for one in arrays))
 
 
 class _Chooser:
@@ -233,8 +232,8 @@ class _Chooser:
         # By length. A GPU multiplies by the reciprocal of a number of the host, which would round
         # differently; by one of its own it divides.
         lengths = range(1, max(settings.max_lengths, default=0) + 2)
-        penalties = [1.0, *map(settings.penalty, lengths)]
-        self._penalties = torch.tensor(penalties, dtype=torch.float64, device=settings.device)
+        penalties = np.array([1.0, *map(settings.penalty, lengths)])
+        self._penalties = torch.as_tensor(penalties, device=settings.device)
         self._own = torch.arange(slots, device=settings.device)
 
     def choose(
@@ -307,14 +306,15 @@ class _Constrainer:
         self._eos_id, self._min_length = settings.eos_id, constraints.min_length
         self._slots, self._n = slots, constraints.no_repeat_ngram
         B, device = len(settings.max_lengths), settings.device
-        self._forbidden = torch.tensor(
-            list(constraints.forbidden), dtype=torch.int64, device=device
-        )
+        forbidden = np.array(constraints.forbidden, dtype=np.int64)
+        self._forbidden = torch.as_tensor(forbidden, device=device)
         prefixes = constraints.prefixes or [()] * B
         self._longest_prefix = max(map(len, prefixes), default=0)
         # (B, P): -1 behind a prefix.
-        padded = [[*one, *[-1] * (self._longest_prefix - len(one))] for one in prefixes]
-        self._prefixes = torch.tensor(padded, dtype=torch.int64, device=device)
+        padded = np.full((B, self._longest_prefix), -1)
+        for row, prefix in zip(padded, prefixes, strict=True):
+            row[: len(prefix)] = prefix
+        self._prefixes = torch.as_tensor(padded, device=device)
         # (B, W, T): the tokens of every hypothesis, -1 behind them; only for n-grams.
         longest = max(settings.max_lengths, default=0) if self._n else 0
         shape = B, slots, longest
