@@ -52,6 +52,22 @@ def test_a_dense_layer_equals_pytorchs(
             assert torch.allclose(laid_out(x), plain(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("vocab", [300, 256])
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bool) -> None:
+    config = {"d_model": 16, "d_ff": 16, "n_heads": 2, "output_bias": biased}
+    model = Transformer(ModelConfig.model_validate(config), vocab, PAD_ID).eval()
+    if model.output_bias is not None:
+        nn.init.normal_(model.output_bias)
+    src, tgt = torch.randint(4, vocab, (3, 5)), torch.randint(4, vocab, (3, 7))
+    with torch.inference_mode():
+        plain = model(src, tgt)
+        pack_weights(nn.ModuleList([model]), "fp32", torch.device("cuda"))
+        assert torch.allclose(model(src, tgt), plain, atol=1e-5)
+    # A vocabulary of whole tiles needs no other matrix.
+    assert (model.output is None) == (vocab == 256)
+
+
 def eight_bit(x: Tensor, weight: Tensor, bias: Tensor) -> np.ndarray:
     """The product by integers: weights to ±127 a row, activations to ±63 a row."""
     w, a = weight.numpy().astype(np.float64), x.numpy().astype(np.float64)

@@ -118,6 +118,17 @@ def test_text_and_score_do_not_depend_on_the_size_of_the_batch(
     assert_as_alone(with_batches_of(translator, batch_tokens), list(alone), alone)
 
 
+def test_a_gpu_gets_larger_batches(untrained: Run):
+    translator = Translator.load(untrained, device="cpu")
+    window = Window(1, ["nine " * 15] * 400)
+    sizes = []
+    for device_type in ("cpu", "cuda"):
+        translator._decoder.device_type = device_type
+        sizes.append(len(translator._planned(window, n_best=1).batches))
+    assert sizes[0] > 2
+    assert sizes[1] == 1
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_text_and_score_do_not_depend_on_the_order(
     seed: int, translator: Translator, alone: dict[str, tuple[str, float]]
