@@ -53,7 +53,7 @@ class Engine:
             return DecoderCache(kv, memory.mask, beam_size)
         if self.model.config.positions != "learned":
             # The table is made on the host when it is too short.
-            self.model.positions(0, longest, like=memory.states)
+            self.model.positions(0, longest, like=self.model.embedding.weight)
         return FixedCache(kv, memory.mask, beam_size)
 
     def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
