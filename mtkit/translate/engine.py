@@ -192,8 +192,8 @@ class FixedLayerCache(LayerCache):
         self.length = start + W
         end = _in_blocks(self.length, W)
         if end > self._room:
-            # Rarely copied: the room doubles.
-            room, self._room = self._room, max(end, 2 * self._room)
+            # Not copied for every block: the room grows by half.
+            room, self._room = self._room, max(end, _in_blocks(self._room * 3 // 2, W))
             grown = [x.new_zeros(B * H, self._room, x.shape[-1] // H) for x in (k, v)]
             for new, old in zip(grown, self._kv, strict=bool(room)):
                 new[:, :room] = old
