@@ -133,8 +133,8 @@ def _type(field: FieldInfo) -> tuple[str, str]:
             for item in metadata:
                 limits += _limits(item.metadata if isinstance(item, FieldInfo) else [item])
         if get_origin(kind) is Literal:
-            kinds.append("text")
-            limits.append(" or ".join(f"`{choice}`" for choice in get_args(kind)))
+            kinds += dict.fromkeys(_NAMES[type(choice)] for choice in get_args(kind))
+            limits.append(" or ".join(f"`{_value(choice)}`" for choice in get_args(kind)))
         elif get_origin(kind) is tuple:
             kinds.append("list of texts")
         else:

@@ -241,7 +241,10 @@ class TrainConfig(Section):
         "on GPUs since Ampere, products of float32 matrices in TF32, which is faster and has "
         "10 mantissa bits instead of 23; no effect on products in bf16",
     )
-    compile: bool = setting(False, "compile each layer with torch.compile")
+    compile: Literal["auto", True, False] = setting(
+        "auto",
+        "compile layers with torch.compile, on a GPU also the loss; auto: on a GPU where it works",
+    )
     gpu_path: Literal["auto", "plain", "packed"] = setting(
         "auto",
         "how an update is computed; packed: its batches in one pass, as one row of tokens; plain: "

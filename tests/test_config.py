@@ -51,8 +51,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "fraction for a count": ("train: {max_steps: 1.5}", "train.max_steps", "1.5"),
     "zero for a count": ("model: {d_ff: 0}", "model.d_ff", "0"),
     "negative": ("train: {seed: -1}", "train.seed", "-1"),
-    "yes in quotes": ("train: {compile: 'yes'}", "train.compile", "'yes'"),
-    "1 for true": ("train: {compile: 1}", "train.compile", "1"),
+    "yes in quotes": ("train: {compile: 'yes'}", "train.compile: ", "'auto', True or", "'yes'"),
+    "1 for true": ("train: {tf32: 1}", "train.tf32", "1"),
     "true for a count": ("model: {n_heads: true}", "model.n_heads", "True"),
     "none of the choices": ("model: {norm: middle}", "model.norm", "'middle'", "post", "pre"),
     "a certain dropout": ("model: {dropout: 1.0}", "model.dropout", "1.0"),
@@ -291,7 +291,7 @@ def test_the_defaults_are_the_papers_base_model():
     assert (train.max_steps, train.batch_tokens, train.warmup_steps) == (100_000, 25_000, 4000)
     assert (train.adam_beta1, train.adam_beta2, train.adam_epsilon) == (0.9, 0.98, 1e-9)
     assert (train.label_smoothing, train.learning_rate_scale) == (0.1, 1.0)
-    assert (train.precision, train.compile, train.seed) == ("auto", False, 1)
+    assert (train.precision, train.compile, train.seed) == ("auto", "auto", 1)
     assert (decode.beam_size, decode.length_penalty, decode.max_extra_length) == (4, 0.6, 50)
     assert decode.average_checkpoints == 5
 
@@ -392,7 +392,7 @@ def test_differences_are_written_as_in_yaml():
     assert differences(load_config("base"), new) == [
         "train.schedule (paper became linear)",
         "train.learning_rate (null became 0.001)",
-        "train.compile (false became true)",
+        "train.compile (auto became true)",
     ]
     assert differences(new, new) == []
 
@@ -445,7 +445,7 @@ FLOATS = st.floats(min_value=1e-300, max_value=1e300)
     penalty=st.floats(-10, 10),
     dropout=st.floats(0.0, 1.0, exclude_max=True),
     steps=st.integers(1, 10**18),
-    compiled=st.booleans(),
+    compiled=st.sampled_from(["auto", True, False]),
 )
 def test_dumping_and_loading_is_the_identity(
     tmp_path_factory: pytest.TempPathFactory,
@@ -454,7 +454,7 @@ def test_dumping_and_loading_is_the_identity(
     penalty: float,
     dropout: float,
     steps: int,
-    compiled: bool,
+    compiled: str | bool,
 ):
     tree: dict[str, Any] = {
         "data": {"dir": text},

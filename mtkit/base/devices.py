@@ -8,7 +8,7 @@ import mmap
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -252,18 +252,6 @@ def copied_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     # Only memory that is not paged can be copied while the program goes on.
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def compile_layers(layers: Iterable[nn.Module]) -> None:
-    """Compile every layer with torch.compile; layers of one kind share their graphs."""
-    # PyTorch reuses compiled code from disk, and does not look for which vector instructions it
-    # was made: code for AVX2 that runs with AVX-512 writes beyond the end of its tensors.
-    config = torch.compiler.config
-    capability = torch.backends.cpu.get_cpu_capability()
-    if capability not in config.cache_key_tag:
-        config.cache_key_tag += f" {capability}"
-    for layer in layers:
-        layer.compile(dynamic=True)
 
 
 def total_memory(device: torch.device) -> int:

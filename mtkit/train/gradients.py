@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mtkit.base.compiling import is_compiled
 from mtkit.base.devices import Precision, arithmetic, copied_to, is_out_of_memory
 from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch, pack_batches
@@ -225,8 +226,8 @@ class Gradients:
         whole = model if isinstance(model, Transformer) else self.model
         device, bias = batch.src.device, whole.output_bias
         with arithmetic(self.precision, device):
-            if torch.is_grad_enabled() and device.type == "cpu":
-                # A CPU computes gradients faster without storing all logits.
+            if torch.is_grad_enabled() and (device.type == "cpu" or self.micro_batches.packed):
+                # Gradients are computed faster without storing all logits.
                 return loss_of_states(
                     model(batch.src, batch.tgt_in, batch.packing, states_only=True),
                     whole.embedding.weight,
@@ -235,6 +236,7 @@ class Gradients:
                     pad_id=PAD_ID,
                     bias=bias,
                     dtype=torch.bfloat16 if self.precision == "bf16" else None,
+                    compiled=is_compiled(self.settings.compile, device.type),
                 )
             logits: Tensor = model(batch.src, batch.tgt_in, batch.packing)
         loss_of = loss_of_logits if logits.requires_grad else label_smoothed_loss

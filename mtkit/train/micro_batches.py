@@ -262,7 +262,8 @@ class MicroBatches:
         return shares
 
     def _number_at_once(self, batches: TokenBatches, world_size: int) -> int:
-        if self.packed or self.device_type != "cpu" or world_size > 1 or self.config.train.compile:
+        compiled = self.config.train.compile is True
+        if self.packed or self.device_type != "cpu" or world_size > 1 or compiled:
             return 1
         if self.config.model.attention_dropout:
             # It draws from the generator of PyTorch, which all threads share.

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from mtkit import __version__
-from mtkit.base import devices
+from mtkit.base import compiling, devices
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors, check_sizes
@@ -102,8 +102,8 @@ class Trainer:
         if initial is not None:
             self.model.load_state_dict(initial)
         layers = [*self.model.encoder, *self.model.decoder]
-        if self.settings.compile:
-            devices.compile_layers(layers)
+        if compiling.is_compiled(self.settings.compile, device.type):
+            compiling.compile_layers(layers)
         if self.settings.fsdp:
             # This replaces the parameters, so it comes before they are chosen.
             parallel = self.workers.shard(self.model, layers)

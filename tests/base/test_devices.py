@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from mtkit.base import devices
 from mtkit.base.devices import (
     attention_kernels,
     choose_device,
     choose_precision,
-    compile_layers,
     float32_arithmetic,
     is_out_of_memory,
     memory_explained,
@@ -301,20 +299,6 @@ def test_more_workers_than_the_gpus_that_each_of_them_sees_are_refused(
     as_worker(monkeypatch, 2)
     with pytest.raises(MtkitError, match=r"^worker 3 on this machine has no GPU; there are 2$"):
         choose_device("cuda")
-
-
-@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The tag is part of the key under which PyTorch keeps compiled code. Code for one kind of CPU,
-    # run on another, corrupts memory: the process aborts.
-    for capability in ("AVX2", "AVX512"):
-        monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
-        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda it=capability: it)
-        for _ in range(2):
-            compile_layers([nn.Linear(1, 1)])
-            assert torch.compiler.config.cache_key_tag == f"mine {capability}"
 
 
 @pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])

@@ -8,7 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.kernels import loss as kernel
-from mtkit.kernels.loss import NEVER, in_whole_tiles, loss_of_logits, loss_of_states
+from mtkit.kernels.loss import (
+    GPU_TILE,
+    NEVER,
+    in_whole_tiles,
+    loss_of_logits,
+    loss_of_states,
+    loss_on_gpu,
+)
 from mtkit.train.loss import label_smoothed_loss
 
 
@@ -26,7 +33,9 @@ def test_a_padded_output_layer_gives_the_same_logits(rows: int):
     generator = torch.Generator().manual_seed(1)
     x, weight = (torch.randn(n, 16, generator=generator, dtype=torch.float64) for n in (7, rows))
     weight.requires_grad_()
-    found = in_whole_tiles(x, weight)
+    found = F.linear(x, in_whole_tiles(weight))
+    assert found.shape[1] % GPU_TILE == 0
+    found = found[:, :rows]
     assert torch.allclose(found, x @ weight.t(), rtol=0, atol=1e-12)
     (gradient,) = torch.autograd.grad(found.sum(), weight)
     assert torch.allclose(gradient, x.sum(0).expand(rows, -1), rtol=0, atol=1e-12)
@@ -140,3 +149,99 @@ def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(
     ):
         assert mine.dtype == torch.float32
         assert torch.allclose(mine.double(), theirs, rtol=0.05, atol=0.05)
+
+
+def random_states(vocabulary: int, dtype: torch.dtype, *, biased: bool) -> list[Tensor]:
+    """States, weight, targets, and perhaps a bias with which tokens 0 and 4 are impossible."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    targets = torch.randint(5, vocabulary, (4, 6), generator=generator)
+    targets[0, 4:] = 0
+    targets[2, 1:] = 0
+    shapes = [(4, 6, 5), (vocabulary, 5), *([(vocabulary,)] if biased else [])]
+    states, weight, *bias = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    if biased:
+        bias[0][[0, 4]] = NEVER
+    return [states, weight, targets, *bias]
+
+
+def assert_gpu_loss_is_the_formula(
+    vocabulary: int, dtype: torch.dtype, *, biased: bool, epsilon: float, compiled: bool = False
+) -> None:
+    states, weight, targets, *bias = random_states(vocabulary, dtype, biased=biased)
+    leaves = [x.requires_grad_() for x in (states, weight, *bias)]
+    how = {"label_smoothing": epsilon, "pad_id": 0, "bias": bias[0] if bias else None}
+    wanted = label_smoothed_loss(F.linear(states, weight, *bias), targets, **how)
+    found = loss_on_gpu(states, weight, targets, compiled=compiled, **how)
+    close = {"rtol": 0, "atol": 1e-12 if dtype == torch.float64 else 1e-5}
+    assert found.dtype == dtype
+    assert found.item() == pytest.approx(wanted.item(), rel=close["atol"])
+    for mine, theirs in zip(
+        torch.autograd.grad(found * 0.3, leaves),
+        torch.autograd.grad(wanted * 0.3, leaves),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("vocabulary", [11, GPU_TILE])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 24])
+def test_the_loss_for_a_gpu_is_that_of_the_formula_and_so_are_its_gradients(
+    vocabulary: int,
+    dtype: torch.dtype,
+    biased: bool,
+    epsilon: float,
+    chunk: int,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * GPU_TILE * dtype.itemsize)
+    assert_gpu_loss_is_the_formula(vocabulary, dtype, biased=biased, epsilon=epsilon)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+@pytest.mark.parametrize("vocabulary", [11, GPU_TILE])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_compiled_loss_for_a_gpu_is_that_of_the_formula(vocabulary: int, biased: bool):
+    torch.compiler.reset()
+    for dtype in (torch.float64, torch.float32):
+        for epsilon in (0.0, 0.1):
+            assert_gpu_loss_is_the_formula(
+                vocabulary, dtype, biased=biased, epsilon=epsilon, compiled=True
+            )
+
+
+def test_the_loss_for_a_gpu_in_bfloat16_is_that_of_rounded_states_and_weights():
+    states, weight, targets, bias = random_states(300, torch.float32, biased=True)
+    rounded = [x.bfloat16().double().requires_grad_() for x in (states, weight)]
+    exact = [*rounded, bias.double().requires_grad_()]
+    leaves = [x.requires_grad_() for x in (states, weight, bias)]
+    how = {"label_smoothing": 0.1, "pad_id": 0}
+    wanted = label_smoothed_loss(F.linear(*exact), targets, bias=exact[2], **how)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = loss_on_gpu(states, weight, targets, bias=bias, dtype=torch.bfloat16, **how)
+    assert found.dtype == torch.float32
+    # The logits and their gradient have eight bits; sums are in float32.
+    assert found.item() == pytest.approx(wanted.item(), rel=5e-3)
+    for mine, theirs in zip(
+        torch.autograd.grad(found, leaves), torch.autograd.grad(wanted, exact), strict=True
+    ):
+        assert mine.dtype == torch.float32
+        assert torch.allclose(mine.double(), theirs, rtol=0.05, atol=0.05)
+
+
+def test_the_loss_for_a_gpu_computes_no_gradient_of_weights_that_do_not_change():
+    states, weight, targets = random_states(11, torch.float64, biased=False)
+    loss = loss_on_gpu(states.requires_grad_(), weight, targets, label_smoothing=0.1, pad_id=0)
+    loss.backward()
+    assert (states.grad is None, weight.grad is None) == (False, True)
+
+
+def test_a_second_backward_pass_gives_the_same_gradient():
+    # The gradient takes the place of the logits.
+    states, weight, targets = random_states(11, torch.float64, biased=False)
+    loss = loss_on_gpu(states.requires_grad_(), weight, targets, label_smoothing=0.1, pad_id=0)
+    first, second = (torch.autograd.grad(loss, states, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)

@@ -373,6 +373,6 @@ def test_micro_batches_are_computed_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ):
     # Nothing is computed here.
-    monkeypatch.setattr("mtkit.base.devices.compile_layers", lambda _: None)
+    monkeypatch.setattr("mtkit.base.compiling.compile_layers", lambda _: None)
     trainer = Trainer(changed(config, section, **changes), tiny_data, device=CPU)
     assert trainer.micro_batches.at_once == 1

@@ -1,0 +1,116 @@
+"""Whether torch.compile can be used, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import shutil
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mtkit.base.compiling import compile_layers, is_compiled
+from mtkit.base.errors import MtkitError
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A machine with a GPU, Triton, a C compiler and headers; a test may take something away."""
+    has: dict[str, Any] = {"triton": True, "programs": {"gcc", "g++"}, "error": None}
+
+    def compiled(function: object) -> object:
+        def call(*_: object) -> None:
+            if has["error"] is not None:
+                raise RuntimeError(has["error"])
+
+        return call
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: has["triton"] or None)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in has["programs"] else None)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "Python.h").touch()
+    has["headers"] = tmp_path / "Python.h"
+    is_compiled.cache_clear()
+    yield has
+    is_compiled.cache_clear()
+
+
+def take(thing: str, machine: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    if thing == "Triton":
+        machine["triton"] = False
+    elif thing == "compiler":
+        machine["programs"] = set()
+    elif thing == "CC":
+        monkeypatch.setenv("CC", "my-cc")
+    elif thing == "headers":
+        machine["headers"].unlink()
+    elif thing == "support":
+        machine["error"] = "backend='inductor' raised:\nthe GPU is too old\nfor Triton"
+
+
+MISSING = {
+    "Triton": "Triton is not installed (pip install triton)",
+    "compiler": "there is no C compiler (gcc)",
+    "CC": "there is no C compiler (my-cc)",
+    "headers": "the C headers of Python are not installed (python3-dev)",
+    "support": "torch.compile failed: backend='inductor' raised: the GPU is too old for Triton",
+}
+
+
+def test_by_default_a_gpu_compiles_and_a_cpu_does_not(
+    machine: dict[str, Any], caplog: pytest.LogCaptureFixture
+):
+    assert is_compiled("auto", "cuda")
+    assert not is_compiled("auto", "cpu")
+    assert [is_compiled(True, device) for device in ("cpu", "cuda")] == [True, True]
+    assert [is_compiled(False, device) for device in ("cpu", "cuda")] == [False, False]
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("thing", MISSING)
+def test_a_gpu_does_not_compile_without_what_it_needs_and_the_log_says_why_in_one_line(
+    thing: str,
+    machine: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    take(thing, machine, monkeypatch)
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            assert not is_compiled("auto", "cuda")
+    said = f"train.compile: off, which makes training slower; {MISSING[thing]}"
+    assert caplog.messages == [said]
+    with pytest.raises(MtkitError) as error:
+        is_compiled(True, "cuda")
+    assert str(error.value) == f"train.compile: {MISSING[thing]}; set it to auto or false"
+    assert not is_compiled(False, "cuda")
+
+
+def test_compiling_for_a_cpu_without_a_compiler_is_refused_in_one_line(machine: dict[str, Any]):
+    machine["programs"] = {"gcc"}
+    with pytest.raises(MtkitError, match=r"^train\.compile: there is no C\+\+ compiler \(g\+\+\);"):
+        is_compiled(True, "cpu")
+    assert not is_compiled("auto", "cpu")
+
+
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The tag is part of the key under which PyTorch keeps compiled code. Code for one kind of CPU,
+    # run on another, corrupts memory: the process aborts.
+    for capability in ("AVX2", "AVX512"):
+        monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda it=capability: it)
+        for _ in range(2):
+            compile_layers([nn.Linear(1, 1)])
+            assert torch.compiler.config.cache_key_tag == f"mine {capability}"
