@@ -1,0 +1,47 @@
+"""What PyTorch's compiler writes for GPUs; this needs a CUDA build of PyTorch, but no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support import triton_code
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(
+    torch.version.cuda is None or not importlib.util.find_spec("triton") or not shutil.which("g++"),
+    reason="needs a CUDA build of PyTorch, Triton and g++",
+)
+@pytest.mark.parametrize("capability", ["80", "90"])
+def test_the_triton_code_of_layers_and_loss_compiles(capability: str, tmp_path: Path) -> None:
+    # Nothing that was compiled before.
+    folders = {
+        name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    }
+    command = [sys.executable, triton_code.__file__, capability]
+    env = {**os.environ, **folders}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    print(ended.stdout)
+    assert not found["failed"]
+    assert found["finds_faults"]
+    # Each layer is one graph, which has a gradient.
+    assert not found["breaks"]
+    of = [graph["of"] for graph in found["graphs"]]
+    layers = [f"{preset} {stack}" for preset in ("base", "big") for stack in ("encoder", "decoder")]
+    assert of == [layer for layer in layers for _ in range(2)] + ["loss", "loss with bias"]
+    # The logits are read once, and their gradient is written once. Two bytes each.
+    logits = triton_code.ROWS * 37_120 * 2
+    for graph, launches in zip(found["graphs"][-2:], (1, 3), strict=True):
+        assert graph["launches"] <= launches
+        assert 2 * logits < graph["bytes"] < 2.01 * logits
