@@ -103,7 +103,10 @@ class Trainer:
             self.model.load_state_dict(initial)
         layers = [*self.model.encoder, *self.model.decoder]
         if compiling.is_compiled(self.settings.compile, device.type):
-            compiling.compile_layers(layers)
+            # Guided alignment has a hook in its layer, which a compiled one would not call.
+            guided_layer = self.model.decoder[config.guided_layer - 1]
+            has_hook = {guided_layer} if self.settings.guided_alignment else set()
+            compiling.compile_layers(layer for layer in layers if layer not in has_hook)
         if self.settings.fsdp:
             # This replaces the parameters, so it comes before they are chosen.
             parallel = self.workers.shard(self.model, layers)

@@ -300,3 +300,21 @@ def test_a_layer_that_the_decoder_does_not_have_is_refused():
 @pytest.mark.parametrize(("layers", "layer"), [(1, 1), (2, 1), (3, 2), (6, 5)])
 def test_without_a_layer_it_is_the_one_before_the_last(layers: int, layer: int):
     assert load_config("small", [f"model.decoder_layers={layers}"]).guided_layer == layer
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+def test_compiled_layers_train_the_head_that_plain_ones_train(
+    guided: Config, linked: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    torch.compiler.reset()
+    # As on a GPU, where a layer is one graph.
+    monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
+    config = changed(guided, "model", dropout=0.0)
+    plain, compiled = (
+        trainer_of(changed(config, "train", compile=wanted), linked) for wanted in (False, True)
+    )
+    for _ in range(3):
+        update = next(plain.batches)
+        for mine, theirs in zip(compiled.update(update), plain.update(update), strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-4)
