@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -71,13 +71,28 @@ def by_blocks(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Mask | None = None, **how: Any) -> Tensor:
         if not isinstance(mask, Blocks):
             return attention(q, k, v, mask=mask, **how)
-        found = [
-            attention(*batch, mask=own, **how).transpose(1, 2).flatten(0, 1)
-            for *batch, own in each_batch(mask, q, k, v)
-        ]
-        return torch.cat(found).transpose(0, 1).unsqueeze(0)
+        return _attend_each(partial(attention, **how), q, k, v, mask)
 
     return attend
+
+
+def _attend_each(
+    attention: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, blocks: Blocks
+) -> Tensor:
+    found = [
+        attention(*batch, mask=own).transpose(1, 2).flatten(0, 1)
+        for *batch, own in each_batch(blocks, q, k, v)
+    ]
+    return torch.cat(found).transpose(0, 1).unsqueeze(0)
+
+
+def leave_uncompiled() -> None:
+    """Have torch.compile leave attention of several batches out of its graphs.
+
+    Their number and shapes differ from update to update, and so would the graphs.
+    """
+    global _attend_each
+    _attend_each = torch.compiler.disable(_attend_each)  # type: ignore[no-untyped-call]
 
 
 def _batches(x: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:

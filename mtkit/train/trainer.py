@@ -24,6 +24,7 @@ from mtkit.checkpoint import Tensors, check_sizes
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer, parameter_counts
+from mtkit.packing import leave_uncompiled
 from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
@@ -103,6 +104,7 @@ class Trainer:
             self.model.load_state_dict(initial)
         layers = [*self.model.encoder, *self.model.decoder]
         if compiling.is_compiled(self.settings.compile, device.type):
+            leave_uncompiled()
             # Guided alignment has a hook in its layer, which a compiled one would not call.
             guided_layer = self.model.decoder[config.guided_layer - 1]
             has_hook = {guided_layer} if self.settings.guided_alignment else set()

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from conftest import changed
 from support.training import gradients_of, rows_of
 
+from mtkit import packing
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -75,8 +76,17 @@ def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_compiled_layers_train_what_plain_ones_train(config: Config, tiny_data: PreparedData):
+@pytest.mark.parametrize("path", ["plain", "packed"])
+def test_compiled_layers_train_what_plain_ones_train(
+    path: str, config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    torch.compiler.reset()
+    if path == "packed":
+        # As on a GPU.
+        monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
+        monkeypatch.setattr("mtkit.packing._attend_each", packing._attend_each)
     config = changed(changed(config, "model", dropout=0.0), "train", device_batch_tokens=None)
+    config = changed(config, "train", gpu_path=path)
     plain, compiled = (
         Trainer(changed(config, "train", compile=wanted), tiny_data, device=CPU)
         for wanted in (False, True)
