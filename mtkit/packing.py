@@ -22,7 +22,8 @@ Shape = tuple[int, int]
 ALIGNED = 8
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen: the code that torch.compile makes would depend on every field of a frozen one.
+@dataclass(eq=False)
 class Blocks:
     """Where the batches of a row are, for attention.
 
