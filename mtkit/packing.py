@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -87,6 +87,7 @@ def _attend_each(
     return torch.cat(found).transpose(0, 1).unsqueeze(0)
 
 
+@cache
 def leave_uncompiled() -> None:
     """Have torch.compile leave attention of several batches out of its graphs.
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.compiling import is_compiled
 from mtkit.base.devices import Precision, arithmetic, copied_to, is_out_of_memory
 from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch, pack_batches
@@ -60,6 +59,7 @@ class Gradients:
     workers: Workers
     precision: Precision
     guided: GuidedAlignment | None
+    compiled: bool = False
     _threads: GradientThreads | None = None
     _is_sending: bool = False
 
@@ -236,7 +236,7 @@ class Gradients:
                     pad_id=PAD_ID,
                     bias=bias,
                     dtype=torch.bfloat16 if self.precision == "bf16" else None,
-                    compiled=is_compiled(self.settings.compile, device.type),
+                    compiled=self.compiled,
                 )
             logits: Tensor = model(batch.src, batch.tgt_in, batch.packing)
         loss_of = loss_of_logits if logits.requires_grad else label_smoothed_loss

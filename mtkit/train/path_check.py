@@ -6,6 +6,7 @@ It is made on every GPU before the first update, because no test can know all GP
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -43,7 +44,8 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
         wrong = f"fails ({one_line(str(error))[:200]})"
         model.zero_grad()
     micro_batches.packed = False
-    plain = _loss_and_norm(gradients, [Pass(i, [one]) for i, one in enumerate(some)])
+    with _uncompiled(gradients):
+        plain = _loss_and_norm(gradients, [Pass(i, [one]) for i, one in enumerate(some)])
     if not wrong and not _agree(packed, plain, _TOLERANCE[gradients.precision]):
         (loss, norm), (plain_loss, plain_norm) = packed.tolist(), plain.tolist()
         wrong = (
@@ -52,6 +54,7 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
         )
     model.train(was_training)
     if gradients.workers.any(bool(wrong)):
+        _uncompiled(gradients)
         log.warning(
             "train.gpu_path: on this GPU a packed pass %s; training batch by batch (plain), which "
             "is slower; please report this",
@@ -59,6 +62,11 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
         )
     else:
         micro_batches.packed = True
+
+
+def _uncompiled(gradients: Gradients) -> AbstractContextManager[object]:
+    """From now on, or in the context, use the layers as they are written."""
+    return torch.compiler.set_stance("force_eager") if gradients.compiled else nullcontext()
 
 
 def _loss_and_norm(gradients: Gradients, passes: list[Pass]) -> Tensor:

@@ -103,7 +103,10 @@ class Trainer:
         if initial is not None:
             self.model.load_state_dict(initial)
         layers = [*self.model.encoder, *self.model.decoder]
-        if compiling.is_compiled(self.settings.compile, device.type):
+        # The plain path has no other kernels than PyTorch's own, if the user does not want them.
+        as_before = self.settings.gpu_path == "plain" and self.settings.compile == "auto"
+        compiled = not as_before and compiling.is_compiled(self.settings.compile, device.type)
+        if compiled:
             leave_uncompiled()
             # Guided alignment has a hook in its layer, which a compiled one would not call.
             guided_layer = self.model.decoder[config.guided_layer - 1]
@@ -136,6 +139,7 @@ class Trainer:
             workers=self.workers,
             precision=self.precision,
             guided=guided,
+            compiled=compiled,
         )
 
         # What a validation needs.
