@@ -99,10 +99,12 @@ def leave_uncompiled() -> None:
 
 def _batches(x: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
     """The batches (B, H, T, K) of a row (1, H, R, K), without a copy."""
-    H, K = x.shape[1], x.shape[-1]
-    parts = x[0].split_with_sizes([B * T for B, T in shapes], dim=1)
+    # By rows, which are outermost in memory: so the gradients of the parts are joined in the order
+    # of the projections, and need no further copy.
+    parts = x.squeeze(0).transpose(0, 1).split_with_sizes([B * T for B, T in shapes])
     return [
-        part.view(H, B, T, K).transpose(0, 1) for part, (B, T) in zip(parts, shapes, strict=True)
+        part.view(*shape, *part.shape[1:]).transpose(1, 2)
+        for part, shape in zip(parts, shapes, strict=True)
     ]
 
 

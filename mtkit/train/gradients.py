@@ -19,6 +19,7 @@ from mtkit.config import TrainConfig
 from mtkit.data import IntArray, SentencePairs
 from mtkit.kernels import bf16
 from mtkit.kernels.dropout import dropout_seeded
+from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.kernels.loss import loss_of_logits, loss_of_states
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
@@ -228,7 +229,10 @@ class Gradients:
         with arithmetic(self.precision, device):
             if torch.is_grad_enabled() and (device.type == "cpu" or self.micro_batches.packed):
                 # Gradients are computed faster without storing all logits.
-                return loss_of_states(
+                loss_of_all = loss_of_states
+                if device.type != "cpu":
+                    loss_of_all = partial(loss_on_gpu, compiled=self.compiled)
+                return loss_of_all(
                     model(batch.src, batch.tgt_in, batch.packing, states_only=True),
                     whole.embedding.weight,
                     batch.tgt_out,
@@ -236,7 +240,6 @@ class Gradients:
                     pad_id=PAD_ID,
                     bias=bias,
                     dtype=torch.bfloat16 if self.precision == "bf16" else None,
-                    compiled=self.compiled,
                 )
             logits: Tensor = model(batch.src, batch.tgt_in, batch.packing)
         loss_of = loss_of_logits if logits.requires_grad else label_smoothed_loss

@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtkit.kernels import gpu_loss
 from mtkit.kernels import loss as kernel
+from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.kernels.loss import (
     GPU_TILE,
     NEVER,
     in_whole_tiles,
     loss_of_logits,
     loss_of_states,
-    loss_on_gpu,
 )
 from mtkit.train.loss import label_smoothed_loss
 
@@ -188,16 +189,24 @@ def assert_gpu_loss_is_the_formula(
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [1, 7, 24])
+@pytest.mark.parametrize("form", ["in place", "for the compiler"])
 def test_the_loss_for_a_gpu_is_that_of_the_formula_and_so_are_its_gradients(
     vocabulary: int,
     dtype: torch.dtype,
     biased: bool,
     epsilon: float,
     chunk: int,
+    form: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * GPU_TILE * dtype.itemsize)
-    assert_gpu_loss_is_the_formula(vocabulary, dtype, biased=biased, epsilon=epsilon)
+    for name in ("MOST_BYTES", "MOST_BYTES_COMPILED"):
+        monkeypatch.setattr(gpu_loss, name, chunk * GPU_TILE * dtype.itemsize)
+    for_compiler = gpu_loss.losses_and_gradient
+    monkeypatch.setattr(gpu_loss, "_compiled_losses_and_gradient", lambda: for_compiler)
+    compiled = form == "for the compiler"
+    assert_gpu_loss_is_the_formula(
+        vocabulary, dtype, biased=biased, epsilon=epsilon, compiled=compiled
+    )
 
 
 @pytest.mark.slow

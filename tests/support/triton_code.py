@@ -197,7 +197,7 @@ def main(major: int) -> None:
 
     from mtkit.base.compiling import compile_layers
     from mtkit.config import load_config
-    from mtkit.kernels.loss import loss_on_gpu
+    from mtkit.kernels.gpu_loss import loss_on_gpu
     from mtkit.model import DecoderLayer, EncoderLayer
 
     compiler = Compiler()
