@@ -243,6 +243,26 @@ def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
+def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """The tiny corpus, whose target is the source backwards, with links that say so."""
+    from mtkit.prepare import prepare_files
+
+    folder = tmp_path_factory.mktemp("linked")
+    lines = tiny_text.train[0].read_text().splitlines()
+    links = [
+        " ".join(f"{i}-{n - 1 - i}" for i in range(n)) for n in map(len, map(str.split, lines))
+    ]
+    (folder / "links").write_text("".join(f"{line}\n" for line in links))
+    prepare_files(
+        "linked",
+        folder / "linked",
+        **tiny_text.prepare_arguments(),
+        alignments=[folder / "links"],
+    )
+    return PreparedData.open(folder / "linked")
+
+
+@pytest.fixture(scope="session")
 def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """Numbers in English, and backwards in Greek, prepared with 300 pieces for each."""
     from mtkit.prepare import prepare_files

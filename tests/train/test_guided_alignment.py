@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import TinyText, changed, number_pairs
+from conftest import changed, number_pairs
 from support.training import Trainings, gradients_of, interrupt, update_of
 
 from mtkit.align.aligner import AlignmentHead
@@ -18,7 +18,6 @@ from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
-from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, UNK_ID
 from mtkit.train import assembly as train
@@ -29,24 +28,6 @@ from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
-    """The tiny corpus, whose target is the source backwards, with links that say so."""
-    folder = tmp_path_factory.mktemp("linked")
-    lines = tiny_text.train[0].read_text().splitlines()
-    links = [
-        " ".join(f"{i}-{n - 1 - i}" for i in range(n)) for n in map(len, map(str.split, lines))
-    ]
-    (folder / "links").write_text("".join(f"{line}\n" for line in links))
-    prepare_files(
-        "linked",
-        folder / "linked",
-        **tiny_text.prepare_arguments(),
-        alignments=[folder / "links"],
-    )
-    return PreparedData.open(folder / "linked")
 
 
 @pytest.fixture

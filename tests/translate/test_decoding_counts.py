@@ -1,0 +1,97 @@
+"""What a decoding step asks of a GPU, counted without one: kernels, casts, waits and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from conftest import UNTRAINED, TinyText, changed
+from support.counted import GPU, Counts, pretended_gpu
+
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.tokenizer import PAD_ID
+from mtkit.translate import Translator
+from mtkit.translate.engine import Engine
+
+# Between these steps of a search of `LENGTH` steps no sentence ends.
+FROM, TO, LENGTH = 4, 20, 24
+# Of one step: the host waits for the best candidates, and copies tokens and slots to the device.
+WAITS, UPLOADS = 2, 3
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "bf16": {},
+    "learned positions": {"positions": "learned"},
+    "window": {"attention_window": 2},
+    "norm first": {"norm": "pre"},
+    "SiLU": {"activation": "silu"},
+    "other head widths": {"d_k": 8, "d_v": 24},
+    "output bias": {"output_bias": True},
+}
+
+
+def counted(
+    name: str, data: PreparedData, lines: Sequence[str], beam_size: int, patch: pytest.MonkeyPatch
+) -> Counts:
+    """What the steps from `FROM` to `TO` of a translation by a random model ask of a GPU."""
+    config = changed(UNTRAINED, "model", **VARIANTS[name])
+    # Every sentence gets as many steps.
+    length = {"max_extra_length": LENGTH, "max_length": LENGTH, "min_length": LENGTH}
+    settings = changed(config, "decode", beam_size=beam_size, **length).decode
+    vocabularies = data.tokenizers()
+    before: list[Counts] = []
+    step = Engine.step
+
+    def noted(*args: Any) -> torch.Tensor:
+        before.append(counts.copy())
+        return step(*args)
+
+    torch.manual_seed(1)
+    model = Transformer(config.model, len(vocabularies.tgt), PAD_ID).eval()
+    if name == "bf16":
+        model.to(torch.bfloat16)
+    patch.setattr(Engine, "step", noted)
+    with pretended_gpu() as counts:
+        translator = Translator([model.to(GPU)], vocabularies, settings, device=GPU)
+        assert len(list(translator.translate(lines))) == len(lines)
+    patch.undo()
+    return before[TO] - before[FROM]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
+    name: str,
+    beam_size: int,
+    tiny_data: PreparedData,
+    tiny_text: TinyText,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    lines = tiny_text.test[0].read_text().splitlines()
+    few, many = (
+        counted(name, tiny_data, some, beam_size, monkeypatch) for some in (lines[:3], lines[:12])
+    )
+    assert many.kernels == few.kernels
+    assert many.casts == few.casts
+    steps = TO - FROM
+    assert many.waits.total() <= WAITS * steps
+    assert many.uploads.total() <= UPLOADS * steps
+
+
+def test_a_planted_wait_is_found(
+    tiny_data: PreparedData, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
+):
+    step = Engine.step
+
+    def read(*args: Any) -> torch.Tensor:
+        log_probs = step(*args)
+        assert not log_probs.isnan().any()
+        return log_probs
+
+    monkeypatch.setattr(Engine, "step", read)
+    lines = tiny_text.test[0].read_text().splitlines()[:3]
+    found = counted("float32", tiny_data, lines, 4, monkeypatch)
+    assert found.waits.total() > WAITS * (TO - FROM)
