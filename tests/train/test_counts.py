@@ -10,14 +10,14 @@ import pytest
 import torch
 from conftest import changed
 from support.counted import GPU, Counts, pretended_gpu
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtkit import attention, batches
+from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
-from mtkit.train import gradients
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.parameters import TrainedParameters
 from mtkit.train.trainer import Trainer
@@ -165,14 +165,14 @@ def item(patch: pytest.MonkeyPatch) -> None:
 
 
 def boolean_index(patch: pytest.MonkeyPatch) -> None:
-    """The loss is computed of the rows that are no padding, whose number the host must know."""
-    of_logits = gradients.loss_of_logits
+    """The targets that are no padding are picked, and the host must know how many there are."""
+    loss = Gradients._loss
 
-    def picked(logits: Tensor, tgt_out: Tensor, **how: Any) -> Tensor:
-        real = tgt_out != PAD_ID
-        return of_logits(logits[real], tgt_out[real], **how)
+    def picked(self: Gradients, model: nn.Module, batch: Batch, **how: Any) -> Tensor:
+        assert len(batch.tgt_out[batch.tgt_out != PAD_ID]) == batch.num_tokens
+        return loss(self, model, batch, **how)
 
-    patch.setattr(gradients, "loss_of_logits", picked)
+    patch.setattr(Gradients, "_loss", picked)
 
 
 def not_pinned(patch: pytest.MonkeyPatch) -> None:
