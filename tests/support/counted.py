@@ -31,7 +31,10 @@ CPU = torch.device("cpu")
 # Functions of PyTorch that make a tensor from numbers of the host.
 FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray)
 # Operators whose result has a shape, or is a number, that the host must wait for.
-WAITED_FOR = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount"}
+WAITED_FOR = {
+    *("_local_scalar_dense", "equal", "is_nonzero"),
+    *("nonzero", "masked_select", "bincount", "_unique2", "unique_consecutive", "unique_dim"),
+}
 INDEXING = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 
 
@@ -238,7 +241,7 @@ class _Devices(TorchFunctionMode):
                 return GPU if func.__self__ is Tensor.device else True
             if name in ("pin_memory", "is_pinned"):
                 return self._pinned(x) if name == "pin_memory" else "pinned" in _marks(x)
-            if name in ("to", "cpu", "cuda", "numpy", "tolist"):
+            if name in ("to", "cpu", "cuda", "numpy", "__array__", "tolist"):
                 return self._moved(func, name, x, args[1:], kwargs)
         if func is F.scaled_dot_product_attention and x is not None and is_on_gpu(x):
             return _Attention.apply(self.operators, kwargs, *args)

@@ -216,6 +216,32 @@ def test_a_planted_fault_is_found(
     assert fault in faults(*counted(of_gpu(config), tiny_data, lambda: plant(monkeypatch)))
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: x.cpu(),
+        lambda x: x.to("cpu"),
+        lambda x: x.tolist(),
+        lambda x: torch.empty(3).copy_(x),
+        lambda x: x.sum().item(),
+        lambda x: float(x[0]),
+        lambda x: bool((x > 0).all()),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 1],
+        lambda x: x.masked_select(x > 1),
+        lambda x: x.unique(),
+        lambda x: torch.equal(x, x),
+        lambda x: x.repeat_interleave(x.long()),
+    ],
+)
+def test_every_way_to_wait_is_counted(wait: Callable[[Tensor], object]):
+    with pretended_gpu() as counts:
+        x = torch.tensor([0.0, 1.0, 2.0]).pin_memory().to(GPU, non_blocking=True)
+        assert not counts.waits
+        wait(x)
+        assert counts.waits
+
+
 def test_batch_by_batch_is_found(config: Config, tiny_data: PreparedData):
     found = faults(*counted(of_gpu(config, gpu_path="plain"), tiny_data))
     assert found.keys() == {"casts for each batch", "kernels for each batch"}
