@@ -29,6 +29,7 @@ from support.prepared import prepare_trees
 from support.runs import new_run
 from support.treebank import small_trees
 
+from mtkit.base.devices import choose_device
 from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
 from mtkit.data import PreparedData
@@ -59,6 +60,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first."""
     rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            # What PyTorch warns of on a card that nobody has tried is shown, and hides no result.
+            item.add_marker(pytest.mark.filterwarnings("default"))
 
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -404,6 +409,14 @@ def random_run(
     run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """A GPU, and a CPU in its place: a comparison that fails on the CPU too is itself wrong."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no CUDA device")
+    return choose_device(request.param)
 
 
 @pytest.fixture
