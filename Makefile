@@ -8,7 +8,7 @@ PROCESSES := $(shell $(PYTHON) -c 'import os; print(1 + os.cpu_count())')
 PYTEST := $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow format bench build clean
+.PHONY: help demo test test-slow test-gpu format bench build clean
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -34,10 +34,13 @@ test: $(VENV)/compared ## format and lint checks, types, and the tests that ever
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: $(VENV)/compared ## the tests that take long: more repetitions, larger models
 	$(PYTEST) -m slow
+
+test-gpu: $(VENV)/compared ## the tests of a GPU, in one process (docs/gpu.md)
+	$(BIN)/pytest -m gpu
 
 format: $(VENV)/installed ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+import pytest
 import torch
 
 from mtkit.base.errors import MtkitError
@@ -48,15 +49,11 @@ def slow_when_new(new: Sequence[float], known: Sequence[float]) -> bool:
     return statistics.median(new) > 2 * statistics.median(known)
 
 
-def advice_of(train: Callable[[int | None], object]) -> int:
-    """The `train.device_batch_tokens` that a refusal for lack of memory names.
+def assert_advice_helps(train: Callable[[int | None], bool]) -> None:
+    """A training that lacks memory names a `train.device_batch_tokens` with which it succeeds.
 
-    `train` is given a value for it, or None.
+    `train` trains with such a value, or with None for the one that is too large.
     """
-    try:
+    with pytest.raises(MtkitError, match=r"--set train\.device_batch_tokens=\d+$") as error:
         train(None)
-    except MtkitError as error:
-        found = re.search(r"--set train\.device_batch_tokens=(\d+)$", str(error))
-        assert found is not None, error
-        return int(found[1])
-    raise AssertionError("there is memory enough")
+    assert train(int(str(error.value).rpartition("=")[2]))

@@ -1,7 +1,7 @@
 """One worker of a training run, as `torchrun` would start it: worker.py FACTS, a file of JSON.
 
-Facts are the places of `config`, `data` and `run`, and `init_from`; or `arguments` of the command
-line, which then handles errors too. A worker can be made to misbehave.
+Facts are the places of `config`, `data` and `run`, `init_from` and `device`; or `arguments` of the
+command line, which then handles errors too. A worker can be made to misbehave.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def train_as_described(facts_file: Path) -> None:
         load_config(facts["config"]),
         data,
         Path(facts["run"]),
-        device="cpu",
+        device=facts.get("device", "cpu"),
         init_from=facts.get("init_from"),
     )
 
