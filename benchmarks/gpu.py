@@ -411,6 +411,8 @@ def training(bench: Bench) -> Iterator[Row]:
 
     def measured(size: str, settings: list[str]) -> Callable[[float], Row]:
         def measure(seconds: float) -> Row:
+            if COMPILED in settings and bench.device.type == "cpu":
+                raise LeftOutError("a CPU takes too long to compile")
             config = load_config(size, [*bench.sizes.settings, *settings])
             return time_updates(bench, Trainer(config, data, device=bench.device), seconds)
 

@@ -7,15 +7,16 @@ What it is compared with is the CPU in float64, or another way of computing on t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import changed
+from conftest import changed, slow
 from support.nearness import EXACT, ROUGH, assert_near, error_of, float64, in_tf32
 from support.training import Trainings, gradients_of
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtkit.base.devices import arithmetic
 from mtkit.batches import make_batch
@@ -33,6 +34,8 @@ VARIANTS = [
     {"norm": "pre", "activation": "silu", "positions": "learned", "output_bias": True},
     {"attention_window": 2, "d_k": 24, "d_v": 8, "shared_embedding": False},
 ]
+# Batch by batch, and all batches of an update in one pass.
+PATHS = ["plain", "packed"]
 LINES = ["one two three", "", "nine", "four five four five one two six zero", "zero", "seven eight"]
 
 
@@ -46,7 +49,7 @@ def config(config: Config) -> Config:
 
 def trainer_in_float64(trainer: Trainer, data: PreparedData) -> Trainer:
     """Another one on the CPU, with the same weights. To be used within `float64`."""
-    config = changed(trainer.config, "train", precision="fp32")
+    config = changed(trainer.config, "train", precision="fp32", gpu_path="plain", compile=False)
     other = Trainer(config, data, device=CPU)
     other.model.load_state_dict(trainer.model.state_dict())
     return other
@@ -66,16 +69,19 @@ def losses_of(trainer: Trainer, updates: Sequence[Sequence[IntArray]]) -> Tensor
 
 
 @pytest.mark.parametrize("shape", VARIANTS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", EXACT), ("bf16", ROUGH)])
 def test_logits_and_gradients_are_those_of_float64(
     shape: dict[str, Any],
+    path: str,
     precision: str,
     within: float,
     device: torch.device,
     config: Config,
     tiny_data: PreparedData,
 ) -> None:
-    config = changed(changed(config, "model", **shape), "train", precision=precision)
+    config = changed(config, "model", **shape)
+    config = changed(config, "train", precision=precision, gpu_path=path)
     trainer = Trainer(config, tiny_data, device=device)
     logits, gradients = logits_of(trainer, GROUPS[2]), gradients_of(trainer, GROUPS)
     with float64():
@@ -86,11 +92,18 @@ def test_logits_and_gradients_are_those_of_float64(
         assert_near(gradients, gradients_of(wanted, GROUPS), within, whole=rough)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 1e-2)])
 def test_the_losses_of_twenty_updates_are_those_of_float64(
-    precision: str, within: float, device: torch.device, config: Config, tiny_data: PreparedData
+    path: str,
+    precision: str,
+    within: float,
+    device: torch.device,
+    config: Config,
+    tiny_data: PreparedData,
 ) -> None:
-    trainer = Trainer(changed(config, "train", precision=precision), tiny_data, device=device)
+    config = changed(config, "train", precision=precision, gpu_path=path)
+    trainer = Trainer(config, tiny_data, device=device)
     updates = [next(trainer.batches) for _ in range(20)]
     with float64():
         wanted = losses_of(trainer_in_float64(trainer, tiny_data), updates)
@@ -98,6 +111,49 @@ def test_the_losses_of_twenty_updates_are_those_of_float64(
     assert found.tolist() == pytest.approx(wanted.tolist(), rel=within)
     # They learn, or the later losses would say no more than the first.
     assert wanted[-5:].mean() < 0.9 * wanted[:5].mean()
+
+
+@pytest.mark.parametrize("shape", VARIANTS)
+@pytest.mark.usefixtures("in_float64")
+def test_one_pass_has_the_gradients_of_batch_after_batch(
+    shape: dict[str, Any], device: torch.device, config: Config, tiny_data: PreparedData
+) -> None:
+    config = changed(config, "model", **shape)
+    packed, plain = (
+        gradients_of(
+            Trainer(changed(config, "train", gpu_path=path), tiny_data, device=device), GROUPS
+        )
+        for path in ("packed", "plain")
+    )
+    assert_near(packed, plain, 1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "device", [slow("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True
+)
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+def test_compiled_layers_have_the_gradients_of_others(
+    path: str,
+    device: torch.device,
+    config: Config,
+    tiny_data: PreparedData,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if device.type == "cpu":
+        # The graphs are those of a GPU. To make code of them would take a minute.
+        original = nn.Module.compile
+        monkeypatch.setattr(nn.Module, "compile", partialmethod(original, backend="eager"))
+    compiled, eager = (
+        gradients_of(
+            Trainer(
+                changed(config, "train", compile=wanted, gpu_path=path), tiny_data, device=device
+            ),
+            GROUPS,
+        )
+        for wanted in (True, False)
+    )
+    assert_near(compiled, eager, EXACT)
 
 
 def test_products_in_tf32_are_noticed(config: Config, tiny_data: PreparedData) -> None:
