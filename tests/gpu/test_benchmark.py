@@ -1,0 +1,101 @@
+"""The benchmark of a GPU, all parts of it, small and on a CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program, as a module."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", BENCHMARKS / "gpu.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    monkeypatch.setitem(sys.modules, "gpu_benchmark", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--smallest", "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    parts = json.loads(file.read_text())["parts"]
+    rows = {row["what"]: row for part in parts.values() for row in part["rows"]}
+    assert list(parts) == ["card", "attention", "loss", "training", "gpus", "translating", "marian"]
+    for part in parts.values():
+        assert part["note"] == ""
+    measured = {what: row for what, row in rows.items() if "note" not in row}
+    for what in ("base, batch by batch", "base, one pass", "big, one pass", "base, 2"):
+        assert measured[what]["tokens/s"] > 0
+    for what in ("beam 4, fp32, all", "beam 1, fp32, one by one", "64² product in bf16"):
+        assert what in measured
+    assert measured["beam 4, bf16, all"]["lines"] == 4
+    for what in rows.keys() - measured.keys():
+        assert "\n" not in rows[what]["note"]
+        # Kernels of a GPU, compiling, and what need not be installed.
+        assert any(word in what for word in ("padding", "varlen", "compiled", "MarianMT")), rows
+    # The same are the rows of tables.
+    for what in rows:
+        assert f"\n| {what} | " in done.stdout
+
+
+def test_parts_that_fail_or_take_too_long_are_a_line_and_the_others_follow(
+    gpu: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(bench: Any) -> Iterator[dict[str, Any]]:
+        yield from bench.rows({"good": lambda _: {"ms": 1.0}, "bad": lambda _: 1 / 0})
+        raise RuntimeError("no kernel\nimage")
+
+    def hangs(bench: Any) -> Iterator[dict[str, Any]]:
+        yield {"what": "first"}
+        time.sleep(100)
+
+    parts = {"fails": fails, "hangs": hangs, "late": hangs}
+    monkeypatch.setattr(gpu, "PARTS", parts)
+    monkeypatch.setattr(gpu, "SECONDS", dict.fromkeys(parts.values(), 20.0))
+    monkeypatch.setattr(gpu, "PATIENCE", 0.0)
+    bench = gpu.Bench(torch.device("cpu"), gpu.SMALLEST)
+    assert list(gpu.measure_all(bench, parts, 0.3)) == list(parts)
+    rows = {name: bench.tables[name]["rows"] for name in parts}
+    notes = {name: bench.tables[name]["note"] for name in parts}
+    assert rows["fails"][0] == {"what": "good", "ms": 1.0}
+    assert rows["fails"][1] == {"what": "bad", "note": "ZeroDivisionError: division by zero"}
+    assert notes["fails"] == "RuntimeError: no kernel image"
+    assert rows["hangs"] == [{"what": "first"}]
+    assert notes["hangs"] == notes["late"] == "stopped, because the time was up"
+    assert "| good | 1 |  |\n| bad |  | ZeroDivisionError" in gpu.shown(bench.tables["fails"])
+
+
+def test_the_time_of_kernels_is_that_of_the_union_of_their_intervals(gpu: ModuleType) -> None:
+    # Two overlap, one is inside another, one touches, one is alone: 0 to 9, and 20 to 21.
+    assert gpu.covered([(20, 21), (0, 4), (3, 8), (5, 6), (8, 9)]) == 10.0
+    assert gpu.covered([]) == 0.0
+
+
+def test_random_data_has_the_lengths_of_sentences(gpu: ModuleType) -> None:
+    data = gpu.RandomData(gpu.Sizes(pairs=20_000, vocabulary=2_000, lines=(50, 1)))
+    src, tgt = (side.lengths for side in (data.all.src, data.all.tgt))
+    for lengths in (src, tgt):
+        assert lengths.mean() == pytest.approx(29, abs=1.5)
+    assert len(data.vocabularies.tgt) == 2_000
+    # A line has as many subwords as its sentence, or up to a few more.
+    encoded = [len(ids) for ids in data.vocabularies.src.encode_batch(data.lines)]
+    assert 1.0 <= sum(encoded) / src[:50].sum() < 2.0
