@@ -44,12 +44,13 @@ def config(config: Config) -> Config:
     """Without dropout, whose random numbers differ; and learning in steps that stay small."""
     config = changed(config, "model", d_model=64, d_ff=128, n_heads=4, dropout=0.0)
     rate = {"schedule": "constant", "learning_rate": 1e-3, "warmup_steps": 2}
-    return changed(config, "train", device_batch_tokens=None, batches_per_update=3, **rate)
+    three = {"device_batch_tokens": None, "batches_per_update": 3, "compile": False}
+    return changed(config, "train", **three, **rate)
 
 
 def trainer_in_float64(trainer: Trainer, data: PreparedData) -> Trainer:
     """Another one on the CPU, with the same weights. To be used within `float64`."""
-    config = changed(trainer.config, "train", precision="fp32", gpu_path="plain", compile=False)
+    config = changed(trainer.config, "train", precision="fp32", gpu_path="plain")
     other = Trainer(config, data, device=CPU)
     other.model.load_state_dict(trainer.model.state_dict())
     return other
@@ -114,14 +115,24 @@ def test_the_losses_of_twenty_updates_are_those_of_float64(
 
 
 @pytest.mark.parametrize("shape", VARIANTS)
+@pytest.mark.parametrize("guided", [0.0, 0.1])
 @pytest.mark.usefixtures("in_float64")
 def test_one_pass_has_the_gradients_of_batch_after_batch(
-    shape: dict[str, Any], device: torch.device, config: Config, tiny_data: PreparedData
+    shape: dict[str, Any],
+    guided: float,
+    device: torch.device,
+    config: Config,
+    linked: PreparedData,
 ) -> None:
     config = changed(config, "model", **shape)
     packed, plain = (
         gradients_of(
-            Trainer(changed(config, "train", gpu_path=path), tiny_data, device=device), GROUPS
+            Trainer(
+                changed(config, "train", gpu_path=path, guided_alignment=guided),
+                linked,
+                device=device,
+            ),
+            GROUPS,
         )
         for path in ("packed", "plain")
     )

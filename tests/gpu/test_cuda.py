@@ -42,6 +42,8 @@ VARIANTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"positions": "learned", "norm": "pre", "activation": "silu"}, {"ema": 0.9}),
     ({"attention_window": 2, "d_k": 24, "attention_dropout": 0.1}, {"bpe_dropout": 0.1}),
     ({"output_bias": True}, {"optimizer": "muon"}),
+    ({}, {"guided_alignment": 0.1}),
+    ({}, {"gpu_path": "plain", "compile": False}),
     ({}, {"lora_rank": 4}),
     ({}, {"freeze": ("embedding", "encoder")}),
 ]
@@ -110,10 +112,10 @@ def test_an_update_never_waits_for_the_gpu(
     training: dict[str, Any],
     gpu: torch.device,
     config: Config,
-    tiny_data: PreparedData,
+    linked: PreparedData,
 ) -> None:
     config = changed(changed(config, "model", **model), "train", **training)
-    assert first_wait(updates_on(gpu, config, tiny_data)) is None
+    assert first_wait(updates_on(gpu, config, linked)) is None
 
 
 # ---------------------------------------------------------------------------------------------
