@@ -2,22 +2,20 @@
 
     python benchmarks/gpu.py [--json gpu.json] [--only PART ...] [--smallest]
 
-Weights and text are random. Lengths are log-normal, with 29 subwords in the mean, as in WMT14. A
+Weights and text are random; lengths are log-normal, with 29 subwords in the mean, as in WMT14. A
 part that fails, or lacks something, says so in one line, and the next one begins. A part ends after
-its seconds, and the program after six minutes, with what was measured until then; the file of JSON
-is written anew after every part.
+its seconds, and the program after six minutes, with what was measured until then.
 
 - `card`: the rate of products in bf16 is the peak that other parts are shares of.
 - `attention`: forward and backward of 3,000 tokens, in bf16. A new shape was not seen before.
-- `loss`: the output layer with its loss, forward and backward. The bytes a second are those of the
-  logits in bf16, which must be written, read, and overwritten with their gradient, in the time that
-  is not that of the products.
+- `loss`: the output layer with its loss, forward and backward. Beside the products, the logits in
+  bf16 must be written, read, and overwritten with their gradient: these bytes, in the other time.
 - `training`: updates of 25,000 tokens. The first ones are timed apart: memory is allocated in them,
-  and layers are compiled. Tokens are target tokens without padding, and operations those of
+  and layers are compiled. Tokens are target tokens without padding, operations those of
   `mtkit.train.flops`. The GPU is idle while no kernel runs.
 - `gpus`: the same on 1, 2, … and all GPUs.
-- `translating`: 3,000 lines, from text to text. An output is as long as its input, because random
-  weights hardly ever end it earlier, and it may not be longer.
+- `translating`: 3,000 lines, from text to text. Random weights hardly ever end an output, so it is
+  as long as it may be, which here is the length of the input.
 - `marian`: Hugging Face's model of the size of base, trained in bf16 by autocast.
 
 `--smallest` runs all parts on a CPU in less than a minute, to test this program.
@@ -27,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -54,10 +53,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mtkit.base.devices import choose_device, select_matmul_backend
 from mtkit.config import load_config
 from mtkit.data import SentencePairs, TokenArray
-from mtkit.kernels.loss import output_layer
+from mtkit.kernels.loss import loss_of_logits, output_layer
 from mtkit.model import Transformer
 from mtkit.tokenizer import EOS_ID, FIXED_PIECES, PAD_ID, Tokenizer, Vocabularies
-from mtkit.train.distributed import init_workers
+from mtkit.train.distributed import Workers, init_workers
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
@@ -76,15 +75,10 @@ Measurement = Callable[[float], Row]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured.
+    """How much is measured: rows of matrices, bytes, tokens, and so on.
 
-    Attributes:
-        product: rows and columns of the matrices.
-        attention: tokens, and lengths of sentences.
-        rows: target tokens of the loss.
-        settings: overrides of every model.
-        updates: the first ones, and those that are timed.
-        lines: that are translated together, and one by one.
+    `attention` is tokens, and lengths of sentences; `updates` the first ones, and those that are
+    timed; `lines` those that are translated together, and one by one.
     """
 
     product: int = 8192
@@ -145,6 +139,7 @@ class Bench:
             except Exception as error:
                 row = {"note": one_line(error)}
             yield {"what": what, **row}
+            gc.collect()
             if self.on_gpu:
                 torch.cuda.empty_cache()
 
@@ -314,11 +309,8 @@ def loss(bench: Bench) -> Iterator[Row]:
     def formula(**how: Any) -> Tensor:
         return label_smoothed_loss(output_layer(states, weight.bfloat16()), targets, **how)
 
-    def own(compiled: bool, **how: Any) -> Tensor:
-        from mtkit.kernels.loss import loss_on_gpu
-
-        how |= {"dtype": torch.bfloat16, "compiled": compiled}
-        return loss_on_gpu(states, weight, targets, **how)
+    def own(**how: Any) -> Tensor:
+        return loss_of_logits(output_layer(states, weight.bfloat16()), targets, **how)
 
     def measure(form: Callable[..., Tensor], _: float) -> Row:
         def call() -> None:
@@ -329,9 +321,7 @@ def loss(bench: Bench) -> Iterator[Row]:
         rest = max(1e-9, seconds - (6 * N * V * D / bench.peak if bench.peak else 0))
         return {"ms": 1e3 * seconds, "beside products, TB/s": 6e-12 * N * V / rest, **memory}
 
-    forms = {"formula": formula, "mtkit's": partial(own, False)}
-    if bench.on_gpu:
-        forms["mtkit's, compiled"] = partial(own, True)
+    forms = {"formula": formula, "mtkit's": own}
     yield from bench.rows({name: partial(measure, form) for name, form in forms.items()})
 
 
@@ -341,36 +331,46 @@ def loss(bench: Bench) -> Iterator[Row]:
 
 def training(bench: Bench) -> Iterator[Row]:
     """Updates of base and big, in each way."""
-    data: Any = RandomData(bench.sizes)
+    data = RandomData(bench.sizes)
 
     def measure(size: str, settings: list[str], seconds: float) -> Row:
         if COMPILED in settings and not bench.on_gpu:
             raise LeftOutError("a CPU takes too long to compile")
-        trainer = Trainer(
-            load_config(size, [*bench.sizes.settings, *settings]), data, device=bench.device
-        )
-        cost, (few, many) = trainer.cost, bench.sizes.updates
-
-        def update() -> None:
-            trainer.update(next(trainer.batches))
-
-        end, some = time.monotonic() + seconds, min(10, many)
-        first, begun = bench.seconds(update), bench.seconds(update, few - 1)
-        memory, tokens, flops = bench.memory(update), cost.tokens, cost.flops
-        times = [bench.seconds(update, some) for _ in until(end, many // some)]
-        number, mean = some * len(times), statistics.fmean(times)
-        row = {"tokens/s": (cost.tokens - tokens) / number / mean, "ms": 1e3 * mean}
-        row |= {"slowest 10, ms": 1e3 * max(times), "updates": number, "first, s": first}
-        row |= {f"2 to {few}, ms": 1e3 * begun, **memory}
-        if bench.peak:
-            row["share of the peak"] = (cost.flops - flops) / number / mean / bench.peak
-        if bench.on_gpu:
-            spans = kernels_of(update)
-            row |= {"kernels": len(spans), "idle": max(0.0, 1 - covered(spans) / 1e6 / mean)}
-        return row
+        return time_updates(bench, new_trainer(bench, data, size, settings), seconds)
 
     cases = itertools.product(("base", "big"), WAYS.items())
     yield from bench.rows({f"{s}, {way}": partial(measure, s, how) for s, (way, how) in cases})
+
+
+def new_trainer(
+    bench: Bench, data: Any, size: str, settings: list[str], workers: Workers | None = None
+) -> Trainer:
+    """A trainer of a preset."""
+    config = load_config(size, [*bench.sizes.settings, *settings])
+    return Trainer(config, data, device=bench.device, workers=workers)
+
+
+def time_updates(bench: Bench, trainer: Trainer, seconds: float) -> Row:
+    """First updates, as many more as there is time for, and one that the profiler watches."""
+    cost, (few, many) = trainer.cost, bench.sizes.updates
+
+    def update() -> None:
+        trainer.update(next(trainer.batches))
+
+    end, some = time.monotonic() + seconds, min(10, many)
+    first, begun = bench.seconds(update), bench.seconds(update, few - 1)
+    memory, tokens, flops = bench.memory(update), cost.tokens, cost.flops
+    times = [bench.seconds(update, some) for _ in until(end, many // some)]
+    number, mean = some * len(times), statistics.fmean(times)
+    row = {"tokens/s": (cost.tokens - tokens) / number / mean, "ms": 1e3 * mean}
+    row |= {"slowest 10, ms": 1e3 * max(times), "updates": number, "first, s": first}
+    row |= {f"2 to {few}, ms": 1e3 * begun, **memory}
+    if bench.peak:
+        row["share of the peak"] = (cost.flops - flops) / number / mean / bench.peak
+    if bench.on_gpu:
+        spans = kernels_of(update)
+        row |= {"kernels": len(spans), "idle": max(0.0, 1 - covered(spans) / 1e6 / mean)}
+    return row
 
 
 def kernels_of(call: Callable[[], object]) -> list[tuple[float, float]]:
@@ -425,20 +425,12 @@ def gpus(bench: Bench) -> Iterator[Row]:
 
 def work(bench: Bench) -> None:
     """Be one of several workers. All make as many updates, so nobody looks at the clock."""
-    data: Any = RandomData(bench.sizes)
     with init_workers(bench.device, stall_timeout=60.0) as workers:
-        config = load_config("base", [*bench.sizes.settings, *WAYS["one pass"]])
-        trainer = Trainer(config, data, device=bench.device, workers=workers)
-
-        def update() -> None:
-            trainer.update(next(trainer.batches))
-
-        few, many = bench.sizes.updates
-        bench.seconds(update, few)
-        before, seconds = trainer.cost.tokens, bench.seconds(update, many // 2)
-        speed = (trainer.cost.tokens - before) / (many // 2) / seconds
+        how, data = WAYS["one pass"], RandomData(bench.sizes)
+        trainer = new_trainer(bench, data, "base", how, workers)
+        row = time_updates(bench, trainer, float("inf"))
         if workers.is_rank_zero:
-            print(json.dumps({"tokens/s": speed, "ms": 1e3 * seconds}))
+            print(json.dumps(row))
 
 
 # ---------------------------------------------------------------------------------------------
