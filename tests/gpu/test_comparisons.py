@@ -22,6 +22,7 @@ from mtkit.base.devices import arithmetic
 from mtkit.batches import make_batch
 from mtkit.config import Config, DecodeConfig
 from mtkit.data import IntArray, PreparedData
+from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translation, Translator
@@ -165,6 +166,28 @@ def test_compiled_layers_have_the_gradients_of_others(
         for wanted in (True, False)
     )
     assert_near(compiled, eager, EXACT)
+
+
+def test_an_update_for_which_memory_runs_out_has_the_gradients_of_others(
+    device: torch.device,
+    config: Config,
+    tiny_data: PreparedData,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = changed(config, "train", gpu_path="packed")
+    whole = gradients_of(Trainer(config, tiny_data, device=device), GROUPS)
+    original = Transformer.forward
+
+    def forward(self: Transformer, src: Tensor, *given: Any, **options: Any) -> Tensor:
+        if src.numel() > 300:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, src, *given, **options)
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    assert_near(gradients_of(Trainer(config, tiny_data, device=device), GROUPS), whole, EXACT)
+    assert caplog.messages
+    assert all(line.startswith("step 1: out of memory; trying") for line in caplog.messages)
 
 
 def test_products_in_tf32_are_noticed(config: Config, tiny_data: PreparedData) -> None:

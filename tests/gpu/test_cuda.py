@@ -7,8 +7,9 @@ PyTorch's attention for a new shape can take forty times as long as for a known 
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -214,23 +215,53 @@ def test_advice_about_memory_that_does_not_help_is_noticed() -> None:
         assert_advice_helps(lambda _: True)
 
 
+@pytest.fixture
+def little_memory(gpu: torch.device) -> Iterator[Callable[[], None]]:
+    """A function that leaves 300 MB of the GPU free for this process."""
+
+    def limit() -> None:
+        gc.collect()
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties(gpu).total_memory
+        room = torch.cuda.memory_reserved() + 300 * 2**20
+        torch.cuda.set_per_process_memory_fraction(room / total)
+
+    yield limit
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.fixture
+def large(config: Config) -> Config:
+    """Few parameters and many activations: some 1.5 GB for all pairs, and 8 MB for one of them."""
+    config = changed(config, "model", d_model=32, d_ff=16_384, dropout=0.0)
+    tokens = {"batch_tokens": 200_000, "device_batch_tokens": 200_000, "batches_per_update": 1}
+    return changed(config, "train", **tokens, max_steps=2, precision="fp32", compile=False)
+
+
 @needs_gpu
 def test_the_advice_of_a_training_that_lacks_memory_helps(
-    gpu: torch.device, config: Config, tiny_data: PreparedData, tmp_path: Path
+    large: Config, tiny_data: PreparedData, tmp_path: Path, little_memory: Callable[[], None]
 ) -> None:
-    # Few parameters and many activations: some 700 MB at once, and 1 MB for a pair.
-    config = changed(config, "model", d_model=32, d_ff=16_384)
-    large = {"batch_tokens": 200_000, "batches_per_update": 1, "max_steps": 2, "precision": "fp32"}
-
     def train_with(limit: int | None) -> bool:
-        given = changed(config, "train", **large, device_batch_tokens=limit or 200_000)
+        given = changed(large, "train", device_batch_tokens=limit or 200_000)
         return train.run(given, tiny_data, tmp_path / f"{limit}", device="cuda")
 
-    torch.cuda.empty_cache()
-    total = torch.cuda.get_device_properties(gpu).total_memory
-    room = torch.cuda.memory_reserved() + 300 * 2**20
-    torch.cuda.set_per_process_memory_fraction(room / total)
-    try:
-        assert_advice_helps(train_with)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
+    little_memory()
+    assert_advice_helps(train_with)
+
+
+@needs_gpu
+def test_an_update_for_which_memory_runs_out_is_computed_in_halves(
+    gpu: torch.device,
+    large: Config,
+    tiny_data: PreparedData,
+    little_memory: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    update = [np.arange(len(tiny_data.pairs("train")))]
+    whole = Trainer(large, tiny_data, device=gpu).update(update).translation.item()
+    assert not caplog.messages
+    little_memory()
+    halves = Trainer(large, tiny_data, device=gpu).update(update).translation.item()
+    assert caplog.messages[0] == "step 1: out of memory; trying again in 2 passes"
+    assert halves == pytest.approx(whole, rel=1e-5)
