@@ -49,7 +49,7 @@ class Trainings:
             given: options of `mtkit.train.run`, and settings of `train`.
         """
         start = {} if base is None else {"init_from": f"{base.path}:last"}
-        names = {"init_from", "finish_in", "restart"} & given.keys()
+        names = {"device", "init_from", "finish_in", "restart"} & given.keys()
         options = {"device": "cpu"} | start | {name: given.pop(name) for name in names}
         config = changed(config or self.config, "train", **given)
         return train.run(config, data or self.data, self.folder / name, **options)
