@@ -53,6 +53,7 @@ settings.load_profile("mtkit")
 LONGEST = """
 distributed resuming import_marian fine_tuning hub glossary breakdowns pool translate_command
 interruptions cli docs translate mutations exporting prepare
+benchmark gpu_workers
 """
 
 
