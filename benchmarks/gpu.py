@@ -53,7 +53,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mtkit.base.devices import choose_device, select_matmul_backend
 from mtkit.config import load_config
 from mtkit.data import SentencePairs, TokenArray
-from mtkit.kernels.loss import loss_of_logits, output_layer
+from mtkit.kernels.loss import loss_on_gpu, output_layer
 from mtkit.model import Transformer
 from mtkit.tokenizer import EOS_ID, FIXED_PIECES, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train.distributed import Workers, init_workers
@@ -309,8 +309,9 @@ def loss(bench: Bench) -> Iterator[Row]:
     def formula(**how: Any) -> Tensor:
         return label_smoothed_loss(output_layer(states, weight.bfloat16()), targets, **how)
 
-    def own(**how: Any) -> Tensor:
-        return loss_of_logits(output_layer(states, weight.bfloat16()), targets, **how)
+    def own(compiled: bool, **how: Any) -> Tensor:
+        how |= {"dtype": torch.bfloat16, "compiled": compiled}
+        return loss_on_gpu(states, weight, targets, **how)
 
     def measure(form: Callable[..., Tensor], _: float) -> Row:
         def call() -> None:
@@ -321,7 +322,9 @@ def loss(bench: Bench) -> Iterator[Row]:
         rest = max(1e-9, seconds - (6 * N * V * D / bench.peak if bench.peak else 0))
         return {"ms": 1e3 * seconds, "beside products, TB/s": 6e-12 * N * V / rest, **memory}
 
-    forms = {"formula": formula, "mtkit's": own}
+    forms = {"formula": formula, "mtkit's": partial(own, False)}
+    if bench.on_gpu:
+        forms["mtkit's, compiled"] = partial(own, True)
     yield from bench.rows({name: partial(measure, form) for name, form in forms.items()})
 
 
@@ -441,9 +444,10 @@ def translating(bench: Bench) -> Iterator[Row]:
     """Random lines with base, all at once and one by one."""
     data, sizes = RandomData(bench.sizes), bench.sizes
 
-    def measure(beam: int, precision: Any, single: bool, seconds: float) -> Row:
-        given = [f"beam_size={beam}", f"precision={precision}", "max_extra_length=0"]
-        overrides = [f"decode.{setting}" for setting in [*given, "split_sentences=false"]]
+    def measure(beam: int, precision: Any, path: str, single: bool, seconds: float) -> Row:
+        given = [f"beam_size={beam}", f"precision={precision}", f"gpu_path={path}"]
+        given += ["max_extra_length=0", "split_sentences=false"]
+        overrides = [f"decode.{setting}" for setting in given]
         config = load_config("base", [*sizes.settings, *overrides])
         torch.manual_seed(1)
         model = Transformer(config.model, len(data.vocabularies.tgt), PAD_ID).to(bench.device)
@@ -461,13 +465,11 @@ def translating(bench: Bench) -> Iterator[Row]:
         passed = time.monotonic() - started
         return {"lines": count, "tokens/s": tokens / passed, "ms a line": 1e3 * passed / count}
 
-    together = [(beam, precision, False) for beam in (4, 1) for precision in ("fp32", "bf16")]
-    cases = [*together, (4, "fp32", True), (1, "fp32", True)]
-    name = "beam {}, {}, {}"
-    yield from bench.rows(
-        {name.format(b, p, "one by one" if s else "all"): partial(measure, b, p, s)
-         for b, p, s in cases}
-    )  # fmt: skip
+    kinds = itertools.product((4, 1), ("fp32", "bf16"), ("device",))
+    cases = {f"beam {beam}, {kind}": (beam, kind, path, False) for beam, kind, path in kinds}
+    cases["beam 4, fp32, search on the host"] = (4, "fp32", "plain", False)
+    cases |= {f"beam {beam}, one by one": (beam, "fp32", "device", True) for beam in (4, 1)}
+    yield from bench.rows({name: partial(measure, *case) for name, case in cases.items()})
 
 
 def marian(bench: Bench) -> Iterator[Row]:

@@ -251,6 +251,7 @@ def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(
 # Translating
 
 
+@pytest.mark.parametrize("path", ["plain", "device"])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -260,17 +261,21 @@ def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(
         {"sample": True, "top_k": 20, "seed": 3},
     ],
 )
-def test_translations_are_those_of_a_cpu(
-    settings: dict[str, Any], device: torch.device, untrained: Run
+def test_translations_are_those_of_the_host_of_a_cpu(
+    settings: dict[str, Any], path: str, device: torch.device, untrained: Run
 ) -> None:
-    config = DecodeConfig(max_extra_length=4, precision="fp32", **settings)
     found, wanted = (
         [
             list(translator.translate_nbest(LINES, n_best=n, prefixes=prefixes))
             for n, prefixes in ((1, None), (3, None), (1, ["drei"] * len(LINES)))
         ]
         for translator in (
-            Translator.load(untrained, config=config, device=name) for name in (device.type, "cpu")
+            Translator.load(
+                untrained,
+                config=DecodeConfig(max_extra_length=4, gpu_path=searched, **settings),
+                device=name,
+            )
+            for name, searched in ((device.type, path), ("cpu", "plain"))
         )
     )
     assert_same_translations(found, wanted)
