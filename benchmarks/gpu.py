@@ -53,7 +53,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mtkit.base.devices import choose_device, select_matmul_backend
 from mtkit.config import load_config
 from mtkit.data import SentencePairs, TokenArray
-from mtkit.kernels.loss import loss_on_gpu, output_layer
+from mtkit.kernels.gpu_loss import loss_on_gpu
+from mtkit.kernels.loss import output_layer
 from mtkit.model import Transformer
 from mtkit.tokenizer import EOS_ID, FIXED_PIECES, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train.distributed import Workers, init_workers

@@ -103,15 +103,7 @@ def faults(few: Counts, many: Counts, *, also: int = 0) -> dict[str, Counter[str
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(reason="the loss counts the possible tokens on the host")
-            if name == "output bias"
-            else (),
-        )
-        for name in VARIANTS
-    ],
+    VARIANTS,
 )
 def test_an_update_neither_waits_nor_costs_more_for_more_batches(
     name: str, config: Config, tiny_data: PreparedData, request: pytest.FixtureRequest
