@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,6 +44,8 @@ T = TypeVar("T")
 # before PyTorch's own time limit is reached.
 _RENDEZVOUS_TIMEOUT = datetime.timedelta(minutes=10)
 _LONG = datetime.timedelta(days=1)
+# Between two agreements of the workers whether to stop.
+_AGREEMENT_SECONDS = 1.0
 # Seconds to wait at the end for a worker's last report.
 _JOIN_TIMEOUT = 10.0
 
@@ -174,6 +176,50 @@ class Workers:
         else:
             yield
         self.progress()
+
+
+class StopAgreement:
+    """The agreement of the workers whether to stop after an update: a signal may reach only one.
+
+    A single worker decides after every update. Several communicate only after as many updates as
+    take about a second, so that even updates that become twice as slow end within two. Before and
+    after an update that something long follows, they communicate too.
+
+    Args:
+        every: after how many updates something long follows, such as a validation; several numbers.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        every: Sequence[int],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._workers = workers
+        self._pauses = every
+        self._clock = clock
+        self._agreed_at = clock()
+        # Updates since the last agreement, and from one to the next.
+        self._updates, self._interval = 0, 1
+
+    def reached(self, step: int, asked: bool) -> bool:
+        """Whether all stop after this update; `asked` is whether this worker was asked to."""
+        if self._workers.world_size == 1:
+            return asked
+        self._updates += 1
+        is_near_pause = any((step + i) % every == 0 for every in self._pauses for i in (0, 1))
+        if self._updates < self._interval and not is_near_pause:
+            return False
+        now = self._clock()
+        # At most twice as many as before, because a GPU may be some updates behind the program.
+        fit = int(self._updates * _AGREEMENT_SECONDS / max(now - self._agreed_at, 1e-6))
+        interval = max(1, min(fit, 2 * self._interval))
+        # The pace is that of the first worker, so that all count the same updates.
+        mine = [int(asked), interval if self._workers.is_rank_zero else 0]
+        stops, self._interval = self._workers.sum(torch.tensor(mine)).tolist()
+        self._agreed_at, self._updates = now, 0
+        return bool(stops)
 
 
 def worker_names(ranks: Iterable[int]) -> str:

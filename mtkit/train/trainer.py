@@ -31,7 +31,7 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.train import checkpoints
 from mtkit.train.checkpoints import CheckpointWriter, TrainingCost
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
-from mtkit.train.distributed import Workers, whole_state
+from mtkit.train.distributed import StopAgreement, Workers, whole_state
 from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
@@ -165,6 +165,8 @@ class Trainer:
         meter = Meter(self.cost)
         saved = self.step
         stopped = False
+        pauses = (settings.valid_every, settings.checkpoint_every, settings.last_step)
+        agreement = StopAgreement(self.workers, pauses)
         validation: Validation | None = None
         self.batches.load_state_dict(self._position)
         with (
@@ -207,7 +209,7 @@ class Trainer:
                         self.save(writer, validation, extra=not due)
                         saved = self.step
                 writer.settle(wait=False)
-                stopped = self.workers.any(bool(signals))
+                stopped = agreement.reached(self.step, bool(signals))
             if saved != self.step:
                 # Stopped by a signal, between two checkpoints of the schedule.
                 self.save(writer, validation, extra=True)

@@ -6,10 +6,15 @@ import io
 import logging
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+from torch import Tensor
 
+from mtkit.train.distributed import StopAgreement, Workers
 from mtkit.train.launcher import stop_on_signal
 
 
@@ -64,3 +69,77 @@ def test_a_signal_while_a_note_is_written_asks_the_training_to_stop(file: Interr
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert file.written == b"a note"
+
+
+# ---------------------------------------------------------------------------------------------
+# Several workers
+
+
+def trained(
+    seconds: Callable[[int], float], *, signal_in: int = 10**9, every: int = 10**9, steps: int = 500
+) -> tuple[int, list[int]]:
+    """Three workers whose updates take so many seconds; the second one gets a signal in an update.
+
+    Returns:
+        The last update, and those after which the workers communicated.
+    """
+    barrier, sent, agreed = threading.Barrier(3), [torch.zeros(())] * 3, []
+
+    def last_update(rank: int) -> int:
+        workers, now, step = Workers(rank, 3), 0.0, 0
+
+        def exchange(mine: Tensor) -> Tensor:
+            if rank == 0:
+                agreed.append(step)
+            sent[rank] = mine
+            # This fails if one of them does not come.
+            barrier.wait(10)
+            total = sent[0] + sent[1] + sent[2]
+            barrier.wait(10)
+            return total
+
+        workers.sum = exchange  # type: ignore[method-assign]
+        agreement = StopAgreement(workers, [every, 10**9], clock=lambda: now)
+        for step in range(1, steps + 1):
+            # The clocks of the others are of no account.
+            now += seconds(step) / 9**rank
+            if agreement.reached(step, rank == 1 and step >= signal_in):
+                break
+        return step
+
+    with ThreadPoolExecutor(3) as threads:
+        (last,) = set(threads.map(last_update, range(3)))
+    return last, agreed
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.0])
+@pytest.mark.parametrize("seconds", [0.003, 0.01, 0.3, 0.7, 5.0])
+def test_several_workers_stop_within_two_seconds_though_only_one_gets_a_signal(
+    seconds: float, slower: float
+):
+    # The worst moment is right after they have agreed, and updates become twice as slow then.
+    signal_in = trained(lambda _: seconds, steps=1000)[1][-1] + 1
+    last, _ = trained(
+        lambda step: seconds * (slower if step >= signal_in else 1.0),
+        signal_in=signal_in,
+        steps=10_000,
+    )
+    # The update in which it came ends in any case.
+    assert (last - signal_in) * seconds * slower <= 2.0
+
+
+def test_workers_agree_once_a_second_and_at_every_update_if_these_are_slow():
+    # 200 seconds in all; at first after 1, 2, 4 … updates.
+    last, agreed = trained(lambda _: 0.02, steps=10_000)
+    assert last == 10_000
+    assert agreed[:5] == [1, 3, 7, 15, 31]
+    assert len(agreed) == pytest.approx(200, rel=0.05)
+    assert trained(lambda _: 1.5, steps=20)[1] == [*range(1, 21)]
+
+
+def test_workers_agree_before_and_after_what_takes_long():
+    # A signal before the validation of update 100 must not wait for its end.
+    assert trained(lambda _: 0.001, every=100, signal_in=99)[0] == 99
+    assert trained(lambda _: 0.001, every=100, signal_in=100)[0] == 100
+    _, agreed = trained(lambda _: 0.001, every=100)
+    assert {99, 100, 199, 200, 299, 300} <= {*agreed}
