@@ -178,7 +178,14 @@ class TrainedParameters:
 
 
 def _copies_on_cpu(tensors: Tensors) -> Tensors:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+    # From a GPU into memory that is not paged, so that the program waits once and not for each.
+    copies = {
+        name: tensor.detach().to("cpu", copy=True, non_blocking=True)
+        for name, tensor in tensors.items()
+    }
+    if any(tensor.is_cuda for tensor in tensors.values()):
+        torch.cuda.synchronize()
+    return copies
 
 
 class _LowRank:
