@@ -60,8 +60,14 @@ def gigabytes(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
 
 
-def check_memory(gradients: Gradients, batches: TokenBatches, *, where: str) -> None:
-    """Run the largest micro-batch forward and backward.
+def check_memory(
+    gradients: Gradients,
+    batches: TokenBatches,
+    optimizer: torch.optim.Optimizer,
+    *,
+    where: str,
+) -> None:
+    """Run the largest micro-batch forward and backward, beside room for the optimizer's state.
 
     If several are computed at the same time, each thread computes the largest one as often as in
     an update, but at most twice. `where` follows "memory" in a message, such as " on worker 1".
@@ -72,8 +78,27 @@ def check_memory(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
     # Before the memory is limited, because the stacks of the threads may not fit within the limit.
     gradients.start_threads()
     reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(gradients.model).values())
+    # On a GPU nothing can be reserved, so it is allocated.
+    moments = moments_to_come(optimizer) if gradients.device.type == "cuda" else 0
+    what = f"for the state of the optimizer{where}; choose a smaller model (model.d_model)"
+    with devices.memory_explained(what):
+        held = torch.empty(moments, dtype=torch.uint8, device=gradients.device)
     with devices.limited_to_free_memory(gradients.device, reserve=reserve):
         _try_largest(gradients, batches, where=where)
+    del held
+
+
+def moments_to_come(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes that the first update allocates for Adam's two moments; Muon needs at most as much.
+
+    0 for a run that continues, which has them already.
+    """
+    if optimizer.state:
+        return 0
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    # Of a sharded parameter a worker has a part.
+    own = [one.to_local() if hasattr(one, "to_local") else one for one in parameters]
+    return sum(2 * one.numel() * one.element_size() for one in own)
 
 
 def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> None:

@@ -298,7 +298,7 @@ class Trainer:
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
-        check_memory(self._gradients, self.batches, where=self._on_worker())
+        check_memory(self._gradients, self.batches, self.optimizer, where=self._on_worker())
         use_plain_if_packed_differs(self._gradients)
 
     def save(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from mtkit.config import Config, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
+from mtkit.train.memory import moments_to_come
 from mtkit.train.optimizer import Muon, new_optimizer, orthogonal
+from mtkit.train.trainer import Trainer
 
 
 def parameters(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
@@ -131,3 +134,25 @@ def test_a_checkpoint_has_the_momentum_of_matrices_and_the_moments_of_all_else(
     assert "encoder.0.feed_forward.inner.weight.momentum" in saved
     assert "encoder.0.feed_forward.inner.weight.exp_avg" not in saved
     assert "embedding.weight.exp_avg" in saved
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ({}, 1.0),
+        ({"freeze": ("embedding",)}, 1.0),
+        ({"lora_rank": 2}, 1.0),
+        ({"optimizer": "muon"}, 2),
+    ],
+)
+def test_the_bytes_of_its_state_are_known_before_the_first_update(
+    settings: dict[str, Any], share: float, config: Config, tiny_data: PreparedData
+):
+    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=torch.device("cpu"))
+    expected = moments_to_come(trainer.optimizer)
+    trainer.update(next(trainer.batches))
+    tensors = [one for state in trainer.optimizer.state.values() for one in state.values()]
+    # Without the counter of steps that each parameter has.
+    actual = sum(tensor.nbytes for tensor in tensors if tensor.ndim)
+    assert actual <= expected <= share * actual
+    assert moments_to_come(trainer.optimizer) == 0
