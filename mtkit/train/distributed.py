@@ -148,16 +148,27 @@ class Workers:
             # how often the buckets were filled before.
             return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
 
-    def shard(self, model: nn.Module, layers: Iterable[nn.Module]) -> nn.Module:
-        """The model sharded over the workers: each holds a part of every layer (FSDP2)."""
+    def shard(
+        self, model: nn.Module, layers: Iterable[nn.Module], *, dtype: torch.dtype | None = None
+    ) -> nn.Module:
+        """The model sharded over the workers: each holds a part of every layer (FSDP2).
+
+        With a `dtype`, the workers send each other the layers in it, as autocast would convert
+        them. All else stays as it is: norms, embeddings, and the sums of gradients.
+        """
         if self.world_size == 1:
             raise MtkitError("train.fsdp: needs several workers; give --workers")
         # Imported here, because it takes a second and few runs need it.
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         with self.waiting():
+            if dtype is not None:
+                # Together, because they are small.
+                fully_shard([part for part in model.modules() if isinstance(part, nn.LayerNorm)])
+            sums = None if dtype is None else torch.float32
+            policy = MixedPrecisionPolicy(dtype, sums, cast_forward_inputs=False)
             for layer in layers:
-                fully_shard(layer)
+                fully_shard(layer, mp_policy=policy)
             self._sharded = fully_shard(model)
         return model
 

@@ -114,7 +114,9 @@ class Trainer:
             compiling.compile_layers(layer for layer in layers if layer not in has_hook)
         if self.settings.fsdp:
             # This replaces the parameters, so it comes before they are chosen.
-            parallel = self.workers.shard(self.model, layers)
+            in_bf16 = self.precision == "bf16" and device.type == "cuda"
+            dtype = torch.bfloat16 if in_bf16 else None
+            parallel = self.workers.shard(self.model, layers, dtype=dtype)
         self.trained = TrainedParameters(self.model, self.settings)
         if not self.settings.fsdp:
             parallel = self.workers.share_gradients(self.model)

@@ -97,6 +97,22 @@ def see_otherwise(rank: int, what: str) -> None:
         Run.checkpoints = lambda _: []  # type: ignore[assignment,method-assign]
 
 
+def shard_in(dtype: torch.dtype) -> None:
+    """Have the sharded layers be sent in this type, as between GPUs, and look which are."""
+    shard: Any = distributed.Workers.shard
+
+    def patched(self: distributed.Workers, model: Any, layers: Any, **_: Any) -> Any:
+        def look(linear: torch.nn.Module, *_: object) -> None:
+            assert linear.weight.dtype == dtype
+
+        for layer in layers:
+            for part in filter(lambda one: isinstance(one, torch.nn.Linear), layer.modules()):
+                part.register_forward_hook(look)
+        return shard(self, model, layers, dtype=dtype)
+
+    distributed.Workers.shard = patched  # type: ignore[method-assign]
+
+
 def train_as_described(facts_file: Path) -> None:
     """Train as the facts say."""
     facts = json.loads(facts_file.read_text(encoding="utf-8"))
@@ -107,6 +123,8 @@ def train_as_described(facts_file: Path) -> None:
         misbehave(**facts["misbehaviour"])
     if "sees" in facts:
         see_otherwise(*facts["sees"])
+    if "shards_in" in facts:
+        shard_in(getattr(torch, facts["shards_in"]))
     if "meeting" in facts:
         distributed._RENDEZVOUS_TIMEOUT = timedelta(seconds=facts["meeting"])
     if "arguments" in facts:

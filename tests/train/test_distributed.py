@@ -47,6 +47,18 @@ def test_two_workers_train_what_one_trains(sharded: bool, path: str, trainings: 
     assert_nearly_same(trainings, "one", "two")
 
 
+@pytest.mark.parametrize("norm", ["post", slow("pre")])
+def test_layers_that_are_sent_in_bf16_train_as_if_autocast_had_converted_them(
+    norm: str, trainings: Trainings
+):
+    trainings.change("model", norm=norm)
+    trainings.change("train", fsdp=True, precision="bf16", max_steps=3, valid_every=3)
+    Team(trainings, "whole").train(2)
+    Team(trainings, "narrow", shards_in="bfloat16").train(2)
+    assert trainings.rows("whole", "loss") == trainings.rows("narrow", "loss")
+    assert_equal_weights(trainings, "whole", "narrow")
+
+
 @pytest.mark.parametrize(
     "part",
     [
