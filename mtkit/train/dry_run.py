@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from functools import partial
 from itertools import chain, islice
 
 import torch
@@ -21,6 +23,7 @@ from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
 from mtkit.train.memory import bytes_per_parameter, check_room, gigabytes
+from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import Meter, hours_and_minutes
 from mtkit.train.start import start_of
 from mtkit.train.trainer import Trainer
@@ -29,8 +32,15 @@ log = logging.getLogger(__name__)
 
 # The forecast measures whole updates if one takes less.
 _QUICK_SECONDS = 3.0
-# After the first one.
+# After the first one, or on a GPU after so many.
 _TIMED_UPDATES = 5
+_WARM_UP = 30
+# On a GPU so many updates are timed together, because it is some of them behind the program.
+_TIMED_TOGETHER = 10
+# What a measurement should not take longer than, in seconds.
+_MEASURED_SECONDS = 10.0
+# Target tokens in a pass that keep a GPU busy.
+_ENOUGH_FOR_A_GPU = 2000
 
 
 def forecast(
@@ -69,7 +79,11 @@ def forecast(
         raise MtkitError(
             f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
-    speeds, measured = _measured_speeds(trainer)
+    on_gpu, several = worker_device.type == "cuda", world_size > 1
+    if on_gpu:
+        speeds, measured = speeds_in_training(trainer, world_size), 0
+    else:
+        speeds, measured = _measured_speeds(trainer)
     low, speed, high = min(speeds), len(speeds) / sum(1 / one for one in speeds), max(speeds)
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
@@ -85,9 +99,11 @@ def forecast(
     sure = f"{hours_and_minutes(fastest)} to {hours_and_minutes(slowest)} at these speeds"
     if len(speeds) == 1:
         spread, sure = "one update", "a rough guess"
-    several = world_size > 1
-    micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
-    at_once = trainer.micro_batches.at_once
+    over = f"over {measured} batch{'es' if measured > 1 else ''} ({spread})"
+    if on_gpu:
+        count = len(speeds) * _TIMED_TOGETHER
+        over = f"over {count} updates after {_WARM_UP} others ({low:,.0f} to {high:,.0f})"
+    passes = passes_of_worker(trainer, world_size)
     return _forecast(
         config,
         [
@@ -98,8 +114,8 @@ def forecast(
             *([f"start: {initial.origin.weights} of {initial.run}"] if initial else []),
             f"learning rate: {rate_in_words(config, is_fine_tuning=initial is not None)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
-            f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
-            + (f", {at_once} at a time" if at_once > 1 else ""),
+            + division_in_words(trainer, passes, several=several),
+            *([pass_in_words(tokens / updates, passes, world_size)] if on_gpu else []),
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
             f"device: {describe_device(worker_device)}"
             + (f", {world_size} workers" if several else "")
@@ -107,8 +123,7 @@ def forecast(
             f"memory at the largest batch: {_peak(worker_device)}"
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
-            f"speed: {speed:,.0f} target tokens/s over {measured} "
-            f"batch{'es' if measured > 1 else ''} ({spread})"
+            f"speed: {speed:,.0f} target tokens/s {over}"
             + (", by one worker alone" if several else ""),
             f"time: {hours_and_minutes(seconds)} ({sure}) for {config.train.last_step:,} updates, "
             "without validation"
@@ -128,13 +143,70 @@ def _measured_speeds(trainer: Trainer) -> tuple[list[float], int]:
     batches = chain.from_iterable(trainer.batches)
     number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)
     speeds: list[float] = []
-    while len(speeds) <= _TIMED_UPDATES and trainer.cost.seconds < 10.0:
+    while len(speeds) <= _TIMED_UPDATES and trainer.cost.seconds < _MEASURED_SECONDS:
         meter.add(*trainer.update(list(islice(batches, number))))
         speeds.append(meter.read(trainer.step, trainer.workers)["tokens_per_second"])
         measured = number
         if trainer.cost.seconds / number * trainer.batches.per_update < _QUICK_SECONDS:
             number = trainer.batches.per_update
     return speeds[1:] or speeds, measured
+
+
+def speeds_in_training(trainer: Trainer, world_size: int) -> list[float]:
+    """Target tokens per second of a worker in the training loop, several times.
+
+    The program waits for the device only at the end of each time, as in training it does not wait
+    at all. The updates before are slower: kernels are chosen or compiled, and memory is allocated.
+    """
+    speeds: list[float] = []
+    tokens, seconds, began = 0, 0.0, 0.0
+    prepare = partial(trainer.passes, world_size=world_size)
+    last = _WARM_UP + _TIMED_UPDATES * _TIMED_TOGETHER
+    with Prefetcher(trainer.batches, prepare, done=0, last=last) as updates:
+        for step in range(1, last + 1):
+            update = updates.next()
+            losses = trainer.update(update.batches, update.own)
+            own = chain.from_iterable(one.micro_batches for one in update.own)
+            tokens += sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in own)
+            if step < _WARM_UP or (step - _WARM_UP) % _TIMED_TOGETHER:
+                continue
+            losses.translation.item()
+            now = time.perf_counter()
+            if step > _WARM_UP:
+                speeds.append(tokens / (now - began))
+                seconds += now - began
+            if seconds > _MEASURED_SECONDS:
+                break
+            tokens, began = 0, now
+    return speeds
+
+
+def passes_of_worker(trainer: Trainer, world_size: int) -> int:
+    """The passes, forward and backward, in which a worker computes its share of an update."""
+    updates = islice(trainer.batches, _TIMED_UPDATES)
+    of_update = partial(trainer.micro_batches.of_update, step=1, rank=0, world_size=world_size)
+    return max(len(of_update(batches)) for batches in updates)
+
+
+def division_in_words(trainer: Trainer, passes: int, *, several: bool) -> str:
+    """Such as "8 micro-batches, 2 at a time", or "in one pass"."""
+    micro_batches = trainer.micro_batches
+    if micro_batches.packed:
+        in_passes = "in one pass" if passes == 1 else f"in {passes} passes"
+        return in_passes + (" of each worker" if several else "")
+    number = trainer.batches.per_update * micro_batches.per_batch
+    at_once = f", {micro_batches.at_once} at a time" if micro_batches.at_once > 1 else ""
+    return f"{number} micro-batch{'es' if number > 1 else ''}{at_once}"
+
+
+def pass_in_words(tokens: float, passes: int, world_size: int) -> str:
+    """How many of the target tokens of an update a GPU computes at a time, and if too few."""
+    share = tokens / passes / world_size
+    advice = ""
+    if share < _ENOUGH_FOR_A_GPU:
+        fewer = " or use fewer GPUs" if world_size > 1 else ""
+        advice = f", too few to keep it busy: raise train.batch_tokens{fewer}"
+    return f"a pass of a GPU: {share:,.0f} target tokens{advice}"
 
 
 def forecast_without_data(config: Config) -> str:

@@ -175,7 +175,9 @@ class Trainer:
             stop_on_signal(quiet=not first) as signals,
             TrainingProgress(self.step, settings.last_step, active=first) as progress,
             CheckpointWriter(run, reports=first) as writer,
-            Prefetcher(self.batches, self._own, done=self.step, last=settings.last_step) as updates,
+            Prefetcher(
+                self.batches, self.passes, done=self.step, last=settings.last_step
+            ) as updates,
             MetricsLogger(
                 run, self.step, active=first, summary=partial(self.summary, run, progress)
             ) as metrics,
@@ -237,7 +239,7 @@ class Trainer:
             group["lr"] = self.schedule.rate(self.step)
         self.model.train()
         if own is None:
-            own = self._own(batches, self.step)
+            own = self.passes(batches, self.step)
         tokens = self._count(batches, own)
         losses = self._gradients.add_up(own, step=self.step, tokens=tokens, retry=True)
         self.trained.before_update()
@@ -246,10 +248,16 @@ class Trainer:
         self.trained.after_update(self.step)
         return losses
 
-    def _own(self, batches: Sequence[IntArray], step: int) -> list[Pass]:
-        """The passes of an update that this worker computes; on a GPU with their batches."""
+    def passes(
+        self, batches: Sequence[IntArray], step: int, *, world_size: int | None = None
+    ) -> list[Pass]:
+        """The passes of an update that this worker computes; on a GPU with their batches.
+
+        `world_size` is that of the run; by default that of the group.
+        """
+        world_size = world_size or self.workers.world_size
         own = self.micro_batches.of_update(
-            batches, step=step, rank=self.workers.rank, world_size=self.workers.world_size
+            batches, step=step, rank=self.workers.rank, world_size=world_size
         )
         if self.device.type == "cpu":
             return own

@@ -173,7 +173,7 @@ def update_of(config: Config, data: PreparedData) -> UpdateOf:
 
     trainer.optimizer.step = take  # type: ignore[method-assign,assignment]
     batches = next(trainer.batches)
-    own = trainer._own(batches, 1)
+    own = trainer.passes(batches, 1)
     return UpdateOf(len(own), trainer.update(batches, own), gradients)
 
 

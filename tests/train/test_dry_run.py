@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from conftest import changed
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData
 from mtkit.train import dry_run
+from mtkit.train.gradients import Losses
 from mtkit.train.progress import hours_and_minutes
 from mtkit.train.trainer import Trainer
 
@@ -90,3 +93,66 @@ def test_a_forecast_says_how_far_its_timed_updates_differ(
     text = dry_run.forecast(config, tiny_data, device="cpu")
     assert "over 1 batch (one update)" in text
     assert "(a rough guess)" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers", "said"),
+    [
+        ({"device_batch_tokens": 80}, 1, "5 micro-batches"),
+        ({"gpu_path": "packed", "device_batch_tokens": 200}, 1, "in one pass"),
+        ({"gpu_path": "packed", "device_batch_tokens": 80}, 1, "in 3 passes"),
+        ({"gpu_path": "packed", "device_batch_tokens": 80}, 2, "in 2 passes of each worker"),
+    ],
+)
+def test_a_forecast_says_how_an_update_is_divided(
+    settings: dict[str, Any], workers: int, said: str, config: Config, tiny_data: PreparedData
+):
+    config = changed(config, "train", **settings)
+    text = dry_run.forecast(config, tiny_data, device="cpu", world_size=workers)
+    assert re.search(rf"# an update: [0-9]+ target tokens, {said}\n", text)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "passes", "workers", "said"),
+    [
+        (24_000.0, 1, 1, "a pass of a GPU: 24,000 target tokens"),
+        (24_000.0, 2, 6, "a pass of a GPU: 2,000 target tokens"),
+        (
+            24_000.0,
+            1,
+            16,
+            "a pass of a GPU: 1,500 target tokens, too few to keep it busy: raise "
+            "train.batch_tokens or use fewer GPUs",
+        ),
+        (
+            900.0,
+            1,
+            1,
+            "a pass of a GPU: 900 target tokens, too few to keep it busy: raise train.batch_tokens",
+        ),
+    ],
+)
+def test_small_passes_of_a_gpu_are_advised_against(
+    tokens: float, passes: int, workers: int, said: str
+):
+    assert dry_run.pass_in_words(tokens, passes, workers) == said
+
+
+def test_a_gpu_is_timed_after_a_warm_up_of_at_least_30_updates(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    assert dry_run._WARM_UP >= 30
+    monkeypatch.setattr(dry_run, "_TIMED_TOGETHER", 2)
+    trainer = Trainer(changed(config, "train", gpu_path="packed"), tiny_data, device=CPU)
+    read = []
+    original = trainer.update
+
+    def update(*given: Any) -> Losses:
+        read.append(trainer.step)
+        return original(*given)
+
+    monkeypatch.setattr(trainer, "update", update)
+    speeds = dry_run.speeds_in_training(trainer, 2)
+    assert len(speeds) == dry_run._TIMED_UPDATES
+    assert len(read) == dry_run._WARM_UP + 2 * dry_run._TIMED_UPDATES
+    assert min(speeds) > 0
