@@ -73,10 +73,12 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 ):
     original = Transformer.forward
 
-    def forward(self: Transformer, src: Tensor, tgt_in: Tensor, **options: Any) -> Tensor:
+    def forward(
+        self: Transformer, src: Tensor, tgt_in: Tensor, *given: Any, **options: Any
+    ) -> Tensor:
         if max(src.numel(), tgt_in.numel()) > 50:
             raise failure
-        return original(self, src, tgt_in, **options)
+        return original(self, src, tgt_in, *given, **options)
 
     monkeypatch.setattr(Transformer, "forward", forward)
     settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
