@@ -26,6 +26,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -280,6 +281,13 @@ class TrainConfig(Section):
     def last_step(self) -> int:
         """The update after which training ends."""
         return self.finish_after + self.finish_steps if self.finish_steps else self.max_steps
+
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _check_compile(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            raise ValueError(f"expected true, false or auto, not {value}")  # 1 equals True
+        return value
 
     @model_validator(mode="after")
     def _check_schedule(self) -> TrainConfig:

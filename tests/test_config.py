@@ -60,6 +60,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "infinite": ("decode: {length_penalty: .inf}", "decode.length_penalty", "inf"),
     "list": ("model: {d_model: [512]}", "model.d_model", "[512]"),
     "null for a count": ("model: {d_ff: null}", "model.d_ff", "None"),
+    "one for true": ("train: {compile: 1}", "train.compile", "true, false or auto", "1"),
     "yes for true": ("train: {compile: yes}", "train.compile", "'yes'"),
     "true for a language": ("data: {tgt_lang: true}", "data.tgt_lang", "True"),
     "heads that do not divide": ("model: {n_heads: 7}", "model.n_heads", "7", "512"),

@@ -144,6 +144,8 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         tokens, seconds = f"{cost.tokens:,}", hours_and_minutes(cost.seconds)
         spent = cost_in_words(cost.flops, cost.seconds, config)
         log.info("trained on %s target tokens in %s: %s", tokens, seconds, spent)
+    # If the others ended first, stopped by a signal, the first would be ended before it says that.
+    workers.barrier()
     return finished
 
 

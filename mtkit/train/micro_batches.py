@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -22,6 +23,8 @@ from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs, TaskName, TokenArray
 from mtkit.tokenizer import EOS_ID, Vocabularies
 from mtkit.train.bpe_dropout import GROWTH, BpeDropout
+
+log = logging.getLogger(__name__)
 
 # Target tokens, and source tokens, that are assumed to fit on a device at a time.
 DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
@@ -149,9 +152,11 @@ class MicroBatches:
     def __post_init__(self) -> None:
         settings = self.config.train
         on_gpu = settings.gpu_path == "auto" and self.device_type == "cuda"
-        # The words of a sentence are not counted in a packed row.
-        by_words = self.config.model.positions == "words"
-        self.packed = (on_gpu or settings.gpu_path == "packed") and not by_words
+        self.packed = on_gpu or settings.gpu_path == "packed"
+        if self.packed and self.config.model.positions == "words":
+            # Words are counted from the beginning of a sentence, which a row does not show.
+            log.info("train.gpu_path: plain, because of model.positions words")
+            self.packed = False
         self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[self.device_type]
         # For source and target, or none.
         of_tgt = 0.0 if self.task == "parsing" else settings.bpe_dropout
@@ -180,7 +185,7 @@ class MicroBatches:
         On the threads of a CPU, set `at_once` to as many as fit together.
 
         Raises:
-            MtkitError: if the longest pair does not fit.
+            MtkitError: if the longest pair does not fit, or has more tokens than positions.
         """
         limit, self._world_size = self._limit, world_size
         if self.longest > limit:
@@ -188,6 +193,12 @@ class MicroBatches:
             raise MtkitError(
                 f"train.device_batch_tokens: {self.limit} tokens at a time cannot hold the longest "
                 f"pair, which has {self.longest}{more if self._dropout else ''}; raise it"
+            )
+        model = self.config.model
+        if model.positions == "learned" and self.longest > model.max_positions:
+            raise MtkitError(
+                f"model.max_positions: {model.max_positions} learned positions cannot hold the "
+                f"longest pair, which has {self.longest} tokens; raise it"
             )
         self.per_batch = batches.parts_that_fit(limit)
         while self.per_batch * batches.per_update % world_size:

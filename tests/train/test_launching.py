@@ -132,7 +132,11 @@ def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
     _, err = ended(process, within=60)
     assert process.returncode == 130, err.decode()
     assert "Traceback" not in err.decode()
-    assert trainings.steps("run")[-1] == len(trainings.rows("run", "loss"))
+    last = len(trainings.rows("run", "loss"))
+    assert trainings.steps("run")[-1] == last
+    # The first worker says it, and ends after that.
+    assert f"saved step {last} in " in err.decode()
+    assert "trained on " in err.decode()
 
 
 @pytest.mark.slow

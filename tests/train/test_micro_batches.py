@@ -7,10 +7,11 @@ import pytest
 import torch
 from conftest import changed, number_pairs, write_pairs
 
+from mtkit.base.errors import MtkitError
 from mtkit.batches import split
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.train.micro_batches import groups_of_threads
+from mtkit.train.micro_batches import MicroBatches, groups_of_threads
 from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -91,3 +92,30 @@ def test_groups_of_threads_leave_few_threads_idle(
     threads: int, number: int, at_most: int, groups: int
 ):
     assert groups_of_threads(threads, number, at_most=at_most) == groups
+
+
+def test_a_pair_that_is_longer_than_the_learned_positions_is_refused_before_training(
+    config: Config, more_data: PreparedData
+):
+    pairs = more_data.pairs("train")
+    longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+    for most, fits in ((longest, True), (longest - 1, False)):
+        learned = changed(config, "model", positions="learned", max_positions=most)
+        if fits:
+            Trainer(learned, more_data, device=CPU)
+        else:
+            with pytest.raises(MtkitError, match=rf"^model\.max_positions: {most} .* {longest} "):
+                Trainer(learned, more_data, device=CPU)
+
+
+def test_words_of_positions_are_not_packed_and_a_line_says_so(
+    config: Config, more_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    by_words = changed(config, "model", positions="words")
+    packed = changed(by_words, "train", gpu_path="packed")
+    vocabularies = more_data.tokenizers()
+    for wanted, said in ((by_words, 0), (packed, 1)):
+        found = MicroBatches(wanted, more_data.pairs("train"), vocabularies, device_type="cpu")
+        assert not found.packed
+        assert caplog.text.count("train.gpu_path: plain, because") == said
