@@ -59,6 +59,7 @@ from mtkit.model import Transformer
 from mtkit.tokenizer import EOS_ID, FIXED_PIECES, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train.distributed import Workers, init_workers
 from mtkit.train.loss import label_smoothed_loss
+from mtkit.train.prefetch import Prefetcher
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 from mtkit.translate.linear import pack_weights
@@ -356,11 +357,22 @@ def new_trainer(
 
 def time_updates(bench: Bench, trainer: Trainer, seconds: float) -> Row:
     """First updates, as many more as there is time for, and one that the profiler watches."""
+    # A thread makes batches and copies them, as in training.
+    ahead = Prefetcher(trainer.batches, trainer.passes, done=trainer.step, last=sys.maxsize)
+    with ahead:
+
+        def update() -> None:
+            some = ahead.next()
+            trainer.update(some.batches, some.own)
+
+        return timed_updates(bench, trainer, update, seconds)
+
+
+def timed_updates(
+    bench: Bench, trainer: Trainer, update: Callable[[], None], seconds: float
+) -> Row:
+    """The measurements of `time_updates`."""
     cost, (few, many) = trainer.cost, bench.sizes.updates
-
-    def update() -> None:
-        trainer.update(next(trainer.batches))
-
     end, some = time.monotonic() + seconds, min(10, many)
     first, begun = bench.seconds(update), bench.seconds(update, few - 1)
     memory, tokens, flops = bench.memory(update), cost.tokens, cost.flops
@@ -409,8 +421,9 @@ def gpus(bench: Bench) -> Iterator[Row]:
         team = []
         for rank in map(str, range(count)):
             given = os.environ | meeting | {"RANK": rank, "LOCAL_RANK": rank}
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            team.append(subprocess.Popen(command, env=given, text=True, **pipes))
+            # A full pipe that is not read would block its worker.
+            pipe = subprocess.PIPE if rank == "0" else subprocess.DEVNULL
+            team.append(subprocess.Popen(command, env=given, text=True, stdout=pipe, stderr=pipe))
         try:
             out, err = team[0].communicate(timeout=seconds)
         finally:

@@ -99,13 +99,13 @@ def local_attention(
     B, H, T, _ = q.shape
     if window >= T - 1:
         return attention(q, k, v, mask=mask, causal=causal, dropout=dropout)
-    visible, after = mask, 0 if causal else window
+    after = 0 if causal else window
     block = max(window, SMALLEST_BLOCK)
     if 4 * block >= T:
-        mask = band(T, T, first=0, before=window, after=after, device=q.device)
-        if visible is not None:
-            mask = mask & visible | band(T, T, first=0, before=0, after=0, device=q.device)
-        return attention(q, k, v, mask=mask, dropout=dropout)
+        seen = band(T, T, first=0, before=window, after=after, device=q.device)
+        if mask is not None:
+            seen = seen & mask | band(T, T, first=0, before=0, after=0, device=q.device)
+        return attention(q, k, v, mask=seen, dropout=dropout)
     blocks = -(-T // block)
     tail = blocks * block - T
     margin = (block, tail + (0 if causal else block))
@@ -118,14 +118,14 @@ def local_attention(
 
     # Keys of a block begin one block before its queries.
     near = band(block, span, first=-block, before=window, after=after, device=q.device)
-    real = q.new_ones(1, T, dtype=torch.bool) if visible is None else visible[:, 0, 0]
-    mask = near & F.pad(real, margin).unfold(1, span, block).unsqueeze(2)
+    real = q.new_ones(1, T, dtype=torch.bool) if mask is None else mask[:, 0, 0]
+    seen = near & F.pad(real, margin).unfold(1, span, block).unsqueeze(2)
     # A row that sees nothing at all, far out in the padding, is NaN on some devices; nobody reads
     # those rows, so they may see themselves.
     itself = band(block, span, first=-block, before=0, after=0, device=q.device)
-    mask = (mask | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
+    seen = (seen | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
     queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1).transpose(1, 2).flatten(0, 1)
-    out = attention(queries, neighbourhoods(k), neighbourhoods(v), mask=mask, dropout=dropout)
+    out = attention(queries, neighbourhoods(k), neighbourhoods(v), mask=seen, dropout=dropout)
     joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
     return joined[:, :, :T]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
@@ -52,7 +52,7 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
         src, tgt_in, tgt_out = (copied_to(device, t) for t in (self.src, self.tgt_in, self.tgt_out))
-        return Batch(src, tgt_in, tgt_out, self.num_tokens)
+        return replace(self, src=src, tgt_in=tgt_in, tgt_out=tgt_out)
 
 
 def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:

@@ -135,7 +135,7 @@ def pack(
     pad_id: int,
     bias_dtype: torch.dtype | None,
 ) -> Packing:
-    """Describe a row.
+    """How some batches are packed, for the model.
 
     Args:
         src: (1, Rs), the row of source tokens.

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import logging
 import os
+import shlex
 import shutil
 import sysconfig
 import warnings
@@ -42,12 +43,12 @@ def _obstacle(device_type: str) -> str | None:
     """Why PyTorch cannot compile for a kind of device, if it cannot."""
     if device_type != "cuda":
         # For CPUs it writes C++.
-        compilers = [os.environ.get("CXX") or "g++", "clang++", "cl"]
+        compilers = [*shlex.split(os.environ.get("CXX", ""))[:1], "g++", "clang++", "cl"]
         return None if any(map(shutil.which, compilers)) else "there is no C++ compiler (g++)"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
     # Triton compiles what starts a kernel, an extension of Python in C.
-    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
+    compilers = shlex.split(os.environ.get("CC", ""))[:1] or ["gcc", "clang"]
     if not any(map(shutil.which, compilers)):
         return f"there is no C compiler ({compilers[0]})"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
@@ -69,6 +70,9 @@ def compile_layers(layers: Iterable[nn.Module]) -> None:
     capability = torch.backends.cpu.get_cpu_capability()
     if capability not in config.cache_key_tag:
         config.cache_key_tag += f" {capability}"
+    # Training, validation and each kind of mask have their own code, and by default there are only
+    # eight forms of a function before PyTorch gives up.
+    torch._dynamo.config.recompile_limit = 64
     # There is a setting for it.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     for layer in layers:

@@ -88,7 +88,7 @@ def losses_and_gradient(
     extra = 1.0 - label_smoothing - low
     true, real = token == targets.unsqueeze(-1), targets != pad_id
     normaliser = wide.masked_fill(~exists, -torch.inf).logsumexp(-1)
-    # As in `_LogitsLoss`. The true logit is a sum, so that it needs no pass of its own.
+    # The loss is -Σ q·log p with Σ q = 1. The true logit is a sum, which needs no pass of its own.
     true_logit = wide.where(true, 0.0).sum(-1)
     losses = normaliser - extra * true_logit - low * wide.where(possible, 0.0).sum(-1)
     gradient = (wide - normaliser.unsqueeze(-1)).exp()

@@ -180,7 +180,10 @@ class Gradients:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             own = halves
-            log.warning("step %d: out of memory; trying again in %d passes", step, len(own))
+            # Of the other workers only errors are shown.
+            report = log.warning if self.workers.is_rank_zero else log.error
+            where = f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
+            report("step %d: out of memory%s; trying again in %d passes", step, where, len(own))
 
     def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         found = []

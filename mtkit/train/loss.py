@@ -1,7 +1,7 @@
 """The label-smoothed loss (Section 5.4): the formula.
 
-Training calls `kernels.loss`, which has the same loss with a faster gradient; tests compare both.
-A change belongs into both.
+Training calls `kernels.loss`, or `kernels.gpu_loss` on a GPU, which have the same loss with a
+faster gradient; tests compare them. A change belongs into all three.
 """
 
 from __future__ import annotations

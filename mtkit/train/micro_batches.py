@@ -33,8 +33,8 @@ DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
 MicroBatch = tuple[SentencePairs, IntArray]
 
 
-# The number of a batch of an update, and some of its rows.
-Share = tuple[int, IntArray]
+# A part of a batch of an update: the number of the batch, and some of its rows.
+Part = tuple[int, IntArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Pass:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there were not enough pairs for all workers."""
+        """Whether it has no pairs, because there are more workers than pairs."""
         return not any(len(indices) for _, indices in self.micro_batches)
 
     def halves(self) -> list[Pass]:
@@ -80,10 +80,11 @@ def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
     return len(indices) * max(int(length.max(initial=0)) for length in lengths)
 
 
-def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[list[Share]]:
+def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[list[Part]]:
     """Divide an update into adjacent pieces, of which the most expensive is as cheap as possible.
 
     Args:
+        batches: with at least one row together.
         costs: of a row of each batch.
     """
     sizes = [len(batch) for batch in batches]
@@ -262,7 +263,7 @@ class MicroBatches:
         """The tokens at a time without the growth by BPE-dropout, for which there must be room."""
         return int(self.limit / GROWTH) if self._dropout else self.limit
 
-    def _fitting_shares(self, batches: Sequence[IntArray], world_size: int) -> list[list[Share]]:
+    def _fitting_shares(self, batches: Sequence[IntArray], world_size: int) -> list[list[Part]]:
         """An update in as few passes for each worker as fit."""
         costs = [padded_tokens(self.pairs, batch) // max(1, len(batch)) for batch in batches]
         tokens = sum(cost * len(batch) for cost, batch in zip(costs, batches, strict=True))

@@ -183,8 +183,8 @@ def _copies_on_cpu(tensors: Tensors) -> Tensors:
         name: tensor.detach().to("cpu", copy=True, non_blocking=True)
         for name, tensor in tensors.items()
     }
-    if any(tensor.is_cuda for tensor in tensors.values()):
-        torch.cuda.synchronize()
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
     return copies
 
 

@@ -6,7 +6,8 @@ It is made on every GPU before the first update, because no test can know all GP
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from mtkit.base.devices import is_out_of_memory
 from mtkit.base.errors import one_line
+from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import MicroBatch, Pass
 
@@ -21,31 +23,38 @@ log = logging.getLogger(__name__)
 
 # The pairs that are compared: some in each of two batches, so that masks and packing matter.
 _BATCHES, _PAIRS = 2, 16
+# They are the shorter half of so many.
+_LOOKED_AT = 1000
 # The difference that is allowed, as a part of the value. bfloat16 has 8 significant bits.
 _TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
 
 
 def use_plain_if_packed_differs(gradients: Gradients) -> None:
-    """Compute updates batch by batch if a packed pass gives other results, with a warning."""
+    """Compute updates batch by batch if a packed pass gives other results, with a warning.
+
+    Every worker compares by itself, so that one that fails does not leave the others waiting. Of a
+    sharded model all compare together; there an error in a packed pass is not caught.
+    """
     micro_batches, model = gradients.micro_batches, gradients.model
     if not micro_batches.packed or gradients.settings.gpu_path != "auto":
         return
-    pairs = gradients.pairs
-    numbers = np.arange(_BATCHES * _PAIRS) % len(pairs)
-    some = [(pairs, indices) for indices in np.split(numbers, _BATCHES)]
-    was_training = model.training
+    alone, caught = gradients, tuple[type[Exception], ...]()
+    if not gradients.settings.fsdp:
+        alone = replace(gradients, parallel=model, workers=Workers())
+        caught = (RuntimeError, TypeError)
+    some = _some_batches(gradients)
+    was_training, wrong = model.training, ""
     model.eval()  # without dropout
-    wrong = ""
     try:
-        packed = _loss_and_norm(gradients, [Pass(0, some)])
-    except (RuntimeError, TypeError) as error:
+        packed = _loss_and_norm(alone, [Pass(0, some)])
+    except caught as error:
         if is_out_of_memory(error):
             raise
         wrong = f"fails ({one_line(str(error))[:200]})"
         model.zero_grad()
     micro_batches.packed = False
-    with _uncompiled(gradients):
-        plain = _loss_and_norm(gradients, [Pass(i, [one]) for i, one in enumerate(some)])
+    with torch.compiler.set_stance("force_eager") if gradients.compiled else nullcontext():
+        plain = _loss_and_norm(alone, [Pass(i, [one]) for i, one in enumerate(some)])
     if not wrong and not _agree(packed, plain, _TOLERANCE[gradients.precision]):
         (loss, norm), (plain_loss, plain_norm) = packed.tolist(), plain.tolist()
         wrong = (
@@ -53,20 +62,29 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
             f"{plain_loss:.6g} and {plain_norm:.6g}"
         )
     model.train(was_training)
-    if gradients.workers.any(bool(wrong)):
-        _uncompiled(gradients)
-        log.warning(
-            "train.gpu_path: on this GPU a packed pass %s; training batch by batch (plain), which "
-            "is slower; please report this",
-            wrong or "is wrong on another worker",
-        )
-    else:
+    if not gradients.workers.any(bool(wrong)):
         micro_batches.packed = True
+        return
+    log.warning(
+        "train.gpu_path: on this GPU a packed pass %s; training batch by batch and uncompiled "
+        "(plain), which is slower; please report this",
+        wrong or "is wrong on another worker",
+    )
+    if gradients.compiled:
+        gradients.compiled = False
+        torch.compiler.set_stance("force_eager")  # for the rest of the process
 
 
-def _uncompiled(gradients: Gradients) -> AbstractContextManager[object]:
-    """From now on, or in the context, use the layers as they are written."""
-    return torch.compiler.set_stance("force_eager") if gradients.compiled else nullcontext()
+def _some_batches(gradients: Gradients) -> list[MicroBatch]:
+    """A few short pairs in each of some batches."""
+    pairs = gradients.pairs
+    some = np.arange(min(len(pairs), _LOOKED_AT))
+    lengths = np.maximum(pairs.src.lengths[some], pairs.tgt.lengths[some])
+    half = np.argsort(lengths, kind="stable")[: -(-len(some) // 2)]
+    room = gradients.micro_batches.limit // int(lengths[half].max())
+    count = max(1, min(_BATCHES * _PAIRS, room) // _BATCHES) * _BATCHES
+    chosen = half[np.linspace(0, len(half) - 1, count).astype(np.int64)]
+    return [(pairs, indices) for indices in np.split(chosen, _BATCHES)]
 
 
 def _loss_and_norm(gradients: Gradients, passes: list[Pass]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The next update, drawn and segmented by a thread while the current one is computed."""
+"""The next update, prepared by a thread while the current one is computed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Update(NamedTuple):
 class Prefetcher:
     """Prepares each update while the one before it is computed; a context manager.
 
-    Preparing takes time where sentences are segmented anew (`train.bpe_dropout`) and where an epoch
-    is planned, which also takes 16 bytes of memory per pair. The updates are those of the stream,
-    in its order, so the thread changes no result.
+    Preparing takes time where sentences are segmented anew (`train.bpe_dropout`), where batches are
+    copied to a GPU, and where an epoch is planned, which also takes 16 bytes of memory per pair.
+    The updates are those of the stream, in its order, so the thread changes no result.
 
     After an error the context ends without waiting for the thread, and nothing can be drawn any
     more: the message must not wait until an epoch is planned.

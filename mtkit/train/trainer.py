@@ -303,13 +303,13 @@ class Trainer:
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
 
-        On a GPU, also compare a packed pass with the plain one.
+        Before that, where passes are packed by default, one is compared with its batches.
 
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
-        check_memory(self._gradients, self.batches, self.optimizer, where=self._on_worker())
         use_plain_if_packed_differs(self._gradients)
+        check_memory(self._gradients, self.batches, self.optimizer, where=self._on_worker())
 
     def save(
         self,

@@ -195,8 +195,9 @@ class FixedLayerCache(LayerCache):
             # Not copied for every block: the room grows by half.
             room, self._room = self._room, max(end, _in_blocks(self._room * 3 // 2, W))
             grown = [x.new_zeros(B * H, self._room, x.shape[-1] // H) for x in (k, v)]
-            for new, old in zip(grown, self._kv, strict=bool(room)):
-                new[:, :room] = old
+            if room:
+                for new, old in zip(grown, self._kv, strict=True):
+                    new[:, :room] = old
             self._kv = grown
         for buffer, new in zip(self._kv, (k, v), strict=True):
             by_head = new.view(B, W, H, -1).transpose(1, 2)

@@ -21,6 +21,8 @@ Part = tuple[Range, Range]
 SENTENCE_STRIDE = 2**40
 # Batches with fewer tokens than this are not divided among workers.
 MIN_BATCH_TOKENS = 512
+# On a GPU a sentence counts as at least so many tokens.
+SHORTEST_ON_GPU = 16
 # `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
 # sentences, because its memory grows with both.
 USUAL_HYPOTHESES = 4
@@ -132,6 +134,9 @@ def plan(
         return []
     slots = hypotheses_of(config, n_best)
     lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
+    if device_type != "cpu":
+        # The logits of a step have a row for each sentence, however short.
+        lengths = np.maximum(lengths, SHORTEST_ON_GPU)
     batch_tokens = config.batch_tokens_on(device_type)
     budget = batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
     if capacity > 1:

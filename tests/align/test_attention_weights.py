@@ -117,11 +117,11 @@ def test_the_weights_times_the_values_are_what_attention_returns(shape: dict[str
     x, memory = torch.randn(3, 6, 12), torch.randn(3, 9, 12)
     mask = (torch.arange(9) < torch.tensor([9, 1, 5])[:, None])[:, None, None]
     own, cross = layer.self_attention, layer.cross_attention
-    for how in ({"causal": True}, {"visible": mask[..., :6]}, {}):
+    for how in ({"causal": True}, {"mask": mask[..., :6]}, {}):
         wanted = own(x, **how)
         found = own.join_heads(torch.matmul(*weights_and_values(own, x, **how)))
         real = torch.ones(3, 6, dtype=torch.bool)
-        if "visible" in how:
+        if "mask" in how:
             real = mask[:, 0, 0, :6]
         assert torch.allclose(found[real], wanted[real], rtol=0, atol=1e-10)
     memory_kv = cross.project_memory(memory)

@@ -16,7 +16,9 @@ from mtkit.batches import Batch, TokenBatches, make_batch, pack_batches
 from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.kernels.dropout import Dropout
+from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.model import Transformer
+from mtkit.train import gradients
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import Pass, cut, padded_tokens
 from mtkit.train.trainer import Trainer
@@ -66,6 +68,24 @@ def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(
     for name, gradient in plain.gradients.items():
         error = (one_pass.gradients[name] - gradient).norm()
         assert error <= 1e-12 * gradient.norm(), name
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("variant", ["base", "output bias", "no smoothing", "LoRA"])
+def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
+    variant: str, config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    config = changed(without_dropout(config), "train", device_batch_tokens=200)
+    for section, settings in VARIANTS[variant].items():
+        config = changed(config, section, **settings)
+    plain = update_of(config, tiny_data)
+    monkeypatch.setattr(gradients, "loss_of_states", loss_on_gpu)
+    one_pass = update_of(packed(config), tiny_data)
+    torch.testing.assert_close(
+        one_pass.losses.translation, plain.losses.translation, rtol=1e-12, atol=0
+    )
+    for name, gradient in plain.gradients.items():
+        assert (one_pass.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
 
 
 @pytest.mark.usefixtures("in_float64")

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtkit import packing
 from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.train import gradients
+from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
-from mtkit.train.path_check import use_plain_if_packed_differs
+from mtkit.train.micro_batches import padded_tokens
+from mtkit.train.path_check import _some_batches, use_plain_if_packed_differs
 from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -80,9 +82,41 @@ def test_other_results_warn_in_one_line_and_go_back_to_batch_by_batch(
 ):
     trainer = on_pretended_gpu(config, tiny_data)
     fault(monkeypatch)
-    use_plain_if_packed_differs(trainer._gradients)
+    trainer.check_memory()
     assert not trainer.micro_batches.packed
     (record,) = caplog.records
     assert record.getMessage().startswith("train.gpu_path: on this GPU a packed pass ")
     assert "\n" not in record.getMessage()
     trainer.update(next(trainer.batches))
+
+
+def test_a_worker_whose_packed_pass_fails_leaves_no_other_waiting(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    trainer = on_pretended_gpu(config, tiny_data)
+    failing(monkeypatch)
+    asked: list[object] = []
+
+    class Others(Workers):
+        """Counts what needs the other workers."""
+
+        def any(self, flag: bool) -> bool:
+            asked.append(flag)
+            return flag
+
+        def no_sync(self, parallel: nn.Module) -> Any:
+            raise AssertionError("gradients are not to be shared")
+
+        waiting = no_sync  # type: ignore[assignment]
+
+    trainer._gradients.workers = Others(1, 2)
+    use_plain_if_packed_differs(trainer._gradients)
+    # Once, also by a worker that fails.
+    assert asked == [True]
+
+
+def test_the_pairs_that_are_compared_fit_a_device(config: Config, tiny_data: PreparedData):
+    trainer = on_pretended_gpu(changed(config, "train", device_batch_tokens=40), tiny_data)
+    some = _some_batches(trainer._gradients)
+    assert len(some) == 2
+    assert sum(padded_tokens(*one) for one in some) <= 40

@@ -18,7 +18,7 @@ from mtkit.translate.engine import Engine
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24
-# Of one step: the host waits for the best candidates, and copies tokens and slots to the device.
+# Of one step: the host waits for the device once in eight steps, and copies nothing to it.
 WAITS, UPLOADS = 1 / 8, 0
 
 VARIANTS: dict[str, dict[str, Any]] = {
