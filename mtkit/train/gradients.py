@@ -180,7 +180,7 @@ class Gradients:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             own = halves
-            # Of the other workers only errors are shown.
+            # The console shows only the errors of the other workers.
             report = log.warning if self.workers.is_rank_zero else log.error
             where = f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
             report("step %d: out of memory%s; trying again in %d passes", step, where, len(own))

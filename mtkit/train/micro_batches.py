@@ -32,7 +32,6 @@ DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
 # Pairs, and the indices of those that are used.
 MicroBatch = tuple[SentencePairs, IntArray]
 
-
 # A part of a batch of an update: the number of the batch, and some of its rows.
 Part = tuple[int, IntArray]
 
@@ -63,7 +62,7 @@ class Pass:
         batches = [indices for _, indices in self.micro_batches]
         if sum(map(len, batches)) < 2:
             return [self]
-        costs = [padded_tokens(*one) // max(1, len(one[1])) for one in self.micro_batches]
+        costs = [longest_side(*one) for one in self.micro_batches]
         return [
             # An index that no pass of an update has, for other random numbers.
             Pass(
@@ -74,10 +73,15 @@ class Pass:
         ]
 
 
+def longest_side(pairs: SentencePairs, indices: IntArray) -> int:
+    """The tokens of the longest sentence of a micro-batch, of either side."""
+    lengths = (side.lengths[indices] for side in (pairs.src, pairs.tgt))
+    return max(int(length.max(initial=0)) for length in lengths)
+
+
 def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
     """The tokens of the larger side of a micro-batch, with padding."""
-    lengths = (side.lengths[indices] for side in (pairs.src, pairs.tgt))
-    return len(indices) * max(int(length.max(initial=0)) for length in lengths)
+    return len(indices) * longest_side(pairs, indices)
 
 
 def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[list[Part]]:
@@ -265,7 +269,7 @@ class MicroBatches:
 
     def _fitting_shares(self, batches: Sequence[IntArray], world_size: int) -> list[list[Part]]:
         """An update in as few passes for each worker as fit."""
-        costs = [padded_tokens(self.pairs, batch) // max(1, len(batch)) for batch in batches]
+        costs = [longest_side(self.pairs, batch) for batch in batches]
         tokens = sum(cost * len(batch) for cost, batch in zip(costs, batches, strict=True))
         for passes in itertools.count(max(1, tokens // (self._limit * world_size))):
             shares = cut(batches, costs, passes * world_size)

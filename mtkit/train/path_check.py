@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 # The pairs that are compared: some in each of two batches, so that masks and packing matter.
 _BATCHES, _PAIRS = 2, 16
-# They are the shorter half of so many.
+# How many of the first pairs they are chosen from; of these, only the shorter half is used.
 _LOOKED_AT = 1000
 # The difference that is allowed, as a part of the value. bfloat16 has 8 significant bits.
 _TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
@@ -32,8 +32,8 @@ _TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}
 def use_plain_if_packed_differs(gradients: Gradients) -> None:
     """Compute updates batch by batch if a packed pass gives other results, with a warning.
 
-    Every worker compares by itself, so that one that fails does not leave the others waiting. Of a
-    sharded model all compare together; there an error in a packed pass is not caught.
+    Every worker compares by itself, so that one that fails does not leave the others waiting. If
+    the model is sharded, all workers compare together, and an error of a packed pass is not caught.
     """
     micro_batches, model = gradients.micro_batches, gradients.model
     if not micro_batches.packed or gradients.settings.gpu_path != "auto":

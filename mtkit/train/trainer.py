@@ -103,9 +103,9 @@ class Trainer:
         if initial is not None:
             self.model.load_state_dict(initial)
         layers = [*self.model.encoder, *self.model.decoder]
-        # The plain path has no other kernels than PyTorch's own, if the user does not want them.
-        as_before = self.settings.gpu_path == "plain" and self.settings.compile == "auto"
-        compiled = not as_before and compiling.is_compiled(self.settings.compile, device.type)
+        # The plain path is compiled only if the user asks for it.
+        uncompiled = self.settings.gpu_path == "plain" and self.settings.compile == "auto"
+        compiled = not uncompiled and compiling.is_compiled(self.settings.compile, device.type)
         if compiled:
             leave_uncompiled()
             # Guided alignment has a hook in its layer, which a compiled one would not call.

@@ -177,6 +177,14 @@ def update_of(config: Config, data: PreparedData) -> UpdateOf:
     return UpdateOf(len(own), trainer.update(batches, own), gradients)
 
 
+def assert_same(found: UpdateOf, wanted: UpdateOf) -> None:
+    """Losses and gradients are equal but for the last digits of float64."""
+    torch.testing.assert_close(found.losses, wanted.losses, rtol=1e-12, atol=0)
+    assert found.gradients.keys() == wanted.gradients.keys()
+    for name, gradient in wanted.gradients.items():
+        assert (found.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+
+
 def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], object]) -> None:
     """Have something happen in every training right before the update `step`."""
     original = Trainer.update

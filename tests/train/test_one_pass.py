@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed
-from support.training import update_of
+from support.training import assert_same, update_of
 from torch import Tensor
 
 from mtkit.batches import Batch, TokenBatches, make_batch, pack_batches
@@ -61,13 +61,7 @@ def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(
         config = changed(config, section, **settings)
     plain, one_pass = (update_of(one, tiny_data) for one in (config, packed(config)))
     assert (plain.passes, one_pass.passes) == (5, 1)
-    torch.testing.assert_close(
-        one_pass.losses.translation, plain.losses.translation, rtol=1e-12, atol=0
-    )
-    assert one_pass.gradients.keys() == plain.gradients.keys()
-    for name, gradient in plain.gradients.items():
-        error = (one_pass.gradients[name] - gradient).norm()
-        assert error <= 1e-12 * gradient.norm(), name
+    assert_same(one_pass, plain)
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -81,11 +75,7 @@ def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
     plain = update_of(config, tiny_data)
     monkeypatch.setattr(gradients, "loss_of_states", loss_on_gpu)
     one_pass = update_of(packed(config), tiny_data)
-    torch.testing.assert_close(
-        one_pass.losses.translation, plain.losses.translation, rtol=1e-12, atol=0
-    )
-    for name, gradient in plain.gradients.items():
-        assert (one_pass.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+    assert_same(one_pass, plain)
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -96,10 +86,6 @@ def test_with_the_same_dropout_one_pass_has_the_same_gradients(
     config = changed(config, "train", device_batch_tokens=200)
     # The masks of each batch, in the order of the calls.
     drawn: list[list[Tensor]] = []
-
-    def begin(self: Transformer, *_: object) -> None:
-        if self.training:
-            drawn.append([])
 
     def draw(self: Dropout, x: Tensor) -> Tensor:
         if not self.training or not self.p:
@@ -112,7 +98,7 @@ def test_with_the_same_dropout_one_pass_has_the_same_gradients(
         original = Transformer.forward
 
         def forward(self: Transformer, *args: Any, **kwargs: Any) -> Tensor:
-            begin(self)
+            drawn.append([])
             return original(self, *args, **kwargs)
 
         patch.setattr(Transformer, "forward", forward)
@@ -126,11 +112,7 @@ def test_with_the_same_dropout_one_pass_has_the_same_gradients(
     monkeypatch.setattr(Dropout, "forward", given)
     one_pass = update_of(packed(config), tiny_data)
     assert next(rows, None) is None
-    torch.testing.assert_close(
-        one_pass.losses.translation, plain.losses.translation, rtol=1e-12, atol=0
-    )
-    for name, gradient in plain.gradients.items():
-        assert (one_pass.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+    assert_same(one_pass, plain)
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -263,9 +245,7 @@ def test_an_update_that_runs_out_of_memory_is_computed_in_halves(
     halved = update_of(config, tiny_data)
     assert "step 1: out of memory; trying again in 2 passes" in caplog.text
     assert max(tried[-2:]) <= 90 < tried[0]
-    torch.testing.assert_close(halved.losses, whole.losses, rtol=1e-12, atol=0)
-    for name, gradient in whole.gradients.items():
-        assert (halved.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+    assert_same(halved, whole)
 
 
 def test_a_pair_that_does_not_fit_alone_ends_the_training(
