@@ -35,7 +35,7 @@ VARIANTS = [
     {"norm": "pre", "activation": "silu", "positions": "learned", "output_bias": True},
     {"attention_window": 2, "d_k": 24, "d_v": 8, "shared_embedding": False},
 ]
-# Batch by batch, and all batches of an update in one pass.
+# A pass for each batch of an update, and all of them in one.
 PATHS = ["plain", "packed"]
 LINES = ["one two three", "", "nine", "four five four five one two six zero", "zero", "seven eight"]
 
