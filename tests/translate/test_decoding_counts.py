@@ -11,10 +11,12 @@ from conftest import UNTRAINED, TinyText, changed
 from support.counted import GPU, Counts, pretended_gpu
 
 from mtkit.data import PreparedData
+from mtkit.kernels.loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine
+from mtkit.translate.linear import pack_weights
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24
@@ -51,11 +53,12 @@ def counted(
 
     torch.manual_seed(1)
     model = Transformer(config.model, len(vocabularies.tgt), PAD_ID).eval()
-    if name == "bf16":
-        model.to(torch.bfloat16)
+    # Only then is there anything to pack.
+    assert model.vocab_size % GPU_TILE
     patch.setattr(Engine, "step", noted)
     with pretended_gpu() as counts:
-        translator = Translator([model.to(GPU)], vocabularies, settings, device=GPU)
+        pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32", GPU)
+        translator = Translator([model], vocabularies, settings, device=GPU)
         assert len(list(translator.translate(lines))) == len(lines)
     patch.undo()
     return before[TO] - before[FROM]
@@ -79,6 +82,8 @@ def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
     steps = TO - FROM
     assert many.waits.total() <= WAITS * steps
     assert many.uploads.total() <= UPLOADS * steps
+    # The cache gets room for eight steps at a time; the matrix of the output layer is padded once.
+    assert many.kernels["constant_pad_nd"] <= steps / 8
 
 
 def test_a_planted_wait_is_found(
