@@ -15,12 +15,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mtkit import cli
+from mtkit.base import compiling
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import given_rank
 from mtkit.checkpoint import Checkpoint
@@ -113,6 +115,13 @@ def shard_in(dtype: torch.dtype) -> None:
     distributed.Workers.shard = patched  # type: ignore[method-assign]
 
 
+def compile_with(backend: str) -> None:
+    """Have the layers be compiled by a backend of torch.compile, also without a C++ compiler."""
+    module: Any = torch.nn.Module
+    module.compile = partialmethod(module.compile, backend=backend)
+    compiling._obstacle = lambda _: None  # type: ignore[assignment]
+
+
 def train_as_described(facts_file: Path) -> None:
     """Train as the facts say."""
     facts = json.loads(facts_file.read_text(encoding="utf-8"))
@@ -125,6 +134,8 @@ def train_as_described(facts_file: Path) -> None:
         see_otherwise(*facts["sees"])
     if "shards_in" in facts:
         shard_in(getattr(torch, facts["shards_in"]))
+    if "compile_with" in facts:
+        compile_with(facts["compile_with"])
     if "meeting" in facts:
         distributed._RENDEZVOUS_TIMEOUT = timedelta(seconds=facts["meeting"])
     if "arguments" in facts:
@@ -138,6 +149,8 @@ def train_as_described(facts_file: Path) -> None:
         device=facts.get("device", "cpu"),
         init_from=facts.get("init_from"),
     )
+    if "compile_with" in facts:
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 if __name__ == "__main__":

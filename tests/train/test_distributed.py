@@ -59,6 +59,24 @@ def test_layers_that_are_sent_in_bf16_train_as_if_autocast_had_converted_them(
     assert_equal_weights(trainings, "whole", "narrow")
 
 
+@pytest.mark.slow
+def test_compiled_layers_that_are_sent_in_bf16_train_what_one_worker_trains(trainings: Trainings):
+    trainings.change("model", dropout=0.0)
+    bf16 = {"precision": "bf16", "gpu_path": "packed", "max_steps": 3, "valid_every": 3}
+    trainings.change("train", **bf16)
+    Team(trainings, "one").train(1)
+    trainings.change("train", fsdp=True)
+    Team(trainings, "two", shards_in="bfloat16").train(2)
+    trainings.change("train", compile=True)
+    Team(trainings, "compiled", shards_in="bfloat16", compile_with="eager").train(2)
+    # This backend runs the operators as they are, behind all that the compiler does before.
+    assert trainings.rows("two", "loss") == trainings.rows("compiled", "loss")
+    assert_equal_weights(trainings, "two", "compiled")
+    # Numbers in bf16 have eight bits, and here the sums of one worker have another order.
+    one, compiled = (trainings.values(name, "loss") for name in ("one", "compiled"))
+    assert one == pytest.approx(compiled, rel=2**-8)
+
+
 @pytest.mark.parametrize(
     "part",
     [
