@@ -231,7 +231,7 @@ class Memory:
     """The encoder's output: `states` (B, S, D) and `mask` (B, 1, 1, S), False at padding."""
 
     states: Tensor
-    mask: Mask
+    mask: Tensor
 
 
 class Transformer(nn.Module):
@@ -336,23 +336,32 @@ class Transformer(nn.Module):
         Returns:
             (B, T, V), or (B, T, D) with `states_only`. Rows at padding are meaningless.
         """
-        memory = self.encode(src, packing)
+        mask: Mask = packing.src or self._mask(src)
+        memory, memory_mask = self._encoded(src, mask), packing.cross or mask
         # Padding follows the sentence, so causality already hides it from every real position.
         x = self.embed_tgt(tgt_in, packing.tgt)
         for layer in self.decoder:
-            x = layer(x, memory.states, memory.mask, packing.tgt)
+            x = layer(x, memory, memory_mask, packing.tgt)
         if states_only:
             states: Tensor = self.decoder_norm(x)
             return states
         return self.logits(x)
 
-    def encode(self, src: Tensor, packing: Packing = UNPACKED) -> Memory:
+    def encode(self, src: Tensor) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
-        mask: Mask = packing.src or (src != self.pad_id)[:, None, None, :]
-        x = self.embed_src(src, packing.src)
+        mask = self._mask(src)
+        return Memory(self._encoded(src, mask), mask)
+
+    def _encoded(self, src: Tensor, mask: Mask) -> Tensor:
+        x = self.embed_src(src, mask if isinstance(mask, Blocks) else None)
         for layer in self.encoder:
             x = layer(x, mask)
-        return Memory(self.encoder_norm(x), packing.cross or mask)
+        states: Tensor = self.encoder_norm(x)
+        return states
+
+    def _mask(self, src: Tensor) -> Tensor:
+        """(B, 1, 1, S), False at padding."""
+        return (src != self.pad_id)[:, None, None, :]
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """The layers of the encoder, typed."""

@@ -19,8 +19,9 @@ from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.device_search import beam_search_on_device, greedy_search_on_device
-from mtkit.translate.engine import Engine
+from mtkit.translate.engine import DecoderCache, Engine
 from mtkit.translate.ensemble import Ensemble
+from mtkit.translate.fixed_cache import FixedCache, reserve_positions
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.phrases import constrained_search
 from mtkit.translate.placement import Plan, TermPlanner
@@ -96,8 +97,10 @@ class Decoder(BaseDecoder):
         rank_cut_off = self.config.max_length is not None
         settings = self._settings(sentences)
         on_device = self._searches_on_device(settings)
-        longest = max(settings.max_lengths) if on_device else None
-        cache = self._start(sentences, beam_size, longest)
+        if on_device:
+            for model in self._models:
+                reserve_positions(model, max(settings.max_lengths))
+        cache = self._start(sentences, beam_size, FixedCache if on_device else DecoderCache)
         if beam_size == 1:
             greedy = greedy_search_on_device if on_device else greedy_search
             found = greedy(self.engine.step, cache, settings)
@@ -191,10 +194,15 @@ class Decoder(BaseDecoder):
             numbers,
         )
 
-    def _start(self, sentences: Sequence[Sentence], slots: int, longest: int | None = None) -> Any:
-        """The cache of the engine, whichever it is; `longest` as in `Engine.start`."""
+    def _start(
+        self,
+        sentences: Sequence[Sentence],
+        slots: int,
+        new_cache: type[DecoderCache] = DecoderCache,
+    ) -> Any:
+        """The cache of the engine or of the ensemble, of the kind that the search needs."""
         src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
-        return self.engine.start(src.to(self.device), slots, longest)
+        return self.engine.start(src.to(self.device), slots, new_cache)
 
     def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
         config, masks = self.config, None

@@ -23,8 +23,6 @@ Sublayer = Callable[[Tensor], Tensor]
 
 # If the keys of a layer have fewer numbers than this, copying all is faster than reserving room.
 COPIED_TO = 2**16
-# A cache of fixed shapes has room for this many steps more at a time.
-STEPS_OF_BLOCK = 8
 
 
 class Engine:
@@ -40,21 +38,16 @@ class Engine:
         pre = model.config.norm == "pre"
         self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
 
-    def start(self, src: Tensor, beam_size: int, longest: int | None = None) -> DecoderCache:
+    def start(
+        self, src: Tensor, beam_size: int, new_cache: type[DecoderCache] | None = None
+    ) -> DecoderCache:
         """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence.
 
-        With `longest`, the number of steps that the search may need, it is a `FixedCache`: all
-        slots are live in every step, and a step copies nothing between host and device.
+        `new_cache` is another kind of cache than `DecoderCache`, for another search.
         """
         memory = self.model.encode(src)
         kv = [layer.project_memory(memory.states) for layer in self.layers]
-        assert isinstance(memory.mask, Tensor)
-        if longest is None:
-            return DecoderCache(kv, memory.mask, beam_size)
-        if self.model.config.positions != "learned":
-            # The table is made on the host when it is too short.
-            self.model.positions(0, longest, like=self.model.embedding.weight)
-        return FixedCache(kv, memory.mask, beam_size)
+        return (new_cache or DecoderCache)(kv, memory.mask, beam_size)
 
     def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
         """Log-probabilities of the token after `tokens`, for the R live hypotheses.
@@ -180,36 +173,6 @@ class LayerCache:
         # Unused room is not copied.
         self._room = self.length
         self._kv = [buffer[:, : self.length].index_select(0, rows) for buffer in self._kv]
-
-
-class FixedLayerCache(LayerCache):
-    """The same with room for whole blocks of steps; it is zero where nothing was written."""
-
-    def append(self, k: Tensor, v: Tensor, *, newest: int) -> list[Tensor]:
-        """As in `LayerCache`, but the `newest` positions end with those of the whole block."""
-        B, W, H = self.shape
-        start = self.length
-        self.length = start + W
-        end = _in_blocks(self.length, W)
-        if end > self._room:
-            # Not copied for every block: the room grows by half.
-            room, self._room = self._room, max(end, _in_blocks(self._room * 3 // 2, W))
-            grown = [x.new_zeros(B * H, self._room, x.shape[-1] // H) for x in (k, v)]
-            if room:
-                for new, old in zip(grown, self._kv, strict=True):
-                    new[:, :room] = old
-            self._kv = grown
-        for buffer, new in zip(self._kv, (k, v), strict=True):
-            by_head = new.view(B, W, H, -1).transpose(1, 2)
-            buffer.view(B, H, self._room, -1)[:, :, start : self.length] = by_head
-        return [buffer.narrow(1, end - newest, newest) for buffer in self._kv]
-
-    def select(self, sentences: Tensor, rows: Tensor) -> None:
-        """As in `LayerCache`."""
-        _, W, H = self.shape
-        self.shape = len(sentences), W, H
-        self._room = _in_blocks(self.length, W)
-        self._kv = [buffer[:, : self._room].index_select(0, rows) for buffer in self._kv]
 
 
 class DecoderCache:
@@ -338,49 +301,6 @@ class DecoderCache:
         """(B, W, N) in a shape that broadcasts to (B·H, W, N)."""
         B, _, H = self.shape
         return bias if B == 1 else bias.repeat_interleave(H, dim=0)
-
-
-class FixedCache(DecoderCache):
-    """A cache for a GPU: no copies between host and device, and shapes that stay for some steps.
-
-    Attention covers the positions of whole blocks of steps; those that are not written yet have a
-    bias of -inf, like those of other hypotheses.
-    """
-
-    of_layer = FixedLayerCache
-
-    def reorder(self, parents: Tensor) -> None:
-        """As in `DecoderCache`."""
-        if self.shape[1] > 1:
-            super().reorder(parents)
-
-    def advance(self, rows: Tensor, window: int | None) -> None:
-        """Start the next step; the slots `rows` are all B·W, in order."""
-        _, W, _ = self.shape
-        start, self.steps = self.steps * W, self.steps + 1
-        end, first = _in_blocks(start + W, W), 0
-        # With a single hypothesis, it is the same for all sentences.
-        ancestors = self.ancestors if W > 1 else self.ancestors[:1]
-        if end > ancestors.shape[-1]:
-            ancestors = F.pad(ancestors, (0, end - start), value=-torch.inf)
-        ancestors[:, :, start : start + W] = self._own
-        if window is not None and self.steps > window + 1:
-            left = (self.steps - window - 1) * W
-            ancestors[:, :, left - W : left].fill_(-torch.inf)
-            first = _in_blocks(left + 1, W) - _in_blocks(1, W)
-        self.ancestors, self.seen = ancestors, end - first
-        seen = ancestors[:, :, first:]
-        self.ancestor_bias = self._for_heads(seen) if W > 1 else seen
-
-    def _has_padding(self, memory_mask: Tensor) -> bool:
-        # The device is not asked.
-        return len(memory_mask) > 1
-
-
-def _in_blocks(positions: int, slots: int) -> int:
-    """Cached positions rounded up to whole blocks of steps, of `slots` positions each."""
-    block = STEPS_OF_BLOCK * slots
-    return -(-positions // block) * block
 
 
 def _by_head(x: Tensor, shape: tuple[int, int, int]) -> Tensor:

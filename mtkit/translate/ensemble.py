@@ -27,9 +27,11 @@ class Ensemble:
                 raise ValueError(f"models with vocabularies of {sorted(sizes)} tokens")
         self.engines = tuple(engines)
 
-    def start(self, src: Tensor, beam_size: int, longest: int | None = None) -> EnsembleCache:
+    def start(
+        self, src: Tensor, beam_size: int, new_cache: type[DecoderCache] = DecoderCache
+    ) -> EnsembleCache:
         """Encode `src` (B, S) with every model, as `Engine.start` does."""
-        return EnsembleCache([engine.start(src, beam_size, longest) for engine in self.engines])
+        return EnsembleCache([engine.start(src, beam_size, new_cache) for engine in self.engines])
 
     def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
         """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""

@@ -34,6 +34,7 @@ from mtkit.translate.device_search import (
 )
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
+from mtkit.translate.fixed_cache import FixedCache, reserve_positions
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
 
@@ -163,7 +164,7 @@ def both(
     limits = [limit - i % 3 for i in range(len(src))]
     settings = SearchSettings(limits, BOS_ID, EOS_ID, 0.6, constraints=constraints)
     with torch.inference_mode():
-        caches = engine.start(src, width), engine.start(src, width, max(limits))
+        caches = engine.start(src, width), engine.start(src, width, FixedCache)
         if width == 1:
             searches = (greedy_search, greedy_search_on_device)
             return [
@@ -419,7 +420,8 @@ def searched(width: int, constraints: Constraints, **variant: Any) -> tuple[int,
         [12 + 3 * (i % 10) for i in range(20)], BOS_ID, EOS_ID, 0.6, constraints=constraints
     )
     with torch.inference_mode():
-        cache = engine.start(src, width, 39)
+        reserve_positions(engine.model, 39)
+        cache = engine.start(src, width, FixedCache)
         with counting() as (crossings, operators):
 
             def step(*given: Any) -> Tensor:
