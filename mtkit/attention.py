@@ -24,8 +24,9 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    *,
     mask: Tensor | None = None,
+    /,
+    *,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -73,10 +74,11 @@ def local_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    mask: Tensor | None = None,
+    /,
     *,
     window: int,
     causal: bool,
-    mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Self-attention restricted to neighbours (Section 4): O(T·r) where full attention is O(T²).
@@ -88,9 +90,9 @@ def local_attention(
     Args:
         q, k: (B, H, T, K).
         v: (B, H, T, Kv).
+        mask: (B, 1, 1, T), False at padding; None if there is none that matters.
         window: r, the number of positions seen to either side; only to the left if `causal`.
         causal: hide the positions to the right.
-        mask: (B, 1, 1, T), False at padding; None if there is none that matters.
         dropout: on the attention weights.
 
     Returns:
@@ -98,14 +100,14 @@ def local_attention(
     """
     B, H, T, _ = q.shape
     if window >= T - 1:
-        return attention(q, k, v, mask=mask, causal=causal, dropout=dropout)
+        return attention(q, k, v, mask, causal=causal, dropout=dropout)
     after = 0 if causal else window
     block = max(window, SMALLEST_BLOCK)
     if 4 * block >= T:
         seen = band(T, T, first=0, before=window, after=after, device=q.device)
         if mask is not None:
             seen = seen & mask | band(T, T, first=0, before=0, after=0, device=q.device)
-        return attention(q, k, v, mask=seen, dropout=dropout)
+        return attention(q, k, v, seen, dropout=dropout)
     blocks = -(-T // block)
     tail = blocks * block - T
     margin = (block, tail + (0 if causal else block))
@@ -125,7 +127,7 @@ def local_attention(
     itself = band(block, span, first=-block, before=0, after=0, device=q.device)
     seen = (seen | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
     queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1).transpose(1, 2).flatten(0, 1)
-    out = attention(queries, neighbourhoods(k), neighbourhoods(v), mask=seen, dropout=dropout)
+    out = attention(queries, neighbourhoods(k), neighbourhoods(v), seen, dropout=dropout)
     joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
     return joined[:, :, :T]
 

@@ -107,7 +107,7 @@ class SelfAttention(Attention):
         if self.window is not None:
             attend = partial(local_attention, window=self.window)
         dropout = self.dropout if self.training else 0.0
-        return self.join_heads(attend(q, k, v, mask=mask, causal=causal, dropout=dropout))
+        return self.join_heads(attend(q, k, v, mask, causal=causal, dropout=dropout))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys of (B, T, D), both (B, H, T, K), and values (B, H, T, Kv)."""
@@ -128,7 +128,7 @@ class CrossAttention(Attention):
         """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
         q = self.split_heads(self.q_proj(x))
         dropout = self.dropout if self.training else 0.0
-        return self.join_heads(attention(q, *memory_kv, mask=mask, dropout=dropout))
+        return self.join_heads(attention(q, *memory_kv, mask, dropout=dropout))
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys (B, H, S, K) and values (B, H, S, Kv) of the encoder's output (B, S, D)."""

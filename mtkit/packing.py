@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial, wraps
-from typing import Any
+from functools import cache, wraps
+from typing import Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
 
+P = ParamSpec("P")
 Shape = tuple[int, int]
 
 # Kernels of PyTorch read a bias only if its rows begin at a multiple of this many elements.
@@ -50,39 +51,50 @@ class Blocks:
 Mask = Tensor | Blocks
 
 
-def each_batch(mask: Mask | None, *qkv: Tensor) -> list[tuple[Any, ...]]:
-    """Queries, keys and whatever has their shape (B, H, S, K), and the mask, of each batch.
+def each_batch(mask: Mask | None, *qkv: Tensor) -> list[tuple[list[Tensor], Tensor | None]]:
+    """Queries, keys and whatever has their shape (B, H, S, K), with the mask, of each batch.
 
     Without `Blocks` the tensors are one batch. With them they are rows (1, H, R, K), which are
     divided without a copy.
     """
     if not isinstance(mask, Blocks):
-        return [(*qkv, mask)]
+        return [([*qkv], mask)]
     shapes = [mask.queries, *[mask.keys for _ in qkv[1:]]]
-    return list(zip(*map(_batches, qkv, shapes), mask.masks, strict=True))
+    batches = zip(*map(_batches, qkv, shapes), strict=True)
+    return list(zip(map(list, batches), mask.masks, strict=True))
 
 
-def by_blocks(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def by_blocks(
+    attention: Callable[Concatenate[Tensor, Tensor, Tensor, Tensor | None, P], Tensor],
+) -> Callable[Concatenate[Tensor, Tensor, Tensor, Mask | None, P], Tensor]:
     """`attention`, with `Blocks` as another kind of mask: it is then called for every batch.
 
     Queries are (1, H, R, K) then, keys and values (1, H, Rs, K); the result is (1, H, R, Kv).
     """
 
     @wraps(attention)
-    def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Mask | None = None, **how: Any) -> Tensor:
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, mask: Mask | None = None, /, *args: P.args, **how: P.kwargs
+    ) -> Tensor:
         if not isinstance(mask, Blocks):
-            return attention(q, k, v, mask=mask, **how)
-        return _attend_each(partial(attention, **how), q, k, v, mask)
+            return attention(q, k, v, mask, *args, **how)
+        return _attend_each(attention, q, k, v, mask, *args, **how)
 
     return attend
 
 
 def _attend_each(
-    attention: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, blocks: Blocks
+    attention: Callable[Concatenate[Tensor, Tensor, Tensor, Tensor | None, P], Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Blocks,
+    *args: P.args,
+    **how: P.kwargs,
 ) -> Tensor:
     found = [
-        attention(*batch, mask=own).transpose(1, 2).flatten(0, 1)
-        for *batch, own in each_batch(blocks, q, k, v)
+        attention(q, k, v, own, *args, **how).transpose(1, 2).flatten(0, 1)
+        for (q, k, v), own in each_batch(blocks, q, k, v)
     ]
     return torch.cat(found).transpose(0, 1).unsqueeze(0)
 

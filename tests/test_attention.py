@@ -44,7 +44,7 @@ def test_restricted_attention_equals_a_softmax_over_the_neighbours(
     q, k, v = draw(4), draw(4), draw(3)
     lengths = [longest, longest // 3]
     visible = (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
-    found = local_attention(q, k, v, window=window, causal=causal, mask=visible)
+    found = local_attention(q, k, v, visible, window=window, causal=causal)
     wanted = softmax_of_the_visible(q, k, v, window=window, causal=causal, lengths=lengths)
     assert found.isfinite().all()
     for b, length in enumerate(lengths):

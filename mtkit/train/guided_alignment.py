@@ -98,7 +98,7 @@ class GuidedAlignment:
         with torch.autocast(x.device.type, enabled=False):
             weight, bias = attention.q_proj.weight[:width], attention.q_proj.bias[:width]
             q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
-            for queries, k, own in each_batch(mask, q.unsqueeze(1), keys[:, :1].to(wide)):
+            for (queries, k), own in each_batch(mask, q.unsqueeze(1), keys[:, :1].to(wide)):
                 scores = torch.bmm(queries[:, 0], k[:, 0].transpose(1, 2)) * width**-0.5
                 if own is not None:
                     scores = scores.masked_fill(~own[:, 0], torch.finfo(wide).min / 2)

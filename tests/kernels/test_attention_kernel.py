@@ -36,8 +36,9 @@ def test_attention_by_products_has_the_results_and_gradients_of_the_fused_one(
         if "padding" in kind:
             mask = mask & (torch.arange(S) < torch.tensor([S, 1, S - 1])[:, None])[:, None, None]
         mask[..., 0] = True
-    how: dict[str, Any] = {"mask": mask, "causal": kind == "causal"}
-    found, wanted = attend_by_products(q, k, v, **how), attention(q, k, v, **how)
+    causal = kind == "causal"
+    found = attend_by_products(q, k, v, mask=mask, causal=causal)
+    wanted = attention(q, k, v, mask, causal=causal)
     assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
     factor = torch.randn(wanted.shape, generator=draw, dtype=torch.float64)
     for mine, theirs in zip(

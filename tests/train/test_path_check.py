@@ -49,8 +49,8 @@ def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
     original = packing.each_batch
 
-    def turned(mask: Any, *qkv: Tensor) -> list[tuple[Any, ...]]:
-        return original(mask, *qkv)[::-1] if isinstance(mask, packing.Blocks) else [(*qkv, mask)]
+    def turned(mask: Any, *qkv: Tensor) -> list[tuple[list[Tensor], Tensor | None]]:
+        return original(mask, *qkv)[::-1]
 
     monkeypatch.setattr(packing, "each_batch", turned)
 
