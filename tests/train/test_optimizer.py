@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from conftest import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -156,3 +157,23 @@ def test_the_bytes_of_its_state_are_known_before_the_first_update(
     actual = sum(tensor.nbytes for tensor in tensors if tensor.ndim)
     assert actual <= expected <= share * actual
     assert moments_to_come(trainer.optimizer) == 0
+
+
+@pytest.mark.parametrize(("rank", "numbers"), [(0, 3 * 4 + 3), (1, 2 * 4 + 2)])
+def test_of_a_sharded_model_a_worker_has_the_moments_of_its_own_rows(rank: int, numbers: int):
+    # They take a second.
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    # A group whose messages go nowhere: there is no other worker.
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+    try:
+        # A matrix of five rows of four numbers, and five biases: three rows for the first worker.
+        layer = nn.Linear(4, 5)
+        fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+        optimizer = torch.optim.AdamW(layer.parameters())
+        # Two moments of four bytes for each number.
+        assert moments_to_come(optimizer) == 2 * 4 * numbers
+    finally:
+        dist.destroy_process_group()
