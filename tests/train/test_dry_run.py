@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import changed
 
 from mtkit.config import Config, load_config
-from mtkit.data import PreparedData
+from mtkit.data import IntArray, PreparedData
 from mtkit.train import dry_run
 from mtkit.train.gradients import Losses
 from mtkit.train.progress import hours_and_minutes
@@ -141,18 +144,25 @@ def test_small_passes_of_a_gpu_are_advised_against(
 def test_a_gpu_is_timed_after_a_warm_up_of_at_least_30_updates(
     config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
 ):
-    assert dry_run._WARM_UP >= 30
-    monkeypatch.setattr(dry_run, "_TIMED_TOGETHER", 2)
     trainer = Trainer(changed(config, "train", gpu_path="packed"), tiny_data, device=CPU)
-    read = []
-    original = trainer.update
+    # The target tokens of each update, and after how many updates the clock is read.
+    tokens, read = [], []
 
-    def update(*given: Any) -> Losses:
-        read.append(trainer.step)
-        return original(*given)
+    def update(batches: list[IntArray], _: object) -> Losses:
+        tokens.append(sum(int(trainer.pairs.tgt.lengths[some].sum()) for some in batches))
+        return Losses(torch.zeros(()), None)
+
+    def clock() -> float:
+        """An update takes a tenth of a second."""
+        read.append(len(tokens))
+        return len(tokens) / 10
 
     monkeypatch.setattr(trainer, "update", update)
-    speeds = dry_run.speeds_in_training(trainer, 2)
-    assert len(speeds) == dry_run._TIMED_UPDATES
-    assert len(read) == dry_run._WARM_UP + 2 * dry_run._TIMED_UPDATES
-    assert min(speeds) > 0
+    monkeypatch.setattr(dry_run, "time", SimpleNamespace(perf_counter=clock))
+    speeds = dry_run.speeds_in_training(trainer, 1)
+    assert read[0] >= 30
+    assert len(speeds) > 1
+    # Each is of the updates between two looks at the clock.
+    assert speeds == pytest.approx(
+        [10 * np.mean(tokens[start:end]) for start, end in itertools.pairwise(read)]
+    )
