@@ -43,7 +43,7 @@ class Engine:
     ) -> DecoderCache:
         """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence.
 
-        `new_cache` is another kind of cache than `DecoderCache`, for another search.
+        `new_cache` is the kind of cache that the search needs, by default `DecoderCache`.
         """
         memory = self.model.encode(src)
         kv = [layer.project_memory(memory.states) for layer in self.layers]
