@@ -2,7 +2,6 @@
 // `independent` and `sampling`: the same rules, sums in float64, ties resolved in the same way.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -47,8 +46,45 @@ struct Request {
     const volatile int32_t* stop;  // when it is not zero, the search ends and has no results
 };
 
+// The next tokens that may not follow, for each live hypothesis, as `Kernels::log_probs` takes
+// them: `count[r]` ids from `first[r]` on, ascending. Rows may share a list.
+struct Excluded {
+    std::vector<int32_t> ids, first, count;
+};
+
+// What a search needs of a model and its cache, as `Step` and `StepCache` in Python. Sentences of
+// the batch have W slots each; hypothesis w of sentence b is in slot b * W + w.
+class Scorer {
+public:
+    virtual ~Scorer() = default;
+    virtual int vocabulary() const = 0;
+    // Score what follows the `tokens`, the newest of the hypotheses in the slots `rows`, ascending.
+    virtual void step(const int32_t* tokens, const int32_t* rows, int count) = 0;
+    // Of the last step: the best that are not excluded; where fewer are left, -inf follows.
+    virtual void best(const Excluded& excluded, const Best& best) = 0;
+    // Of the last step: all log-probabilities of `count` rows from `first` on, (count, vocabulary).
+    virtual void all(int first, int count, float* log_probs) = 0;
+    // As in `Decoding`.
+    virtual void reorder(const int32_t* parents) = 0;
+    virtual void select(const int32_t* kept, int count) = 0;
+};
+
 // Of each sentence its hypotheses, best first; samples in sampling order. Empty when stopped.
-std::vector<std::vector<Hypothesis>> translate(const Model& model, const Settings& settings,
-                                               const Request& request);
+using Found = std::vector<std::vector<Hypothesis>>;
+Found translate(const Model& model, const Settings& settings, const Request& request);
+
+// The same with any scorer of W slots; greedy search has one.
+Found beam_search(Scorer& scorer, const Settings& settings, const Request& request);
+Found greedy_search(Scorer& scorer, const Settings& settings, const Request& request);
+Found sample(Scorer& scorer, const Settings& settings, const Request& request);
+
+// The divisor of the log-probability of a hypothesis; the length includes EOS.
+double length_penalty(const Settings& settings, int length);
+
+inline bool stopped(const Request& request) {
+    return request.stop != nullptr && *request.stop != 0;
+}
+// Whether so few sentences of a batch are live that the finished ones are removed (`DONE_PART`).
+inline bool worth_removing(size_t live, size_t batch) { return 4 * live <= 3 * batch; }
 
 }  // namespace mtkit
