@@ -132,7 +132,7 @@ public:
         }
         weigh(log_probs);
         if (top_p_ < 1) keep_nucleus();
-        if (kept_.size() < weights_.size()) std::sort(kept_.begin(), kept_.end());
+        if (!std::is_sorted(kept_.begin(), kept_.end())) std::sort(kept_.begin(), kept_.end());
         double sum = 0;
         for (size_t i = 0; i < kept_.size(); ++i) sums_[i] = sum += weight(kept_[i]);
         const auto end = sums_.begin() + static_cast<std::ptrdiff_t>(kept_.size());
