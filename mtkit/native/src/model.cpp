@@ -121,8 +121,8 @@ public:
                            shape.norm_epsilon, out);
     }
 
-    // `Residual.forward`, on rows in place. `sublayer(in)` returns what the `last` linear map of the
-    // sub-layer is applied to; that adds to the rows.
+    // `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear
+    // map of the sub-layer, which adds its result to the rows.
     template <class Sublayer>
     void residual(const Norm& norm, const Matrix& last, float* rows, int count,
                   Sublayer sublayer) {
