@@ -22,11 +22,12 @@ ROOMS = {
     "cli": {"prepare", "train", "translate", "inspect", "convert", "align", "parsing"},
     "prepare": {"align", "parsing"},
     "train": {"translate", "align", "parsing"},
-    "translate": {"align", "parsing"},
+    "translate": {"align", "parsing", "native"},
     "inspect": {"translate", "align", "parsing"},
     "convert": {"translate", "align"},
     "align": set[str](),
     "parsing": set[str](),
+    "native": set[str](),
     "kernels": {"base"},
     "base": set[str](),
 }
