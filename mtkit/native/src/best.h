@@ -96,13 +96,12 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
         }
     }
     for (int r = 0; r < rows; ++r) {
-        const float most = row_states[r].largest;
-        const float log_sum = float(log_of(sum(load(row_states[r].sums))));
+        const double log_sum = row_states[r].largest + log_of(sum(load(row_states[r].sums)));
         if (best != nullptr)
             for (int i = r * best->count; i < (r + 1) * best->count; ++i)
-                best->log_probs[i] = (best->log_probs[i] - most) - log_sum;
+                best->log_probs[i] = float(best->log_probs[i] - log_sum);
         if (all != nullptr)
             for (float* p = all + size_t(r) * size_t(width), *end = p + width; p != end; ++p)
-                *p = (*p - most) - log_sum;
+                *p = float(*p - log_sum);
     }
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace mtkit {
 
@@ -30,8 +32,11 @@ const Kernels* find_kernels(const char* name) {
 }
 
 const Kernels* choose_kernels(Precision) {
-    if (const char* name = std::getenv("MTKIT_KERNELS"); name != nullptr && *name != '\0')
-        return find_kernels(name);
+    if (const char* name = std::getenv("MTKIT_KERNELS"); name != nullptr && *name != '\0') {
+        if (const Kernels* kernels = find_kernels(name)) return kernels;
+        throw std::runtime_error("MTKIT_KERNELS: this CPU or this build has no kernels named "
+                                 + std::string(name));
+    }
     for (const char* name : {"vnni", "avx512", "avx2"})
         if (const Kernels* kernels = find_kernels(name)) return kernels;
     return &plain_kernels;

@@ -99,11 +99,15 @@ struct Kernels {
                       const int32_t* forbidden, const int32_t* first_forbidden,
                       const int32_t* n_forbidden, const Best* best, float* all,
                       Scratch& scratch);
+
+    // Products in registers alone, to compare `linear` with: the operations that `steps` took.
+    double (*peak)(Precision precision, int steps);
 };
 
 // The kernels of a name, or null where this CPU or this build does not have them.
 const Kernels* find_kernels(const char* name);
-// The fastest kernels of this CPU for a precision; the variable MTKIT_KERNELS overrides it.
+// The fastest kernels of this CPU for a precision; the variable MTKIT_KERNELS overrides it, and
+// std::runtime_error is thrown where this CPU or this build does not have those.
 const Kernels* choose_kernels(Precision precision);
 
 // Pack a float32 matrix (rows, columns), whose sizes are multiples of PAD; `bias` may be null. The

@@ -23,6 +23,11 @@ Shape attention_shape(int32_t heads, int32_t key_width, int32_t value_width) {
 
 EXPORTED int mtkit_part_has(const char* kernels) { return find_kernels(kernels) != nullptr; }
 
+EXPORTED double mtkit_part_peak(const char* kernels, int32_t precision, int32_t steps) {
+    const Kernels* found = find_kernels(kernels);
+    return found == nullptr ? 0.0 : found->peak(static_cast<Precision>(precision), steps);
+}
+
 EXPORTED void* mtkit_part_pack(const float* weights, const float* bias, int32_t out, int32_t in,
                                int32_t precision) {
     if (out <= 0 || in <= 0 || out % PAD != 0 || in % PAD != 0) return nullptr;

@@ -12,6 +12,8 @@ int mtkit_part_has(const char* kernels);
 // A packed matrix from (out, in) weights, sizes multiples of 64; null if they are wrong.
 void* mtkit_part_pack(const float* weights, const float* bias, int32_t out, int32_t in,
                       int32_t precision);
+// The operations of `steps` steps in registers; 0 without these kernels.
+double mtkit_part_peak(const char* kernels, int32_t precision, int32_t steps);
 void mtkit_part_free(void* matrix);
 int mtkit_part_unpack(const void* matrix, int32_t row, float* out);
 // `repeat` times, for benchmarks.

@@ -226,3 +226,25 @@ inline void linear(const Matrix& matrix, const float* x, int rows, float* y, int
         }
     }
 }
+
+// `Kernels::peak`: as many sums as registers hold, and nothing read or written.
+inline double peak(Precision precision, int steps) {
+    constexpr int COUNT = PARTS == 16 ? 1 : PARTS == 1 ? 12 : 4;
+    if (precision == Precision::int8) {
+        Ints sums[COUNT] = {}, weights = broadcast_int(0x01020304), x = broadcast_int(0x04030201);
+        for (int n = 0; n < steps; ++n) {
+            for (int i = 0; i < PARTS; ++i) MTKIT_OPAQUE(weights.part[i]);
+            MTKIT_UNROLL
+            for (int i = 0; i < COUNT; ++i) sums[i] = dot(sums[i], weights, x);
+        }
+        for (int i = 0; i < COUNT * PARTS; ++i) MTKIT_OPAQUE(sums[i / PARTS].part[i % PARTS]);
+        return 8.0 * LANES * COUNT * steps;
+    }
+    Floats sums[COUNT] = {}, weights = broadcast(0.5f), x = broadcast(0.25f);
+    for (int n = 0; n < steps; ++n) {
+        MTKIT_UNROLL
+        for (int i = 0; i < COUNT; ++i) sums[i] = fma(x, weights, sums[i]);
+    }
+    for (int i = 0; i < COUNT * PARTS; ++i) MTKIT_OPAQUE(sums[i / PARTS].part[i % PARTS]);
+    return 2.0 * LANES * COUNT * steps;
+}

@@ -20,7 +20,14 @@ MTKIT_TARGET_END
 
 namespace mtkit {
 extern const Kernels avx2_kernels = {
-    "avx2", avx2::linear, avx2::layer_norm, avx2::attend_shared, avx2::attend_own, avx2::transpose_keys,
-    avx2::log_probs};
+    "avx2",
+    avx2::linear,
+    avx2::layer_norm,
+    avx2::attend_shared,
+    avx2::attend_own,
+    avx2::transpose_keys,
+    avx2::log_probs,
+    avx2::peak,
+};
 }  // namespace mtkit
 #endif

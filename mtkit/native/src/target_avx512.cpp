@@ -25,7 +25,14 @@ MTKIT_TARGET_END
 
 namespace mtkit {
 extern const Kernels avx512_kernels = {
-    "avx512", avx512::linear, avx512::layer_norm, avx512::attend_shared, avx512::attend_own, avx512::transpose_keys,
-    avx512::log_probs};
+    "avx512",
+    avx512::linear,
+    avx512::layer_norm,
+    avx512::attend_shared,
+    avx512::attend_own,
+    avx512::transpose_keys,
+    avx512::log_probs,
+    avx512::peak,
+};
 }  // namespace mtkit
 #endif

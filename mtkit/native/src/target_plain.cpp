@@ -15,6 +15,13 @@ namespace {
 
 namespace mtkit {
 extern const Kernels plain_kernels = {
-    "plain", plain::linear, plain::layer_norm, plain::attend_shared, plain::attend_own, plain::transpose_keys,
-    plain::log_probs};
+    "plain",
+    plain::linear,
+    plain::layer_norm,
+    plain::attend_shared,
+    plain::attend_own,
+    plain::transpose_keys,
+    plain::log_probs,
+    plain::peak,
+};
 }  // namespace mtkit

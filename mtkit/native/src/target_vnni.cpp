@@ -26,7 +26,14 @@ MTKIT_TARGET_END
 
 namespace mtkit {
 extern const Kernels vnni_kernels = {
-    "vnni", vnni::linear, vnni::layer_norm, vnni::attend_shared, vnni::attend_own, vnni::transpose_keys,
-    vnni::log_probs};
+    "vnni",
+    vnni::linear,
+    vnni::layer_norm,
+    vnni::attend_shared,
+    vnni::attend_own,
+    vnni::transpose_keys,
+    vnni::log_probs,
+    vnni::peak,
+};
 }  // namespace mtkit
 #endif

@@ -7,8 +7,8 @@
 using Part = float;
 using IntPart = int32_t;
 constexpr int PARTS = 16;
-constexpr int SUMS = 2;       // pairs of row and panel that a product computes at a time
-constexpr int BYTE_SUMS = 2;  // the same in 8 bits
+constexpr int SUMS = 1;       // pairs of row and panel that a product computes at a time
+constexpr int BYTE_SUMS = 1;  // the same in 8 bits
 constexpr int BYTE_ZERO = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return *p; }

@@ -1,0 +1,103 @@
+"""Each product kernel of the native engine against the register peak of its instruction.
+
+    python benchmarks/kernels.py [--kernels avx2,vnni] [--library _engine.so]
+
+The peak is measured in the same run: a loop of the same instruction that reads and writes nothing.
+Products and peaks alternate; each figure is the best of several rounds of CPU time. Results are
+in billions of operations a second (a multiplication and an addition are two), and in parentheses
+the share of the peak. To see what another compiler makes of the sources, build the library with
+it and name it with `--library`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import time
+
+import numpy as np
+
+PRECISIONS = ("float32", "int8", "bf16")
+NAMES = ("avx2", "avx512", "vnni", "amx", "neon")
+# Outputs and inputs of layers of the paper's base model, and its vocabulary.
+SIZES = ((512, 512), (2048, 512), (512, 2048), (37056, 512))
+ROWS = (1, 4, 64, 256)
+
+
+def pointer(array: np.ndarray | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)
+
+
+class Kernels:
+    """The kernels of one name in a library."""
+
+    def __init__(self, library: ctypes.CDLL, name: str):
+        self.library = library
+        self.name = name.encode()
+        library.mtkit_part_pack.restype = ctypes.c_void_p
+        library.mtkit_part_peak.restype = ctypes.c_double
+
+    def exist(self) -> bool:
+        return bool(self.library.mtkit_part_has(self.name))
+
+    def peak(self, precision: int, steps: int = 400_000) -> float:
+        start = time.process_time()
+        operations = self.library.mtkit_part_peak(self.name, precision, steps)
+        return operations / (time.process_time() - start) / 1e9
+
+    def product(self, matrix: int, x: np.ndarray, y: np.ndarray, repeat: int) -> float:
+        start = time.process_time()
+        status = self.library.mtkit_part_linear(
+            *(self.name, ctypes.c_void_p(matrix), pointer(x), len(x), 0, 0, pointer(y), repeat)
+        )
+        assert status == 0
+        operations = 2.0 * x.shape[0] * x.shape[1] * y.shape[1] * repeat
+        return operations / (time.process_time() - start) / 1e9
+
+
+def measure(kernels: Kernels, precision: int, rounds: int) -> None:
+    random = np.random.default_rng(1)
+    peaks = [kernels.peak(precision) for _ in range(3)]
+    print(f"\n{kernels.name.decode()}, {PRECISIONS[precision]}")
+    print("| outputs x inputs | " + " | ".join(f"{rows} rows" for rows in ROWS) + " |")
+    for out, into in SIZES:
+        weight = random.standard_normal((out, into), dtype=np.float32)
+        matrix = kernels.library.mtkit_part_pack(pointer(weight), None, out, into, precision)
+        best = dict.fromkeys(ROWS, 0.0)
+        inputs = {rows: random.standard_normal((rows, into), dtype=np.float32) for rows in ROWS}
+        outputs = {rows: np.empty((rows, out), np.float32) for rows in ROWS}
+        for _ in range(rounds):
+            peaks.append(kernels.peak(precision))
+            for rows in ROWS:
+                repeat = int(max(1, 1e9 / (rows * out * into)))
+                speed = kernels.product(matrix, inputs[rows], outputs[rows], repeat)
+                best[rows] = max(best[rows], speed)
+        kernels.library.mtkit_part_free(ctypes.c_void_p(matrix))
+        shares = [f"{best[rows]:.0f} ({best[rows] / max(peaks):.0%})" for rows in ROWS]
+        print(f"| {out} x {into} | " + " | ".join(shares) + " |", flush=True)
+    print(f"peak {max(peaks):.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kernels", default=",".join(NAMES), help="names, with commas")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--library", help="default: the one of the installed package")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    if options.library is not None:
+        os.environ["MTKIT_NATIVE_LIBRARY"] = os.path.abspath(options.library)
+    from mtkit.native.library import library
+
+    for name in options.kernels.split(","):
+        kernels = Kernels(library(), name)
+        if not kernels.exist():
+            print(f"\nthis CPU or this build has no {name} kernels")
+            continue
+        for precision in options.precisions.split(","):
+            measure(kernels, PRECISIONS.index(precision), options.rounds)
+
+
+if __name__ == "__main__":
+    main()
