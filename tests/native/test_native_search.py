@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import mtkit
+from mtkit.native.library import Request, Settings
 from mtkit.translate import search as search_module
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.independent import greedy_search
@@ -25,30 +26,6 @@ from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
 BOS, EOS = 0, 1
 SOURCES = Path(mtkit.__file__).parent / "native" / "src"
 TABLES = Path(__file__).parents[1] / "support" / "table_search.cpp"
-
-
-class Settings(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("beam_size", "n_best", "rank_cut_off")),
-        ("power_penalty", ctypes.c_int32),
-        ("alpha", ctypes.c_double),
-        *((name, ctypes.c_int32) for name in ("bos", "eos", "min_length", "no_repeat_ngram")),
-        *((name, ctypes.c_int32) for name in ("samples", "top_k")),
-        *((name, ctypes.c_double) for name in ("temperature", "top_p")),
-    ]
-
-
-class Request(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("ids", "lengths")),
-        ("sentences", ctypes.c_int32),
-        *((name, ctypes.c_void_p) for name in ("limits", "prefixes", "prefix_lengths")),
-        ("forbidden", ctypes.c_void_p),
-        ("forbidden_count", ctypes.c_int32),
-        ("uniforms", ctypes.c_void_p),
-        ("uniform_steps", ctypes.c_int32),
-        ("stop", ctypes.c_void_p),
-    ]
 
 
 @pytest.fixture(scope="module")
