@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "mtkit"
 START, END = "<!-- files: generated -->\n", "<!-- end of files -->\n"
 ROOMS = (
     *("", "cli", "prepare", "train", "translate", "inspect", "convert"),
-    *("align", "parsing", "kernels", "base"),
+    *("align", "parsing", "native", "kernels", "base"),
 )
 
 

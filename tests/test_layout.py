@@ -229,6 +229,13 @@ def test_preparing_never_loads_pytorch(tmp_path: Path):
     subprocess.run([sys.executable, "-c", PREPARE.format(folder=str(tmp_path))], check=True)
 
 
+def test_the_native_engine_never_loads_pytorch():
+    program = "import sys, mtkit.native; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    of_native = [file for name, file in MODULES.items() if room_of(name) == "native"]
+    assert not [file for file in of_native if "torch" in imported(parsed(file))]
+
+
 @pytest.mark.parametrize("library", HOMES)
 def test_an_outside_library_has_one_home(library: str):
     users = {

@@ -47,7 +47,7 @@ def drawn_model(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     if model.config.positions == "words":
         model.set_word_tokens(
             torch.rand(src_vocab_size or vocab_size, generator=generator) < 0.5,
