@@ -1,6 +1,15 @@
 // Choosing kernels, and packing weights.
 #include "kernels.h"
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__linux__) && defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -11,8 +20,42 @@ namespace mtkit {
 
 extern const Kernels plain_kernels;
 #ifdef __x86_64__
-extern const Kernels avx2_kernels, avx512_kernels, vnni_kernels;
+extern const Kernels avx2_kernels, avx512_kernels, vnni_kernels, amx_kernels;
 #endif
+#ifdef __aarch64__
+extern const Kernels neon_kernels;
+#endif
+
+namespace {
+
+#ifdef __x86_64__
+// Whether this CPU has tiles, and the system lets this process use them.
+bool may_use_tiles() {
+#ifdef __linux__
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
+    if ((d & bf16) == 0 || (d & tile) == 0 || (d & int8) == 0) return false;
+    constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18;
+    static const bool allowed = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+    return allowed;
+#else
+    return false;
+#endif
+}
+#endif
+
+#ifdef __aarch64__
+bool has_dot_products() {
+#ifdef __linux__
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return true;  // on Apple's CPUs
+#endif
+}
+#endif
+
+}  // namespace
 
 const Kernels* find_kernels(const char* name) {
     const auto is = [name](const Kernels& kernels) { return !std::strcmp(name, kernels.name); };
@@ -27,17 +70,23 @@ const Kernels* find_kernels(const char* name) {
     if (is(avx2_kernels) && avx2) return &avx2_kernels;
     if (is(avx512_kernels) && avx512) return &avx512_kernels;
     if (is(vnni_kernels) && vnni) return &vnni_kernels;
+    if (is(amx_kernels) && vnni && may_use_tiles()) return &amx_kernels;
+#endif
+#ifdef __aarch64__
+    if (is(neon_kernels) && has_dot_products()) return &neon_kernels;
 #endif
     return nullptr;
 }
 
-const Kernels* choose_kernels(Precision) {
+const Kernels* choose_kernels(Precision precision) {
     if (const char* name = std::getenv("MTKIT_KERNELS"); name != nullptr && *name != '\0') {
         if (const Kernels* kernels = find_kernels(name)) return kernels;
         throw std::runtime_error("MTKIT_KERNELS: this CPU or this build has no kernels named "
                                  + std::string(name));
     }
-    for (const char* name : {"vnni", "avx512", "avx2"})
+    if (precision != Precision::float32)
+        if (const Kernels* kernels = find_kernels("amx")) return kernels;
+    for (const char* name : {"vnni", "avx512", "avx2", "neon"})
         if (const Kernels* kernels = find_kernels(name)) return kernels;
     return &plain_kernels;
 }

@@ -11,9 +11,12 @@ constexpr int panels_for(int rows, int sums) {
     while (panels > 1 && rows * panels > sums) panels /= 2;
     return panels;
 }
+constexpr int sums_in_registers(Precision precision) {
+    if (precision == Precision::int8) return BYTE_SUMS;
+    return precision == Precision::bf16 ? BF16_SUMS : SUMS;
+}
 constexpr int most_rows(Precision precision) {
-    return precision == Precision::int8 ? (BYTE_SUMS >= 24 ? 12 : BYTE_SUMS)
-                                        : (SUMS >= 24 ? 12 : SUMS);
+    return sums_in_registers(precision) >= 24 ? 12 : sums_in_registers(precision);
 }
 
 // sums = x W in float32, for M rows of x and P panels of W. `step` lies between the weights of one
@@ -92,6 +95,7 @@ struct Product {
     const Matrix& matrix;
     const float* x = nullptr;           // in float32 and bf16
     const int8_t* bytes = nullptr;      // in 8 bits
+    ptrdiff_t x_stride = 0;             // of x or bytes
     const float* row_scales = nullptr;  // in 8 bits
     float* y = nullptr;                 // its first column is that of `first_panel`
     ptrdiff_t y_stride = 0;
@@ -122,12 +126,12 @@ MTKIT_INLINE void finish(const Product& product, int row, int column, Floats sum
 template <Precision PRECISION, int M, int P>
 void block(const Product& product, int row, int panel) {
     const Matrix& matrix = product.matrix;
-    const ptrdiff_t in = matrix.in;
+    const ptrdiff_t in = matrix.in, stride = product.x_stride;
     const ptrdiff_t at = panel * in * PANEL;
     if constexpr (PRECISION == Precision::int8) {
         Ints sums[M][P];
-        multiply<M, P>(product.bytes + row * in, in, matrix.int8_weights.data() + at, in * PANEL,
-                       matrix.in, sums);
+        multiply<M, P>(product.bytes + row * stride, stride, matrix.int8_weights.data() + at,
+                       in * PANEL, matrix.in, sums);
         MTKIT_UNROLL
         for (int m = 0; m < M; ++m) {
             MTKIT_UNROLL
@@ -138,11 +142,12 @@ void block(const Product& product, int row, int panel) {
         }
     } else {
         Floats sums[M][P];
-        const float* x = product.x + row * in;
+        const float* x = product.x + row * stride;
         if constexpr (PRECISION == Precision::bf16)
-            multiply<M, P>(x, in, matrix.bf16_weights.data() + at, in * PANEL, matrix.in, sums);
+            multiply<M, P>(x, stride, matrix.bf16_weights.data() + at, in * PANEL, matrix.in, sums);
         else
-            multiply<M, P>(x, in, matrix.weights.data() + at, in * PANEL, PANEL, matrix.in, sums);
+            multiply<M, P>(x, stride, matrix.weights.data() + at, in * PANEL, PANEL, matrix.in,
+                           sums);
         MTKIT_UNROLL
         for (int m = 0; m < M; ++m) {
             MTKIT_UNROLL
@@ -154,7 +159,7 @@ void block(const Product& product, int row, int panel) {
 // All panels for M rows. Matrices have whole groups of four panels.
 template <Precision PRECISION, int M>
 void all_panels(const Product& product, int row) {
-    constexpr int P = panels_for(M, PRECISION == Precision::int8 ? BYTE_SUMS : SUMS);
+    constexpr int P = panels_for(M, sums_in_registers(PRECISION));
     int panel = product.first_panel;
     for (; panel + P <= product.last_panel; panel += P) block<PRECISION, M, P>(product, row, panel);
     if constexpr (P > 4)
@@ -178,27 +183,48 @@ void all_rows(const Product& product, int first, int last) {
     }
 }
 
-// Round rows of x to the precision of a matrix; the product's pointers are set.
+#ifdef MTKIT_TILES
+#include "tiles.h"
+#endif
+
+// Copy rows of x, rounded to the precision of a matrix, to where a product reads them. Between rows
+// lie 64 bytes more: numbers that are a power of two apart share few lines of the first cache.
 inline void round_rows(Product& product, const float* x, int rows, Scratch& scratch) {
-    const ptrdiff_t in = product.matrix.in;
-    if (product.matrix.precision == Precision::int8) {
-        int8_t* bytes = reinterpret_cast<int8_t*>(scratch.rounded.room(size_t(rows * in)));
+    const int in = product.matrix.in;
+    const Precision precision = product.matrix.precision;
+    if (precision == Precision::int8) {
+        product.x_stride = in + 64;
+        int8_t* bytes = reinterpret_cast<int8_t*>(
+            scratch.rounded.room(size_t(rows) * size_t(product.x_stride)));
         float* scales = scratch.row_scales.room(size_t(rows));
-        for (int r = 0; r < rows; ++r)
-            scales[r] = round_to_bytes(x + r * in, int(in), BYTE_ZERO, bytes + r * in);
+        for (int r = 0; r < rows; ++r, x += in)
+            scales[r] = round_to_bytes(x, in, BYTE_ZERO, bytes + r * product.x_stride);
         product.bytes = bytes;
         product.row_scales = scales;
-    } else if (product.matrix.precision == Precision::bf16) {
-        float* rounded = reinterpret_cast<float*>(scratch.rounded.room(size_t(rows * in) * 4));
-        for (ptrdiff_t i = 0; i < rows * in; i += LANES)
-            store(rounded + i, round_to_bf16(load(x + i)));
-        product.x = rounded;
-    } else {
-        product.x = x;
+        return;
     }
+#ifdef MTKIT_TILES
+    if (precision == Precision::bf16) return round_rows_for_tiles(product, x, rows, scratch);
+#endif
+    product.x_stride = in + LANES;
+    float* copy = reinterpret_cast<float*>(
+        scratch.rounded.room(size_t(rows) * size_t(product.x_stride) * sizeof(float)));
+    product.x = copy;
+    const bool bf16 = precision == Precision::bf16;
+    for (int r = 0; r < rows; ++r, x += in, copy += product.x_stride)
+        for (int i = 0; i < in; i += LANES)
+            store(copy + i, bf16 ? round_to_bf16(load(x + i)) : load(x + i));
 }
 
 inline void multiply_rows(const Product& product, int first, int last) {
+#ifdef MTKIT_TILES
+    if (product.matrix.precision == Precision::bf16
+        && all_rows_by_tiles<Precision::bf16>(product, first, last))
+        return;
+    if (product.matrix.precision == Precision::int8
+        && all_rows_by_tiles<Precision::int8>(product, first, last))
+        return;
+#endif
     switch (product.matrix.precision) {
         case Precision::float32: return all_rows<Precision::float32>(product, first, last);
         case Precision::bf16: return all_rows<Precision::bf16>(product, first, last);
@@ -215,7 +241,7 @@ inline void linear(const Matrix& matrix, const float* x, int rows, float* y, int
     product.epilogue = epilogue;
     round_rows(product, x, rows, scratch);
     const int width = matrix.precision == Precision::int8 ? 1 : 4;
-    const int chunk = max_int(48, CACHED_BYTES / (matrix.in * width) / 12 * 12);
+    const int chunk = max_int(64, CACHED_BYTES / (matrix.in * width) / 32 * 32);
     const int group = max_int(8, CACHED_BYTES / (matrix.in * width * PANEL) / 8 * 8);
     for (int row = 0; row < rows; row += chunk) {
         for (int panel = 0; panel < matrix.out / PANEL; panel += group) {
@@ -229,15 +255,21 @@ inline void linear(const Matrix& matrix, const float* x, int rows, float* y, int
 
 // `Kernels::peak`: as many sums as registers hold, and nothing read or written.
 inline double peak(Precision precision, int steps) {
+#ifdef MTKIT_TILES
+    if (precision != Precision::float32) return tile_peak(precision, steps);
+#endif
     constexpr int COUNT = PARTS == 16 ? 1 : PARTS == 1 ? 12 : 4;
     if (precision == Precision::int8) {
         Ints sums[COUNT] = {}, weights = broadcast_int(0x01020304), x = broadcast_int(0x04030201);
         for (int n = 0; n < steps; ++n) {
-            for (int i = 0; i < PARTS; ++i) MTKIT_OPAQUE(weights.part[i]);
             MTKIT_UNROLL
-            for (int i = 0; i < COUNT; ++i) sums[i] = dot(sums[i], weights, x);
+            for (int i = 0; i < COUNT; ++i) {
+                MTKIT_UNROLL
+                for (int j = 0; j < PARTS; ++j) hide(weights.part[j]);  // as if another were read
+                sums[i] = dot(sums[i], weights, x);
+            }
         }
-        for (int i = 0; i < COUNT * PARTS; ++i) MTKIT_OPAQUE(sums[i / PARTS].part[i % PARTS]);
+        asm volatile("" : : "m"(sums));
         return 8.0 * LANES * COUNT * steps;
     }
     Floats sums[COUNT] = {}, weights = broadcast(0.5f), x = broadcast(0.25f);
@@ -245,6 +277,6 @@ inline double peak(Precision precision, int steps) {
         MTKIT_UNROLL
         for (int i = 0; i < COUNT; ++i) sums[i] = fma(x, weights, sums[i]);
     }
-    for (int i = 0; i < COUNT * PARTS; ++i) MTKIT_OPAQUE(sums[i / PARTS].part[i % PARTS]);
+    asm volatile("" : : "m"(sums));
     return 2.0 * LANES * COUNT * steps;
 }

@@ -16,5 +16,3 @@
 #define MTKIT_TARGET_END MTKIT_PRAGMA(GCC pop_options)
 #define MTKIT_UNROLL _Pragma("GCC unroll 16")
 #endif
-// A value that the compiler knows nothing of from here on.
-#define MTKIT_OPAQUE(value) asm volatile("" : "+m"(value))

@@ -4,6 +4,7 @@ using Part = __m256;
 using IntPart = __m256i;
 constexpr int PARTS = 2;
 constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
+constexpr int BF16_SUMS = 4;  // the same in bf16
 constexpr int BYTE_SUMS = 4;  // the same in 8 bits
 constexpr int BYTE_ZERO = 0;  // what is added to the inputs of `dot`
 
@@ -44,6 +45,9 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
+
+// A value that the compiler knows nothing of from here on.
+MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+x"(a)); }
 
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

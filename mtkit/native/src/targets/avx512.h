@@ -5,6 +5,7 @@ using Part = __m512;
 using IntPart = __m512i;
 constexpr int PARTS = 1;
 constexpr int SUMS = 24;       // pairs of row and panel that a product computes at a time
+constexpr int BF16_SUMS = 24;  // the same in bf16
 constexpr int BYTE_SUMS = 24;  // the same in 8 bits
 #ifdef MTKIT_VNNI
 constexpr int BYTE_ZERO = 128;  // what is added to the inputs of `dot`
@@ -55,6 +56,9 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 #endif
+
+// A value that the compiler knows nothing of from here on.
+MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+v"(a)); }
 
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -8,6 +8,7 @@ using Part = float;
 using IntPart = int32_t;
 constexpr int PARTS = 16;
 constexpr int SUMS = 1;       // pairs of row and panel that a product computes at a time
+constexpr int BF16_SUMS = 1;  // the same in bf16
 constexpr int BYTE_SUMS = 1;  // the same in 8 bits
 constexpr int BYTE_ZERO = 0;  // what is added to the inputs of `dot`
 
@@ -59,6 +60,9 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     for (int i = 0; i < 4; ++i) sum += w[i] * v[i];
     return sum;
 }
+
+// A value that the compiler knows nothing of from here on.
+MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+r"(a)); }
 
 MTKIT_INLINE float sum_of_part(Part a) { return a; }
 MTKIT_INLINE float max_of_part(Part a) { return a; }
