@@ -53,6 +53,11 @@ SEARCHES: dict[str, Search] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def same_models_each_time() -> None:
+    torch.manual_seed(1)
+
+
 def with_pytorch(
     model: Transformer,
     sentences: Sequence[Sequence[int]],
