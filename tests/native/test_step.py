@@ -302,7 +302,8 @@ def test_weights_too_large_for_an_array_are_refused() -> None:
 def test_sizes_of_tensors_are_checked_by_the_library_too() -> None:
     # d_model and everything else is padded to 64 numbers.
     model = check(library().mtkit_new(Shape(**SMALLEST), 0))
-    numbers = np.zeros(2**16, dtype=np.float32).ctypes.data
+    zeros, one = np.zeros(2**16, dtype=np.float32), np.ones(1, dtype=np.int32)
+    numbers = zeros.ctypes.data
     for name, layer, rows, columns in (
         ("embedding", -1, 64, 64),
         ("encoder.self_attention.in_proj", 0, 192, 64),
@@ -336,9 +337,9 @@ def test_sizes_of_tensors_are_checked_by_the_library_too() -> None:
         check_done(library().mtkit_set_words(model, b"src_words", numbers, 5))
     with pytest.raises(MtkitError, match="was not set"):
         check_done(library().mtkit_ready(model))
-    ids = np.zeros(1, dtype=np.int32).ctypes.data
+    ids = one.ctypes.data
     with pytest.raises(MtkitError, match="no weights"):
-        check(library().mtkit_start(model, ids, 1, np.ones(1, np.int32).ctypes.data, 1, 1, 1))
+        check(library().mtkit_start(model, ids, 1, ids, 1, 1, 1))
     library().mtkit_free(model)
 
 
