@@ -26,6 +26,7 @@ ROWS = (1, 4, 64, 256)
 
 
 def pointer(array: np.ndarray | None) -> ctypes.c_void_p:
+    """The address of the numbers of an array."""
     return ctypes.c_void_p(None if array is None else array.ctypes.data)
 
 
@@ -39,14 +40,17 @@ class Kernels:
         library.mtkit_part_peak.restype = ctypes.c_double
 
     def exist(self) -> bool:
+        """Whether this CPU and this library have them."""
         return bool(self.library.mtkit_part_has(self.name))
 
     def peak(self, precision: int, steps: int = 400_000) -> float:
+        """Billions of operations a second in registers."""
         start = time.process_time()
         operations = self.library.mtkit_part_peak(self.name, precision, steps)
         return operations / (time.process_time() - start) / 1e9
 
     def product(self, matrix: int, x: np.ndarray, y: np.ndarray, repeat: int) -> float:
+        """Billions of operations a second of a product."""
         start = time.process_time()
         status = self.library.mtkit_part_linear(
             *(self.name, ctypes.c_void_p(matrix), pointer(x), len(x), 0, 0, pointer(y), repeat)
@@ -57,6 +61,7 @@ class Kernels:
 
 
 def measure(kernels: Kernels, precision: int, rounds: int) -> None:
+    """Print a table of one precision."""
     random = np.random.default_rng(1)
     peaks = [kernels.peak(precision) for _ in range(3)]
     print(f"\n{kernels.name.decode()}, {PRECISIONS[precision]}")
@@ -80,6 +85,7 @@ def measure(kernels: Kernels, precision: int, rounds: int) -> None:
 
 
 def main() -> None:
+    """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernels", default=",".join(NAMES), help="names, with commas")
     parser.add_argument("--precisions", default=",".join(PRECISIONS))

@@ -1,4 +1,4 @@
-"""The kernels of the native engine against numpy in float64, and against each other to the last bit.
+"""The native kernels against numpy in float64, and against each other to the last bit.
 
 The plain kernels are C++ without vector instructions; the others must give the same bits.
 """
@@ -73,9 +73,7 @@ class Parts:
         if added_to is not None:
             y[:] = added_to
         add = int(added_to is not None)
-        self._call(
-            "mtkit_part_linear", matrix, pointer(x), len(x), activation, add, pointer(y), 1
-        )
+        self._call("mtkit_part_linear", matrix, pointer(x), len(x), activation, add, pointer(y), 1)
         self.library.mtkit_part_free(matrix)
         return y
 
@@ -249,9 +247,7 @@ def test_rows_and_columns_of_zeros_stay_zero_in_int8(parts: Parts, normal: Any) 
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, INT8, BF16])
-def test_linear_applies_an_activation_and_adds(
-    parts: Parts, normal: Any, precision: int
-) -> None:
+def test_linear_applies_an_activation_and_adds(parts: Parts, normal: Any, precision: int) -> None:
     x, weight, bias, before = normal(7, 64), normal(128, 64), normal(128), normal(7, 128)
     y = parts.linear(x, weight, bias, precision=precision)
     relu = parts.linear(x, weight, bias, precision=precision, activation=RELU)
@@ -304,9 +300,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others(
 @pytest.mark.parametrize("width", [1, 16, 63, 64, 65, 100, 512])
 def test_layer_norm(parts: Parts, plain: Parts, normal: Any, width: int) -> None:
     padded = room(width, 64)
-    x, gain, bias = (
-        np.zeros(shape, np.float32) for shape in [(5, padded), (padded,), (padded,)]
-    )
+    x, gain, bias = (np.zeros(shape, np.float32) for shape in [(5, padded), (padded,), (padded,)])
     x[:, :width], gain[:width], bias[:width] = normal(5, width) + 3, normal(width), normal(width)
     y = parts.layer_norm(x, width, gain, bias)
     real = x[:, :width].astype(np.float64)
@@ -363,9 +357,7 @@ def test_attention_to_shared_positions(
         out = parts.attend_shared(sizes, padded_q, padded_keys, padded_values, first, last)
         expected = padded_heads(attention(sizes, q, keys, values, seen), heads, value_width)
         written = heads * room(value_width, 16)
-        np.testing.assert_allclose(
-            out[:, :written], expected[:, :written], rtol=1e-5, atol=3e-6
-        )
+        np.testing.assert_allclose(out[:, :written], expected[:, :written], rtol=1e-5, atol=3e-6)
         reference = plain.attend_shared(sizes, padded_q, padded_keys, padded_values, first, last)
         assert equal_bits(out, reference)
         for r in range(rows):
@@ -404,9 +396,7 @@ def test_attention_to_own_positions(
 
 @pytest.mark.parametrize("width", [1, 7, 64, 100, 255, 256, 257, 1000])
 @pytest.mark.parametrize("precision", [FLOAT32, INT8])
-def test_log_probs(
-    parts: Parts, plain: Parts, normal: Any, width: int, precision: int
-) -> None:
+def test_log_probs(parts: Parts, plain: Parts, normal: Any, width: int, precision: int) -> None:
     states, bias = normal(9, 64) * 2, np.zeros(room(width, 64), np.float32)
     weight = np.zeros((room(width, 64), 64), np.float32)
     weight[:width], bias[:width] = normal(width, 64), normal(width)

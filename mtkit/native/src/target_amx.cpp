@@ -12,7 +12,8 @@
 
 #define MTKIT_VNNI
 #define MTKIT_TILES
-MTKIT_TARGET_BEGIN("amx-tile,amx-int8,amx-bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+MTKIT_TARGET_BEGIN(
+    "amx-tile,amx-int8,amx-bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 namespace mtkit::amx {
 namespace {
 #include "targets/avx512.h"
