@@ -145,14 +145,16 @@ def mtkit(setting: Setting) -> Engine:
     """What `mtkit translate` does with a batch of subwords."""
     import torch
 
-    from mtkit.base.devices import choose_device, disable_malloc_trim, select_matmul_backend
+    from mtkit.base.devices import choose_device, select_matmul_backend
+    from mtkit.base.memory import disable_malloc_trim
     from mtkit.config import DecodeConfig
     from mtkit.translate import Translator
     from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.independent import greedy_search
     from mtkit.translate.linear import pack_weights
-    from mtkit.translate.search import SearchSettings, beam_search
+    from mtkit.translate.search import beam_search
+    from mtkit.translate.settings import SearchSettings
 
     device = choose_device("cpu")
     precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]

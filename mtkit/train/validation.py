@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mtkit.base.devices import Precision, arithmetic, float32_arithmetic
-from mtkit.batches import plan_batches
+from mtkit.batch_plan import plan_batches
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, also_split

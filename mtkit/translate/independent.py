@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array, Constrainer
-from mtkit.translate.search import DONE_PART, Cache, Hypothesis, SearchSettings, Step
+from mtkit.translate.constrainer import Constrainer
+from mtkit.translate.constraints import Array
+from mtkit.translate.search import DONE_PART, Cache, Step
+from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
 def greedy_search(

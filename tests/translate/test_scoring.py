@@ -15,7 +15,8 @@ from mtkit.data import PreparedData
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate.engine import Engine
-from mtkit.translate.search import Hypothesis, beam_search
+from mtkit.translate.search import beam_search
+from mtkit.translate.settings import Hypothesis
 from mtkit.translate.translator import Translator
 
 
