@@ -361,6 +361,11 @@ class DecodeConfig(Section):
         "precision of matrix products; auto: fp32, the most exact; int8: for large models (512 "
         "wide or more) on x86 CPUs, no help for small ones",
     )
+    engine: Literal["auto", "native", "torch"] = setting(
+        "auto",
+        "what decodes on a CPU; native: the engine in C++, if it can; torch: PyTorch; auto: native "
+        "for what it can, otherwise PyTorch",
+    )
     gpu_path: Literal["auto", "plain", "device"] = setting(
         "auto",
         "where the search keeps its hypotheses; auto: on a GPU there, otherwise on the host; "

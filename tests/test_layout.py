@@ -303,7 +303,7 @@ def test_importing_the_package_loads_no_library():
     assert direct <= {"__future__", "importlib", "typing", "mtkit"}
 
 
-@pytest.mark.parametrize("package", ["", "align", "parsing", "prepare", "train"])
+@pytest.mark.parametrize("package", ["", "align", "parsing", "prepare", "train", "translate"])
 def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(
     package: str,
 ):

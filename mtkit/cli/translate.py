@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,7 +190,7 @@ def translate(
     check_output(output_path, files, restart=restart, shard=shard)
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import part_with_progress
-    from mtkit.translate import Doubts, markup_windows
+    from mtkit.translate import Doubts
 
     with ExitStack() as stack:
         if input_path is None:
@@ -203,8 +203,9 @@ def translate(
             names = shared.name_of(input_path or Path("-")), str(prefix_path)
             lines = (line for line, _ in shared.zip_lines(lines, prefixes, names=names))
         translator = stack.enter_context(
-            options.load(runs, glossary=glossary_path, tokenized=tokenized)
+            options.load(runs, glossary=glossary_path, tokenized=tokenized, exact=False)
         )
+        log.info("engine: %s", translator.engine)
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
@@ -233,7 +234,7 @@ def translate(
             settings=line_translator.settings(runs, shard),
             restart=restart,
             typed=typed,
-            recut=markup_windows if format_ == "html" else iter,
+            recut=_recut_markup if format_ == "html" else iter,
         )
         line_translator.doubts.report()
 
@@ -413,6 +414,12 @@ class _LineTranslator:
             "--glossary": "none" if glossary is None else glossary.digest,
             **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
         }
+
+
+def _recut_markup(windows: Iterable[list[str]]) -> Iterator[list[str]]:
+    from mtkit.translate import markup_windows
+
+    return markup_windows(windows)
 
 
 def _digest(text: str) -> str:

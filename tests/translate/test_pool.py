@@ -21,7 +21,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.translate.decoder import Decoder, rank_by_mbr
+from mtkit.translate.decoder import Decoder
+from mtkit.translate.decoding import rank_by_mbr
 from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window

@@ -1,0 +1,110 @@
+"""Which engine decodes: the native one, or PyTorch.
+
+PyTorch computes what the native engine cannot, and everything on a GPU. It takes a second to load,
+so nothing here loads it unless there may be a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.processes import available_cores
+from mtkit.config import DecodeConfig
+
+# What Linux has if a GPU can be used: by the driver of NVIDIA, in WSL, or by that of AMD.
+_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+
+
+class Choice(NamedTuple):
+    """An engine.
+
+    Attributes:
+        is_native: whether it is the native engine.
+        precision: of the native engine: `fp32`, `bf16` or `int8`.
+        reason: why it is PyTorch, if the native engine was possible on this device.
+    """
+
+    is_native: bool
+    precision: str = ""
+    reason: str = ""
+
+
+def choose(config: DecodeConfig, *, device: str, exact: bool, unable: str = "") -> Choice:
+    """The engine for `decode.engine`.
+
+    Args:
+        device: `auto`, `cpu` or `cuda`.
+        exact: `decode.precision` auto is fp32; otherwise bf16 on a CPU with AMX, where it is twice
+            as fast.
+        unable: what the native engine cannot do of what is wanted; nothing if it can.
+
+    Raises:
+        MtkitError: if the native engine is demanded and impossible.
+    """
+    if config.engine == "torch":
+        return Choice(False)
+    reason = "it is for a CPU" if may_have_gpu(device) else unable or unavailable()
+    if not reason:
+        return Choice(True, native_precision(config.precision, exact=exact))
+    if config.engine == "native":
+        raise MtkitError(f"decode.engine native: {reason}; choose auto or torch")
+    return Choice(False, reason=reason)
+
+
+def native() -> Any:
+    """The room `mtkit.native`; None if this mtkit has none."""
+    name = "mtkit.native"
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def unavailable() -> str:
+    """Why the native engine cannot be used on this machine; nothing if it can."""
+    engine = native()
+    return "it is not installed" if engine is None else engine.available() or ""
+
+
+def native_precision(wanted: str, *, exact: bool) -> str:
+    """The precision of the native engine for `decode.precision`."""
+    if wanted != "auto":
+        return wanted
+    return "bf16" if not exact and "amx" in native().kernels("bf16") else "fp32"
+
+
+def describe_engine() -> str:
+    """The engine of `mtkit translate` on the CPU of this machine, in words."""
+    if reason := unavailable():
+        return f"PyTorch {version('torch')} (native engine: {reason})"
+    kernels = ", ".join(f"{name} by {native().kernels(name)}" for name in ("fp32", "int8", "bf16"))
+    chosen = native_precision("auto", exact=False)
+    return f"native; {kernels}; translate --precision auto is {chosen}"
+
+
+def may_have_gpu(device: str) -> bool:
+    """Whether `auto`, `cpu` or `cuda` may be a GPU; PyTorch is asked if there is a driver."""
+    if device != "auto":
+        return device == "cuda"
+    if not any(map(os.path.exists, _DRIVERS)):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def default_workers(device: str) -> int | None:
+    """The number of workers if none is given: one per GPU; None for the default of the engine."""
+    if not may_have_gpu(device):
+        return None
+    from mtkit.base.devices import workers_wanted
+
+    return workers_wanted(device)
+
+
+def threads_wanted() -> int:
+    """The default number of threads of the native engine: as for PyTorch, one per core."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else available_cores()

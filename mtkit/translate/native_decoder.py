@@ -1,0 +1,194 @@
+"""Decodes batches of sentences with the native engine, in threads over one copy of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import DecodeConfig
+from mtkit.parsing import Task
+from mtkit.run_folder import Run
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
+from mtkit.translate.choosing import native, threads_wanted
+from mtkit.translate.constraints import Array
+from mtkit.translate.decoding import LocalDecoder
+from mtkit.translate.loading import note_weights
+from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
+from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
+
+# Batches that a thread has at a time: the one that it decodes, and the next one.
+_AT_A_TIME = 2
+_STOPPED = "translating was stopped"
+
+
+class NativeModel(Protocol):
+    """A model of the native engine, which several threads may use at a time."""
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        *,
+        beam_size: int,
+        n_best: int,
+        rank_cut_off: bool,
+        stop: Array,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses that `search.beam_search` finds, with beam 1 `independent.greedy_search`.
+
+        Args:
+            sources: ids of each sentence, with EOS.
+            settings: without masks.
+            stop: (1,) of int32; when another thread makes it 1, the search ends, without results.
+        """
+
+    def sample(
+        self,
+        sources: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        sampling: Sampling,
+        uniforms_BWT: Array,
+        *,
+        stop: Array,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of `sampling.sample`; other arguments as in `search`."""
+
+
+class NativeDecoder(LocalDecoder):
+    """Decodes with a native model.
+
+    Args:
+        threads: batches are decoded by so many threads.
+    """
+
+    def __init__(
+        self,
+        model: NativeModel,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        threads: int = 1,
+        task: Task | None = None,
+    ) -> None:
+        super().__init__(tokenizer, config, task=task)
+        self._model = model
+        self._threads = threads
+        # One thread needs no batches in advance.
+        self.capacity = _AT_A_TIME * threads if threads > 1 else 1
+        self._stop = np.zeros(1, np.int32)
+        self._pool: ThreadPoolExecutor | None = None
+        self._begun: dict[PendingBatch, Future[None]] = {}
+
+    def search(
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+    ) -> list[list[Hypothesis]]:
+        """As `LocalDecoder.search`."""
+        found = self._model.search(
+            _sources(sentences),
+            settings,
+            beam_size=hypotheses_of(self.config, n_best),
+            n_best=n_best,
+            rank_cut_off=self.config.max_length is not None,
+            stop=self._stop,
+        )
+        return self._unless_stopped(found)
+
+    def sample(
+        self,
+        sentences: Sequence[Sentence],
+        settings: SearchSettings,
+        sampling: Sampling,
+        uniforms_BWT: Array,
+    ) -> list[list[Hypothesis]]:
+        """As `LocalDecoder.sample`."""
+        sources = _sources(sentences)
+        found = self._model.sample(sources, settings, sampling, uniforms_BWT, stop=self._stop)
+        return self._unless_stopped(found)
+
+    def _unless_stopped(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        if self._stop[0]:
+            raise MtkitError(_STOPPED)
+        return found
+
+    def begin(self, batches: Sequence[PendingBatch]) -> None:
+        """Decode batches in this order."""
+        if self._pool is None:
+            self._stop = np.zeros(1, np.int32)
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mtkit")
+        for batch in batches:
+            self._begun[batch] = self._pool.submit(self._decode, batch)
+
+    def _decode(self, batch: PendingBatch) -> None:
+        try:
+            batch.found = self.decode(batch.sentences, batch.n_best)
+        except Exception as error:
+            batch.error = error
+
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
+        """The translations of a batch.
+
+        Raises:
+            MtkitError: if memory ran out, or the decoder was closed.
+        """
+        if not pending.is_done:
+            # The main thread waits here and not in the engine, so that Ctrl-C interrupts it.
+            self._begun[pending].result()
+        self._begun.pop(pending, None)
+        if pending.error is not None:
+            raise pending.error
+        assert pending.found is not None
+        return pending.found
+
+    def forget(self, pending: Sequence[PendingBatch]) -> None:
+        """Cancel batches that no thread has yet."""
+        for batch in pending:
+            if future := self._begun.pop(batch, None):
+                future.cancel()
+
+    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
+        """Whether every thread has two batches besides these."""
+        ahead = [one for one in self._begun if not one.is_done and one not in besides]
+        return self._threads == 1 or len(ahead) >= self.capacity
+
+    def close(self) -> None:
+        """Stop decoding and end the threads; the next batch starts new ones."""
+        if self._pool is not None:
+            self._stop[0] = 1
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            for batch in self._begun:
+                batch.error = batch.error or MtkitError(_STOPPED)
+            self._begun.clear()
+
+
+def load_native(
+    runs: Sequence[Run],
+    vocabularies: Vocabularies,
+    checkpoint: str | None,
+    config: DecodeConfig,
+    *,
+    precision: str,
+    threads: int | None,
+    task: Task,
+) -> tuple[NativeDecoder, str, str]:
+    """The decoder of a run; arguments are those of `Translator.load`.
+
+    Returns:
+        Also which weights of the run these are, and the engine in words.
+    """
+    (run,) = runs
+    weights, description = run.select_arrays(checkpoint)
+    engine, threads = native(), threads or threads_wanted()
+    model = engine.NativeModel(run.config.model, weights, precision=precision)
+    note_weights(run, description)
+    decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
+    in_words = f"native, {precision}, {engine.kernels(precision)}"
+    return decoder, description, f"{in_words}, {threads} thread{'s' * (threads > 1)}"
+
+
+def _sources(sentences: Sequence[Sentence]) -> list[list[int]]:
+    return [[*sentence.ids, EOS_ID] for sentence in sentences]
