@@ -67,7 +67,12 @@ class Section(BaseModel):
     # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan;
     # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        defer_build=True,  # it takes time, and many programs read no settings
     )
 
     def changed(self, *keys: str) -> list[str]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.processes import given_rank, given_world_size
+from mtkit.base.launched import given_rank, given_world_size
 
 log = logging.getLogger(__name__)
 

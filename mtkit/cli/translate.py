@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import itertools
@@ -206,6 +207,8 @@ def translate(
             options.load(runs, glossary=glossary_path, tokenized=tokenized, exact=False)
         )
         log.info("engine: %s", translator.engine)
+        gc.freeze()
+        gc.enable()  # the program has begun without
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.processes import available_cores
+from mtkit.base.launched import available_cores
 from mtkit.config import DecodeConfig
 
 # What Linux has if a GPU can be used: by the driver of NVIDIA, in WSL, or by that of AMD.
