@@ -398,9 +398,11 @@ class _LineTranslator:
         translator, glossary = self.translator, self.translator.glossary
         heads = "False" if self.aligner is None else ", ".join(map(str, self.aligner.heads))
         settings = translator.config.model_dump()
-        # The batch size and the place of the search change no translation; the checkpoint is
-        # named below.
-        del settings["batch_tokens"], settings["gpu_path"], settings["average_checkpoints"]
+        # The batch size, the place of the search and, in float32, the engine change no translation;
+        # the checkpoint is named below.
+        for name in ("batch_tokens", "gpu_path", "engine", "average_checkpoints"):
+            del settings[name]
+        settings["precision"] = translator.precision
         languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
         prefixes = "none" if self.prefixes is None else _digest("\n".join(self.prefixes))
         return {

@@ -85,6 +85,7 @@ class Translator:
         # Set by `load`, like the checkpoint, the languages and the facts about training lines.
         self._runs: list[Run] = []
         self.checkpoint = self.engine = ""
+        self.precision: str = config.precision
         self.src_lang = self.tgt_lang = ""
         self.line_facts = LineFacts()
 
@@ -187,6 +188,10 @@ class Translator:
         translator._runs = list(runs)
         translator.checkpoint = found
         translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
+        precision = choice.precision or used.precision.replace("auto", "fp32")
+        # Engines have the same texts in float32 only.
+        is_own = choice.is_native and precision != "fp32"
+        translator.precision = f"native {precision}" if is_own else precision
         translator.src_lang, translator.tgt_lang = loaded.src_lang, loaded.tgt_lang
         translator.line_facts = runs[0].manifest.data.lines or LineFacts()
         return translator

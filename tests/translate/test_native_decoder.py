@@ -1,0 +1,269 @@
+"""What is around the native engine: when it is chosen, its threads, its end, and no PyTorch."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import native_engine
+from support.native_engine import Copier
+from support.translators import numbers
+
+from mtkit.base.errors import MtkitError
+from mtkit.batches import pad_ids
+from mtkit.config import DecodeConfig
+from mtkit.run_folder import Run
+from mtkit.translate import Glossary, Translation, Translator, choosing
+from mtkit.translate.decoder import Decoder
+from mtkit.translate.independent import greedy_search
+from mtkit.translate.native_decoder import NativeDecoder
+from mtkit.translate.sampling import sample
+from mtkit.translate.search import beam_search
+
+CPU = torch.device("cpu")
+
+
+class Searcher:
+    """A model as the native engine has one, which searches with PyTorch."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.engine = Decoder(
+            translator.models, translator.tokenizer, translator.config, device=CPU
+        ).engine
+
+    @torch.inference_mode()
+    def search(
+        self, sources: Any, settings: Any, *, beam_size: int, stop: Any, **options: Any
+    ) -> Any:
+        """As the engine's."""
+        settings = replace(settings, device=CPU)
+        cache: Any = self.engine.start(pad_ids(sources), beam_size, None)
+        if beam_size == 1:
+            return greedy_search(self.engine.step, cache, settings)
+        return beam_search(self.engine.step, cache, settings, beam_size=beam_size, **options)
+
+    @torch.inference_mode()
+    def sample(
+        self, sources: Any, settings: Any, sampling: Any, uniforms: Any, *, stop: Any
+    ) -> Any:
+        """As the engine's."""
+        settings = replace(settings, device=CPU)
+        cache: Any = self.engine.start(pad_ids(sources), uniforms.shape[1], None)
+        return sample(self.engine.step, cache, settings, sampling, uniforms)
+
+
+def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
+    """The same translator, which decodes with such a model."""
+    config = translator.config.model_copy(update=changes)
+    decoder = NativeDecoder(model, translator.tokenizer, config, threads=threads)
+    return Translator(translator.models, translator.vocabularies, config, decoder=decoder)
+
+
+def untimed(found: list[list[Translation]]) -> list[list[Translation]]:
+    return [[replace(one, seconds=0.0) for one in of_line] for of_line in found]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"beam_size": 1},
+        {"beam_size": 1, "no_repeat_ngram": 2, "min_length": 3},
+        {"max_length": 4, "length_penalty_form": "power"},
+        {"sample": True, "temperature": 0.7, "top_p": 0.9},
+        {"mbr_samples": 4},
+    ],
+)
+def test_the_engine_gets_all_that_a_translation_depends_on(
+    translator: Translator, changes: dict[str, Any]
+):
+    lines, prefixes = [*numbers(20), "", "nine " * 30], [*["eins zwei", ""] * 10, "", "drei"]
+    config = translator.config.model_copy(update=changes)
+    plain = Translator(translator.models, translator.vocabularies, config, device=CPU)
+    own = natively(translator, Searcher(translator), **changes)
+    expected, found = (
+        untimed(list(one.translate_nbest(lines, n_best=2, prefixes=prefixes)))
+        for one in (plain, own)
+    )
+    own.close()
+    assert found == expected
+
+
+def test_several_threads_decode_many_small_batches_in_order(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
+    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
+    lines = numbers(60, seed=3)
+    with natively(translator, Copier(None, {}, precision="fp32"), threads=3) as held:
+        for _ in range(2):
+            # A decoder that was closed begins again.
+            assert [one.split() for one in held.translate(lines)] == [
+                held.tokenizer.decode(held.tokenizer.encode_batch([line])[0]).split()
+                for line in lines
+            ]
+            held.close()
+
+
+class Failing(Copier):
+    def search(self, *arguments: Any, **options: Any) -> Any:
+        raise MemoryError
+
+
+def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(
+    translator: Translator,
+):
+    with (
+        natively(translator, Failing(None, {}, precision="fp32"), threads=2) as held,
+        pytest.raises(MtkitError, match=r"^out of memory translating"),
+    ):
+        list(held.translate(["one two"]))
+
+
+# ---------------------------------------------------------------------------------------------
+# Choosing
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "reason", "expected"),
+    [
+        ({}, "cpu", None, (True, "fp32", "")),
+        ({"precision": "int8"}, "cpu", None, (True, "int8", "")),
+        ({"engine": "native"}, "cpu", None, (True, "fp32", "")),
+        ({"engine": "torch"}, "cpu", None, (False, "", "")),
+        ({}, "cuda", None, (False, "", "it is for a CPU")),
+        ({}, "cpu", "no compiler", (False, "", "no compiler")),
+    ],
+)
+def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
+    changes: dict[str, Any],
+    device: str,
+    reason: str | None,
+    expected: tuple[bool, str, str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "mtkit.native", native_engine.module(reason=reason))
+    config = DecodeConfig(**changes)
+    assert choosing.choose(config, device=device, exact=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "exact", "amx", "expected"),
+    [
+        ("auto", True, True, "fp32"),
+        ("auto", False, True, "bf16"),
+        ("auto", False, False, "fp32"),
+        ("int8", False, True, "int8"),
+        ("bf16", True, False, "bf16"),
+    ],
+)
+def test_precision_is_bf16_by_default_only_for_translations_where_there_is_amx(
+    precision: str, exact: bool, amx: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "mtkit.native", native_engine.module(amx=amx))
+    assert choosing.native_precision(precision, exact=exact) == expected
+
+
+def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "mtkit.native", native_engine.module())
+    with Translator.load(untrained, device="cpu", workers=2) as native:
+        assert native.engine == "native, fp32, plain, 2 threads"
+        assert list(native.translate(["one two"])) == ["one two"]
+        # PyTorch is loaded for what needs it.
+        assert native.device == CPU
+        assert next(native.score_given(["one"], ["eins"])).log_prob < 0
+    for run, why, options in (
+        ([untrained, untrained], "it decodes with one model", {}),
+        (untrained, "it has no glossary", {"glossary": Glossary({"one": "eins"})}),
+        (untrained, "its weights are packed", {"prepared": False}),
+    ):
+        with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]
+            assert re.search(rf"^PyTorch, fp32, CPU, .*\(not native: {why}\)$", other.engine)
+            assert list(other.translate(["one two"])) != ["one two"]
+    demanded = untrained.config.decode.model_copy(update={"engine": "native"})
+    with pytest.raises(MtkitError, match=r"^decode\.engine native: it decodes with one model"):
+        Translator.load([untrained, untrained], device="cpu", config=demanded)
+
+
+# ---------------------------------------------------------------------------------------------
+# The program
+
+
+def command(*arguments: Any) -> list[str]:
+    """The program with that engine, where PyTorch cannot be loaded."""
+    return [sys.executable, native_engine.__file__, *map(str, arguments)]
+
+
+def test_translating_and_scoring_load_no_pytorch(untrained: Run, tmp_path: Path):
+    folder = tmp_path / "at"
+    folder.mkdir()
+    run = ("--run", untrained.path)
+    for arguments, text in (
+        (["translate", *run], b"one two\n"),
+        (["translate", *run, "--nbest", 2, "--workers", 2], b"one\n\ntwo\n"),
+        (["translate", *run, "--json"], b"one\n"),
+    ):
+        done = subprocess.run(
+            command("-q", *arguments), input=text, capture_output=True, cwd=folder, timeout=120
+        )
+        assert (done.stderr.decode(), done.returncode) == ("", 0)
+        assert b"one" in done.stdout
+    done = subprocess.run(
+        command("-q", "score", *run), capture_output=True, cwd=untrained.path.parent, timeout=120
+    )
+    assert (done.stderr.decode(), done.returncode) == ("", 0)
+    assert b"BLEU" in done.stdout
+
+
+def test_the_exit_status_is_that_of_an_error_and_all_that_was_said_is_written(
+    untrained: Run, tmp_path: Path
+):
+    done = subprocess.run(
+        command("translate", "--run", tmp_path / "none"), capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"there is no such run folder" in done.stderr
+    done = subprocess.run(command("translate", "--beam"), capture_output=True, timeout=120)
+    assert done.returncode == 2
+    lines = b"one two three\n" * 5000
+    done = subprocess.run(
+        command("translate", "--run", untrained.path), input=lines, capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, lines)
+    assert b"mtkit: engine: native, fp32, plain" in done.stderr
+
+
+def test_ctrl_c_ends_a_search_that_is_under_way(untrained: Run):
+    with subprocess.Popen(
+        command("-q", "translate", "--run", untrained.path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one two three four " * 50 + b"\n")
+        process.stdin.close()
+        try:
+            notes = iter(process.stderr.readline, b"")
+            # Before it there may be a warning of the long line.
+            assert b"searching\n" in notes
+            until = time.monotonic() + 100
+            while process.poll() is None and time.monotonic() < until:
+                # Python misses an interrupt that comes just before it waits.
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.2)
+            assert process.stderr.read().lstrip() == b"mtkit: interrupted: 0 lines were written\n"
+            assert process.returncode == 130
+        finally:
+            process.kill()
