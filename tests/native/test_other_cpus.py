@@ -124,7 +124,8 @@ def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
     limits = [12] * len(sentences)
     file = tmp_path / "model"
     with file.open("wb") as stream, monkeypatch.context() as patch:
-        patch.setattr(weights, "library", lambda: Recorder(stream, PRECISIONS.index(precision)))
+        recorder = Recorder(stream, PRECISIONS.index(precision))
+        patch.setattr(weights, "library", lambda: recorder)
         arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         weights.load(arrays, model.config, model.vocab_size, precision=precision)
         settings = Settings(beam_size=4, n_best=2, alpha=0.6, bos=BOS_ID, eos=EOS_ID)
