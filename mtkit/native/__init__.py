@@ -5,12 +5,14 @@ It imports nothing of PyTorch. `src/model.cpp` equals `mtkit.model` and `mtkit.t
 """
 
 from mtkit.native.engine import NativeDecoding, NativeHypothesis, NativeModel, Search
-from mtkit.native.library import available, kernels
+from mtkit.native.library import PRECISIONS, Precision, available, kernels
 
 __all__ = [
+    "PRECISIONS",
     "NativeDecoding",
     "NativeHypothesis",
     "NativeModel",
+    "Precision",
     "Search",
     "available",
     "kernels",

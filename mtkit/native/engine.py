@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +61,7 @@ class Search:
     top_p: float = 1.0
 
 
-@dataclass(frozen=True)
-class NativeHypothesis:
+class NativeHypothesis(NamedTuple):
     """A translation; its fields are those of `Hypothesis` in `mtkit.translate.search`."""
 
     tokens: tuple[int, ...]
@@ -93,7 +92,7 @@ class NativeModel:
         vocab_size: int,
         src_vocab_size: int | None = None,
         *,
-        precision: Precision = "float32",
+        precision: Precision = "fp32",
     ) -> None:
         self.vocab_size = vocab_size
         self.precision = precision

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from mtkit.base.errors import MtkitError, reason_of
 
-Precision = Literal["float32", "int8", "bf16"]
-PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "bf16")
+Precision = Literal["fp32", "int8", "bf16"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 POSITIONS = ("sinusoidal", "learned", "words")
 
 # The library must be of this version of the interface.
@@ -127,13 +127,13 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-def available() -> str | None:
-    """Why the native engine cannot be used, in one line; None if it can."""
+def available() -> str:
+    """Why the native engine cannot be used, in one line; nothing if it can."""
     try:
         library()
     except MtkitError as error:
         return str(error)
-    return None
+    return ""
 
 
 def kernels(precision: Precision) -> str:

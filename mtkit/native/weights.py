@@ -36,7 +36,7 @@ def load(
     vocab_size: int,
     src_vocab_size: int | None = None,
     *,
-    precision: Precision = "float32",
+    precision: Precision = "fp32",
 ) -> int:
     """A model of the library with these weights; `mtkit_free` ends it.
 

@@ -6,12 +6,11 @@ so nothing here loads it unless there may be a GPU.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
+from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.base.launched import available_cores
 from mtkit.config import DecodeConfig
@@ -30,7 +29,7 @@ class Choice(NamedTuple):
     """
 
     is_native: bool
-    precision: str = ""
+    precision: native.Precision = "fp32"
     reason: str = ""
 
 
@@ -48,7 +47,7 @@ def choose(config: DecodeConfig, *, device: str, exact: bool, unable: str = "") 
     """
     if config.engine == "torch":
         return Choice(False)
-    reason = "it is for a CPU" if may_have_gpu(device) else unable or unavailable()
+    reason = "it is for a CPU" if may_have_gpu(device) else unable or native.available()
     if not reason:
         return Choice(True, native_precision(config.precision, exact=exact))
     if config.engine == "native":
@@ -56,30 +55,18 @@ def choose(config: DecodeConfig, *, device: str, exact: bool, unable: str = "") 
     return Choice(False, reason=reason)
 
 
-def native() -> Any:
-    """The room `mtkit.native`; None if this mtkit has none."""
-    name = "mtkit.native"
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None
-
-
-def unavailable() -> str:
-    """Why the native engine cannot be used on this machine; nothing if it can."""
-    engine = native()
-    return "it is not installed" if engine is None else engine.available() or ""
-
-
-def native_precision(wanted: str, *, exact: bool) -> str:
+def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) -> native.Precision:
     """The precision of the native engine for `decode.precision`."""
     if wanted != "auto":
         return wanted
-    return "bf16" if not exact and "amx" in native().kernels("bf16") else "fp32"
+    return "bf16" if not exact and "amx" in native.kernels("bf16") else "fp32"
 
 
 def describe_engine() -> str:
     """The engine of `mtkit translate` on the CPU of this machine, in words."""
-    if reason := unavailable():
+    if reason := native.available():
         return f"PyTorch {version('torch')} (native engine: {reason})"
-    kernels = ", ".join(f"{name} by {native().kernels(name)}" for name in ("fp32", "int8", "bf16"))
+    kernels = ", ".join(f"{name} by {native.kernels(name)}" for name in native.PRECISIONS)
     chosen = native_precision("auto", exact=False)
     return f"native; {kernels}; translate --precision auto is {chosen}"
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
+from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
-from mtkit.translate.choosing import native, threads_wanted
-from mtkit.translate.constraints import Array
+from mtkit.translate.choosing import threads_wanted
+from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.decoding import LocalDecoder
 from mtkit.translate.loading import note_weights
 from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
@@ -23,39 +24,6 @@ from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 # Batches that a thread has at a time: the one that it decodes, and the next one.
 _AT_A_TIME = 2
 _STOPPED = "translating was stopped"
-
-
-class NativeModel(Protocol):
-    """A model of the native engine, which several threads may use at a time."""
-
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        settings: SearchSettings,
-        *,
-        beam_size: int,
-        n_best: int,
-        rank_cut_off: bool,
-        stop: Array,
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses that `search.beam_search` finds, with beam 1 `independent.greedy_search`.
-
-        Args:
-            sources: ids of each sentence, with EOS.
-            settings: without masks.
-            stop: (1,) of int32; when another thread makes it 1, the search ends, without results.
-        """
-
-    def sample(
-        self,
-        sources: Sequence[Sequence[int]],
-        settings: SearchSettings,
-        sampling: Sampling,
-        uniforms_BWT: Array,
-        *,
-        stop: Array,
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of `sampling.sample`; other arguments as in `search`."""
 
 
 class NativeDecoder(LocalDecoder):
@@ -67,7 +35,7 @@ class NativeDecoder(LocalDecoder):
 
     def __init__(
         self,
-        model: NativeModel,
+        model: native.NativeModel,
         tokenizer: Tokenizer,
         config: DecodeConfig,
         *,
@@ -87,15 +55,13 @@ class NativeDecoder(LocalDecoder):
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
     ) -> list[list[Hypothesis]]:
         """As `LocalDecoder.search`."""
-        found = self._model.search(
-            _sources(sentences),
+        return self._found(
+            sentences,
             settings,
             beam_size=hypotheses_of(self.config, n_best),
             n_best=n_best,
             rank_cut_off=self.config.max_length is not None,
-            stop=self._stop,
         )
-        return self._unless_stopped(found)
 
     def sample(
         self,
@@ -105,14 +71,37 @@ class NativeDecoder(LocalDecoder):
         uniforms_BWT: Array,
     ) -> list[list[Hypothesis]]:
         """As `LocalDecoder.sample`."""
-        sources = _sources(sentences)
-        found = self._model.sample(sources, settings, sampling, uniforms_BWT, stop=self._stop)
-        return self._unless_stopped(found)
+        samples = uniforms_BWT.shape[1]
+        return self._found(sentences, settings, uniforms_BWT, samples=samples, **vars(sampling))
 
-    def _unless_stopped(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _found(
+        self,
+        sentences: Sequence[Sentence],
+        settings: SearchSettings,
+        uniforms_BWT: Array | None = None,
+        **how: Any,
+    ) -> list[list[Hypothesis]]:
+        constraints = settings.constraints or Constraints()
+        found = self._model.translate(
+            [[*sentence.ids, EOS_ID] for sentence in sentences],
+            settings.max_lengths,
+            native.Search(
+                bos_id=settings.bos_id,
+                eos_id=settings.eos_id,
+                alpha=settings.alpha,
+                penalty_form=settings.penalty_form,
+                min_length=constraints.min_length,
+                no_repeat_ngram=constraints.no_repeat_ngram,
+                forbidden=constraints.forbidden,
+                **how,
+            ),
+            prefixes=constraints.prefixes,
+            uniforms=uniforms_BWT,
+            stop=self._stop,
+        )
         if self._stop[0]:
             raise MtkitError(_STOPPED)
-        return found
+        return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
 
     def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Decode batches in this order."""
@@ -171,7 +160,7 @@ def load_native(
     checkpoint: str | None,
     config: DecodeConfig,
     *,
-    precision: str,
+    precision: native.Precision,
     threads: int | None,
     task: Task,
 ) -> tuple[NativeDecoder, str, str]:
@@ -182,13 +171,10 @@ def load_native(
     """
     (run,) = runs
     weights, description = run.select_arrays(checkpoint)
-    engine, threads = native(), threads or threads_wanted()
-    model = engine.NativeModel(run.config.model, weights, precision=precision)
+    threads = threads or threads_wanted()
+    size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
+    model = native.NativeModel(weights, run.config.model, size, src_size, precision=precision)
     note_weights(run, description)
     decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
-    in_words = f"native, {precision}, {engine.kernels(precision)}"
+    in_words = f"native, {precision}, {native.kernels(precision)}"
     return decoder, description, f"{in_words}, {threads} thread{'s' * (threads > 1)}"
-
-
-def _sources(sentences: Sequence[Sentence]) -> list[list[int]]:
-    return [[*sentence.ids, EOS_ID] for sentence in sentences]

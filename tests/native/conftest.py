@@ -30,7 +30,7 @@ def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     """Kernels that the engine uses in this test, of those that this CPU has."""
     monkeypatch.setenv("MTKIT_KERNELS", request.param)
     try:
-        kernels("float32")
+        kernels("fp32")
     except MtkitError as error:
         pytest.skip(str(error))
     return str(request.param)

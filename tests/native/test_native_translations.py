@@ -141,7 +141,7 @@ def test_translations_are_those_of_pytorch(name: str, draw: Draw, to_native: ToN
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("precision", ["float32", "int8", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
 def test_translations_do_not_depend_on_their_batch_or_thread(
     search: str, precision: str, draw: Draw, to_native: ToNative
 ) -> None:

@@ -138,7 +138,7 @@ def test_a_sequence_beyond_learned_positions_has_the_same_message(
     assert message(lambda: decoding.step([5], [0])) == expected
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
 def test_a_batch_of_64_has_the_bits_of_batches_of_one(
     table: str, precision: str, draw: Draw, to_native: ToNative
 ) -> None:
@@ -173,7 +173,7 @@ def test_all_kernels_give_the_same_log_probabilities(
         decoding = to_native(model, precision=precision).start(sentences, 1)
         return [decoding.step([token] * 5, range(5)).tobytes() for token in (BOS_ID, 5, 9)]
 
-    found = {precision: bits(precision) for precision in ("float32", "int8")}
+    found = {precision: bits(precision) for precision in ("fp32", "int8")}
     monkeypatch.setenv("MTKIT_KERNELS", "plain")
     for precision, expected in found.items():
         assert bits(precision) == expected

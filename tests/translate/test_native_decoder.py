@@ -22,11 +22,13 @@ from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.run_folder import Run
 from mtkit.translate import Glossary, Translation, Translator, choosing
+from mtkit.translate.constraints import Constraints
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.native_decoder import NativeDecoder
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
+from mtkit.translate.settings import Sampling, SearchSettings
 
 CPU = torch.device("cpu")
 
@@ -40,24 +42,38 @@ class Searcher:
         ).engine
 
     @torch.inference_mode()
-    def search(
-        self, sources: Any, settings: Any, *, beam_size: int, stop: Any, **options: Any
+    def translate(
+        self, sources: Any, limits: Any, search: Any, *, prefixes: Any, uniforms: Any, stop: Any
     ) -> Any:
         """As the engine's."""
-        settings = replace(settings, device=CPU)
-        cache: Any = self.engine.start(pad_ids(sources), beam_size, None)
-        if beam_size == 1:
-            return greedy_search(self.engine.step, cache, settings)
-        return beam_search(self.engine.step, cache, settings, beam_size=beam_size, **options)
-
-    @torch.inference_mode()
-    def sample(
-        self, sources: Any, settings: Any, sampling: Any, uniforms: Any, *, stop: Any
-    ) -> Any:
-        """As the engine's."""
-        settings = replace(settings, device=CPU)
-        cache: Any = self.engine.start(pad_ids(sources), uniforms.shape[1], None)
-        return sample(self.engine.step, cache, settings, sampling, uniforms)
+        constraints = Constraints(
+            search.min_length, search.no_repeat_ngram, prefixes, forbidden=search.forbidden
+        )
+        settings = SearchSettings(
+            limits,
+            search.bos_id,
+            search.eos_id,
+            search.alpha,
+            search.penalty_form,
+            constraints,
+            CPU,
+        )
+        cache: Any = self.engine.start(pad_ids(sources), search.samples or search.beam_size)
+        if search.samples:
+            sampling = Sampling(search.temperature, search.top_k, search.top_p)
+            found = sample(self.engine.step, cache, settings, sampling, uniforms)
+        elif search.beam_size == 1:
+            found = greedy_search(self.engine.step, cache, settings)
+        else:
+            found = beam_search(
+                self.engine.step,
+                cache,
+                settings,
+                beam_size=search.beam_size,
+                n_best=search.n_best,
+                rank_cut_off=search.rank_cut_off,
+            )
+        return [[vars(one).values() for one in of_sentence] for of_sentence in found]
 
 
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
@@ -103,7 +119,7 @@ def test_several_threads_decode_many_small_batches_in_order(
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
     monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
     lines = numbers(60, seed=3)
-    with natively(translator, Copier(None, {}, precision="fp32"), threads=3) as held:
+    with natively(translator, Copier({}, precision="fp32"), threads=3) as held:
         for _ in range(2):
             # A decoder that was closed begins again.
             assert [one.split() for one in held.translate(lines)] == [
@@ -114,7 +130,7 @@ def test_several_threads_decode_many_small_batches_in_order(
 
 
 class Failing(Copier):
-    def search(self, *arguments: Any, **options: Any) -> Any:
+    def translate(self, *arguments: Any, **options: Any) -> Any:
         raise MemoryError
 
 
@@ -122,7 +138,7 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(
     translator: Translator,
 ):
     with (
-        natively(translator, Failing(None, {}, precision="fp32"), threads=2) as held,
+        natively(translator, Failing({}, precision="fp32"), threads=2) as held,
         pytest.raises(MtkitError, match=r"^out of memory translating"),
     ):
         list(held.translate(["one two"]))
@@ -135,22 +151,22 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(
 @pytest.mark.parametrize(
     ("changes", "device", "reason", "expected"),
     [
-        ({}, "cpu", None, (True, "fp32", "")),
-        ({"precision": "int8"}, "cpu", None, (True, "int8", "")),
-        ({"engine": "native"}, "cpu", None, (True, "fp32", "")),
-        ({"engine": "torch"}, "cpu", None, (False, "", "")),
-        ({}, "cuda", None, (False, "", "it is for a CPU")),
-        ({}, "cpu", "no compiler", (False, "", "no compiler")),
+        ({}, "cpu", "", (True, "fp32", "")),
+        ({"precision": "int8"}, "cpu", "", (True, "int8", "")),
+        ({"engine": "native"}, "cpu", "", (True, "fp32", "")),
+        ({"engine": "torch"}, "cpu", "", (False, "fp32", "")),
+        ({}, "cuda", "", (False, "fp32", "it is for a CPU")),
+        ({}, "cpu", "no compiler", (False, "fp32", "no compiler")),
     ],
 )
 def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
     changes: dict[str, Any],
     device: str,
-    reason: str | None,
+    reason: str,
     expected: tuple[bool, str, str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setitem(sys.modules, "mtkit.native", native_engine.module(reason=reason))
+    native_engine.install(monkeypatch.setattr, reason=reason)
     config = DecodeConfig(**changes)
     assert choosing.choose(config, device=device, exact=True) == expected
 
@@ -168,14 +184,14 @@ def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
 def test_precision_is_bf16_by_default_only_for_translations_where_there_is_amx(
     precision: str, exact: bool, amx: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(sys.modules, "mtkit.native", native_engine.module(amx=amx))
+    native_engine.install(monkeypatch.setattr, amx=amx)
     assert choosing.native_precision(precision, exact=exact) == expected
 
 
 def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(sys.modules, "mtkit.native", native_engine.module())
+    native_engine.install(monkeypatch.setattr)
     with Translator.load(untrained, device="cpu", workers=2) as native:
         assert native.engine == "native, fp32, plain, 2 threads"
         assert list(native.translate(["one two"])) == ["one two"]
