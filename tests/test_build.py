@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+from mtkit import native
+
 ROOT = Path(__file__).parents[1]
 ENGINE = "mtkit/native/_engine.so"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="mtkit is installed alone"),
-]
+pytestmark = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="mtkit is installed alone")
+
+
+def test_the_engine_is_there_after_an_installation_with_a_compiler():
+    if "MTKIT_NATIVE_LIBRARY" in os.environ:
+        pytest.skip("MTKIT_NATIVE_LIBRARY names another library")
+    installed = json.loads(distribution("mtkit").read_text("direct_url.json") or "{}")
+    is_editable = installed.get("dir_info", {}).get("editable", False)
+    if not is_editable or installed["url"] != ROOT.as_uri():
+        pytest.skip("mtkit was not installed with pip install --editable from this folder")
+    compiler = shutil.which("c++")
+    check = [compiler or "", "-std=c++20", "-fsyntax-only", "-x", "c++", os.devnull]
+    if compiler is None or subprocess.run(check, capture_output=True).returncode:
+        pytest.skip("no compiler of C++20 is installed as c++")
+    assert native.available() == "", "install it again: make clean, make test"
 
 
 @pytest.fixture
@@ -50,6 +65,7 @@ def build(sources: Path, **environment: str) -> tuple[zipfile.ZipFile, str]:
     return zipfile.ZipFile(wheel), done.stdout
 
 
+@pytest.mark.slow
 def test_a_wheel_has_the_engine_for_every_python_of_its_platform(sources: Path):
     if not any(map(shutil.which, ("c++", "g++", "clang++"))):
         pytest.skip("no C++ compiler is installed")
@@ -62,6 +78,7 @@ def test_a_wheel_has_the_engine_for_every_python_of_its_platform(sources: Path):
     assert library.mtkit_abi() > 0
 
 
+@pytest.mark.slow
 def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_says_so(
     sources: Path,
 ):
@@ -73,6 +90,7 @@ def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_say
     assert "/missing/c++" in line
 
 
+@pytest.mark.slow
 def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_compile(
     sources: Path,
 ):
@@ -86,6 +104,7 @@ def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_com
     assert ENGINE not in wheel.namelist()
 
 
+@pytest.mark.slow
 def test_the_sources_of_the_engine_are_in_the_source_distribution(sources: Path):
     code = "from setuptools import build_meta; print(build_meta.build_sdist('dist'))"
     subprocess.run([sys.executable, "-c", code], cwd=sources, check=True, capture_output=True)
