@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
-from mtkit.config import DecodeConfig
+from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
 from mtkit.translate.choosing import threads_wanted
 from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.decoding import LocalDecoder
-from mtkit.translate.loading import note_weights
+from mtkit.translate.loading import note_weights, unable
 from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
@@ -178,3 +179,28 @@ def load_native(
     decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
     in_words = f"native, {precision}, {native.kernels(precision)}"
     return decoder, description, f"{in_words}, {threads} thread{'s' * (threads > 1)}"
+
+
+def decoder_of_weights(
+    weights: Mapping[str, npt.NDArray[Any]],
+    of_model: ModelConfig,
+    vocabularies: Vocabularies,
+    config: DecodeConfig,
+    *,
+    threads: int,
+    task: Task,
+) -> NativeDecoder | None:
+    """The decoder of a model that is being trained on a CPU, in float32.
+
+    Args:
+        weights: as `NativeModel` takes them; they are copied.
+
+    Returns:
+        None if PyTorch must decode: `decode.engine` demands it, or the native engine cannot.
+    """
+    lack = unable([], config, glossary=None, prepared=True) or native.available()
+    if config.engine == "torch" or lack:
+        return None
+    size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
+    model = native.NativeModel(weights, of_model, size, src_size, precision="fp32")
+    return NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
