@@ -188,7 +188,7 @@ class Translator:
         translator._runs = list(runs)
         translator.checkpoint = found
         translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
-        precision = choice.precision or used.precision.replace("auto", "fp32")
+        precision = choice.precision if choice.is_native else used.precision.replace("auto", "fp32")
         # Engines have the same texts in float32 only.
         is_own = choice.is_native and precision != "fp32"
         translator.precision = f"native {precision}" if is_own else precision

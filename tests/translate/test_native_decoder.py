@@ -211,6 +211,25 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
         Translator.load([untrained, untrained], device="cpu", config=demanded)
 
 
+@pytest.mark.parametrize(
+    ("engine", "precision", "expected"),
+    [
+        ("native", "auto", "fp32"),
+        ("torch", "auto", "fp32"),
+        ("native", "int8", "native int8"),
+        ("torch", "int8", "int8"),
+    ],
+)
+def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
+    engine: str, precision: str, expected: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    native_engine.install(monkeypatch.setattr)
+    changes = {"engine": engine, "precision": precision}
+    config = untrained.config.decode.model_copy(update=changes)
+    # What a resumed translation must have in common with its beginning.
+    assert Translator.load(untrained, device="cpu", config=config).precision == expected
+
+
 # ---------------------------------------------------------------------------------------------
 # The program
 
