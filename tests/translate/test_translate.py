@@ -119,7 +119,9 @@ def test_text_and_score_do_not_depend_on_the_size_of_the_batch(
 
 
 def test_a_gpu_gets_larger_batches(untrained: Run):
-    translator = Translator.load(untrained, device="cpu")
+    # PyTorch, because the native engine is not for a GPU.
+    config = untrained.config.decode.model_copy(update={"engine": "torch"})
+    translator = Translator.load(untrained, device="cpu", config=config)
     window = Window(1, ["nine " * 15] * 400)
     sizes = []
     for device_type in ("cpu", "cuda"):
