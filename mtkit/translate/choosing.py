@@ -55,6 +55,16 @@ def choose(config: DecodeConfig, *, device: str, exact: bool, unable: str = "") 
     return Choice(False, reason=reason)
 
 
+def has_native_steps(config: DecodeConfig, device_type: str) -> bool:
+    """Whether the native engine computes the steps of a search in Python."""
+    return (
+        config.engine != "torch"
+        and config.gpu_path != "device"
+        and device_type == "cpu"
+        and not native.available()
+    )
+
+
 def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) -> native.Precision:
     """The precision of the native engine for `decode.precision`."""
     if wanted != "auto":

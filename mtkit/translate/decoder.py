@@ -21,6 +21,7 @@ from mtkit.translate.engine import DecoderCache, Engine
 from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.fixed_cache import FixedCache, reserve_positions
 from mtkit.translate.independent import greedy_search
+from mtkit.translate.native_step import NativeStep
 from mtkit.translate.phrase_search import constrained_search
 from mtkit.translate.placement import Plan, TermPlanner
 from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
@@ -36,6 +37,7 @@ class Decoder(LocalDecoder):
         models: on their device, in evaluation mode; their weights are not copied. With several,
             the mean of their probabilities is used.
         tokenizer: of the target language of all models.
+        steps: what computes the steps of each model; by default PyTorch.
     """
 
     def __init__(
@@ -46,12 +48,13 @@ class Decoder(LocalDecoder):
         *,
         device: torch.device,
         task: Task | None = None,
+        steps: Sequence[Engine | NativeStep] = (),
     ) -> None:
         super().__init__(tokenizer, config, task=task)
         self.device = device
         self.device_type = device.type
         self._models = models
-        engines = [Engine(model) for model in models]
+        engines = steps or [Engine(model) for model in models]
         self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
 
     @torch.inference_mode()

@@ -19,11 +19,15 @@ from mtkit.base.memory import disable_malloc_trim
 from mtkit.checkpoint import load_into
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
+from mtkit.native import kernels
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.translate.choosing import has_native_steps, native_precision
+from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import note_weights
+from mtkit.translate.native_step import NativeStep
 from mtkit.translate.pool import Pool
 from mtkit.translate.requests import BaseDecoder
 
@@ -34,14 +38,14 @@ class TorchModels(NamedTuple):
     Attributes:
         checkpoint: which weights of each run these are.
         device: where the models are; with worker processes the CPU.
-        decoder: the pool of several workers; with one, None.
+        decoder: what decodes with them.
         engine: the engine in words.
     """
 
     models: list[Transformer]
     checkpoint: str
     device: torch.device
-    decoder: BaseDecoder | None
+    decoder: BaseDecoder
     engine: str
 
 
@@ -66,16 +70,23 @@ def load_models(
     models = [model for model, _ in loaded]
     precision = choose_precision(config.precision, on_device, exact=True) if prepared else "fp32"
     engine = f"PyTorch, {precision}, {describe_device(on_device)}"
-    decoder = None
+    decoder: BaseDecoder
     if workers > 1:
         places, on_device = devices(on_device, workers), torch.device("cpu")
         decoder = Pool(models, vocabularies.tgt, config, devices=places, task=task)
         engine += f", {workers} processes"
     else:
-        together = nn.ModuleList(models).to(on_device)
-        if prepared:
+        together, steps = nn.ModuleList(models).to(on_device), []
+        if prepared and has_native_steps(config, on_device.type):
+            in_words = native_precision(precision, exact=True)
+            steps = [NativeStep(model, in_words) for model in models]
+            engine = f"PyTorch, its steps by the native engine, {in_words}, {kernels(in_words)}"
+        elif prepared:
             pack_weights(together, precision, on_device)
         disable_malloc_trim()
+        decoder = Decoder(
+            models, vocabularies.tgt, config, device=on_device, task=task, steps=steps
+        )
     select_matmul_backend(on_device)
     descriptions = ", ".join(description for _, description in loaded)
     return TorchModels(models, descriptions, on_device, decoder, engine)

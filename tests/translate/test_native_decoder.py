@@ -20,6 +20,7 @@ from support.translators import numbers
 from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
+from mtkit.native import available
 from mtkit.run_folder import Run
 from mtkit.translate import Glossary, Translation, Translator, choosing
 from mtkit.translate.constraints import Constraints
@@ -198,17 +199,43 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
         # PyTorch is loaded for what needs it.
         assert native.device == CPU
         assert next(native.score_given(["one"], ["eins"])).log_prob < 0
-    for run, why, options in (
-        ([untrained, untrained], "it decodes with one model", {}),
-        (untrained, "it has no glossary", {"glossary": Glossary({"one": "eins"})}),
-        (untrained, "its weights are packed", {"prepared": False}),
+    steps = "PyTorch, its steps by the native engine, fp32, plain"
+    for run, how, why, options in (
+        ([untrained, untrained], steps, "it decodes with one model", {}),
+        (untrained, steps, "it has no glossary", {"glossary": Glossary({"one": "eins"})}),
+        (untrained, "PyTorch, fp32, CPU, .*", "its weights are packed", {"prepared": False}),
     ):
         with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]
-            assert re.search(rf"^PyTorch, fp32, CPU, .*\(not native: {why}\)$", other.engine)
-            assert list(other.translate(["one two"])) != ["one two"]
+            assert re.search(rf"^{how} \(not native: {why}\)$", other.engine)
     demanded = untrained.config.decode.model_copy(update={"engine": "native"})
     with pytest.raises(MtkitError, match=r"^decode\.engine native: it decodes with one model"):
         Translator.load([untrained, untrained], device="cpu", config=demanded)
+
+
+@pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
+def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
+    untrained: Run, parser: Run, what: str
+):
+    if reason := available():
+        pytest.skip(reason)
+    run: Any = {"ensemble": [untrained, untrained], "glossary": untrained, "parser": parser}
+    lines = [*numbers(20), "nine " * 30]
+    glossary = Glossary({"one": "eins", "nine": "zwei"}) if what == "glossary" else None
+    found = {}
+    for engine in ("auto", "torch"):
+        config = parser.config if what == "parser" else untrained.config
+        changes = {"engine": engine, "well_formed_trees": what == "parser"}
+        with Translator.load(
+            run[what],
+            device="cpu",
+            config=config.decode.model_copy(update=changes),
+            glossary=glossary,
+        ) as translator:
+            assert ("steps by the native engine" in translator.engine) == (engine == "auto")
+            found[engine] = list(translator.translate_nbest(lines, n_best=2))
+    for own, plain in zip(*found.values(), strict=True):
+        assert [one.text for one in own] == [one.text for one in plain]
+        assert [one.score for one in own] == pytest.approx([one.score for one in plain], abs=1e-5)
 
 
 @pytest.mark.parametrize(
