@@ -77,7 +77,7 @@ UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
     # Numbers are compared to the last digits; what is about precision says so.
     train=TrainConfig(precision="fp32"),
-    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60),
+    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60, precision="fp32"),
 )
 
 
@@ -320,7 +320,7 @@ def tiny_config() -> Config:
             checkpoint_every=2,
             precision="fp32",
         ),
-        decode=DecodeConfig(max_extra_length=5, average_checkpoints=2),
+        decode=DecodeConfig(max_extra_length=5, average_checkpoints=2, precision="fp32"),
     )
 
 
@@ -344,12 +344,10 @@ def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def translator(untrained: Run) -> Translator:
-    """Translates with that run."""
-    from mtkit.translate import Translator
+    """Translates with that run, by PyTorch: tests change its model and count what it computes."""
+    from support.translators import loaded
 
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
+    return loaded(untrained)
 
 
 @pytest.fixture(scope="module")
