@@ -132,31 +132,19 @@ class NativeModel:
             if uniforms is None or uniforms.shape[:2] != (B, search.samples):
                 raise ValueError(f"uniforms are not of shape ({B}, {search.samples}, steps)")
             uniforms = np.ascontiguousarray(uniforms, dtype=np.float64)
-        kept = int32s(limits), int32s(search.forbidden)
-        settings = Settings(
-            beam_size=search.beam_size,
-            n_best=search.n_best,
-            rank_cut_off=search.rank_cut_off,
-            power_penalty=search.penalty_form == "power",
-            alpha=search.alpha,
-            bos=search.bos_id,
-            eos=search.eos_id,
-            min_length=search.min_length,
-            no_repeat_ngram=search.no_repeat_ngram,
-            samples=search.samples,
-            top_k=search.top_k,
-            temperature=search.temperature,
-            top_p=search.top_p,
-        )
+        most, forbidden = int32s(limits), int32s(search.forbidden)
+        names = [field[0] for field in Settings._fields_]
+        same = {name: getattr(search, name) for name in names if hasattr(search, name)}
+        settings = Settings(power_penalty=search.penalty_form == "power", **same)
         request = Request(
             ids=address(of_sentences.ids),
             lengths=address(of_sentences.lengths),
             sentences=B,
-            limits=address(kept[0]),
+            limits=address(most),
             prefixes=address(of_prefixes.ids),
             prefix_lengths=address(of_prefixes.lengths),
-            forbidden=address(kept[1]),
-            forbidden_count=len(kept[1]),
+            forbidden=address(forbidden),
+            forbidden_count=len(forbidden),
             uniforms=address(uniforms),
             uniform_steps=0 if uniforms is None else uniforms.shape[2],
             stop=address(stop),
@@ -186,17 +174,13 @@ class NativeModel:
         each = count // B
         return [[one for one in found[b * each : (b + 1) * each] if one] for b in range(B)]
 
-    def start(
-        self, sentences: Sequence[Sequence[int]], slots: int, longest: int = 0
-    ) -> NativeDecoding:
+    def start(self, sentences: Sequence[Sequence[int]], slots: int) -> NativeDecoding:
         """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each.
-
-        `longest` is the number of steps that the search may need, if it is known.
 
         Raises:
             MtkitError: if an id or a size is not possible with this model.
         """
-        return NativeDecoding(self, sentences, slots, longest)
+        return NativeDecoding(self, sentences, slots)
 
 
 class NativeDecoding:
@@ -205,9 +189,7 @@ class NativeDecoding:
     It is made by `NativeModel.start` and belongs to one thread.
     """
 
-    def __init__(
-        self, model: NativeModel, sentences: Sequence[Sequence[int]], slots: int, longest: int
-    ) -> None:
+    def __init__(self, model: NativeModel, sentences: Sequence[Sequence[int]], slots: int) -> None:
         lists = _Lists(sentences)
         self.model = model
         self.handle = check(
@@ -218,7 +200,6 @@ class NativeDecoding:
                 address(lists.lengths),
                 len(lists.lengths),
                 slots,
-                min(longest, 2**31 - 1),
             )
         )
         # The library's decoding refers to the model, which must live as long.

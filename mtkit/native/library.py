@@ -19,36 +19,22 @@ from mtkit.base.errors import MtkitError, reason_of
 
 Precision = Literal["fp32", "int8", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
-POSITIONS = ("sinusoidal", "learned", "words")
 
 # The library must be of this version of the interface.
-ABI = 1
+ABI = 2
+
+
+def _fields(names: str, kind: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, kind) for name in names.split())
 
 
 class Shape(ctypes.Structure):
     """`Shape` in shape.h."""
 
     _fields_ = (
-        *(
-            (name, c_int32)
-            for name in (
-                "d_model",
-                "d_ff",
-                "heads",
-                "key_width",
-                "value_width",
-                "encoder_layers",
-                "decoder_layers",
-                "src_vocabulary",
-                "tgt_vocabulary",
-                "own_src_embedding",
-                "pre_norm",
-                "silu",
-                "window",
-                "positions",
-                "max_positions",
-            )
-        ),
+        *_fields("d_model d_ff heads key_width value_width encoder_layers decoder_layers", c_int32),
+        *_fields("src_vocabulary tgt_vocabulary own_src_embedding pre_norm silu", c_int32),
+        *_fields("output_bias window positions max_positions", c_int32),
         ("norm_epsilon", c_float),
     )
 
@@ -57,19 +43,10 @@ class Settings(ctypes.Structure):
     """`Settings` in search.h."""
 
     _fields_ = (
-        ("beam_size", c_int32),
-        ("n_best", c_int32),
-        ("rank_cut_off", c_int32),
-        ("power_penalty", c_int32),
+        *_fields("beam_size n_best rank_cut_off power_penalty", c_int32),
         ("alpha", c_double),
-        ("bos", c_int32),
-        ("eos", c_int32),
-        ("min_length", c_int32),
-        ("no_repeat_ngram", c_int32),
-        ("samples", c_int32),
-        ("top_k", c_int32),
-        ("temperature", c_double),
-        ("top_p", c_double),
+        *_fields("bos_id eos_id min_length no_repeat_ngram samples top_k", c_int32),
+        *_fields("temperature top_p", c_double),
     )
 
 
@@ -77,13 +54,9 @@ class Request(ctypes.Structure):
     """`Request` in search.h."""
 
     _fields_ = (
-        ("ids", c_void_p),
-        ("lengths", c_void_p),
+        *_fields("ids lengths", c_void_p),
         ("sentences", c_int),
-        ("limits", c_void_p),
-        ("prefixes", c_void_p),
-        ("prefix_lengths", c_void_p),
-        ("forbidden", c_void_p),
+        *_fields("limits prefixes prefix_lengths forbidden", c_void_p),
         ("forbidden_count", c_int),
         ("uniforms", c_void_p),
         ("uniform_steps", c_int),
@@ -91,39 +64,27 @@ class Request(ctypes.Structure):
     )
 
 
+_SIZE = ctypes.POINTER(c_int64)
 # Of each function its result and its arguments. Arrays are given by their addresses.
-FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "mtkit_abi": (c_int32, ()),
-    "mtkit_error": (c_char_p, ()),
-    "mtkit_kernels": (c_char_p, (c_int32,)),
-    "mtkit_new": (c_void_p, (ctypes.POINTER(Shape), c_int32)),
-    "mtkit_set_linear": (
-        c_int,
-        (c_void_p, c_char_p, c_int32, c_void_p, c_void_p, c_int64, c_int64),
-    ),
-    "mtkit_set_norm": (c_int, (c_void_p, c_char_p, c_int32, c_void_p, c_void_p, c_int64)),
-    "mtkit_set_table": (c_int, (c_void_p, c_char_p, c_void_p, c_int64, c_int64)),
-    "mtkit_set_words": (c_int, (c_void_p, c_char_p, c_void_p, c_int64)),
-    "mtkit_ready": (c_int, (c_void_p,)),
-    "mtkit_free": (None, (c_void_p,)),
-    "mtkit_start": (
-        c_void_p,
-        (c_void_p, c_void_p, c_int64, c_void_p, c_int32, c_int32, c_int32),
-    ),
-    "mtkit_step": (c_int, (c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
-    "mtkit_reorder": (c_int, (c_void_p, c_void_p, c_int64)),
-    "mtkit_select": (c_int, (c_void_p, c_void_p, c_int32)),
-    "mtkit_end": (None, (c_void_p,)),
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "mtkit_abi": (c_int32,),
+    "mtkit_error": (c_char_p,),
+    "mtkit_kernels": (c_char_p, c_int32),
+    "mtkit_new": (c_void_p, ctypes.POINTER(Shape), c_int32),
+    "mtkit_tensor": (c_char_p, c_void_p, c_int32, _SIZE, _SIZE),
+    "mtkit_set": (c_int, c_void_p, c_int32, c_void_p, c_int64),
+    "mtkit_ready": (c_int, c_void_p),
+    "mtkit_free": (None, c_void_p),
+    "mtkit_start": (c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int32, c_int32),
+    "mtkit_step": (c_int, c_void_p, c_void_p, c_void_p, c_int32, c_void_p),
+    "mtkit_reorder": (c_int, c_void_p, c_void_p, c_int64),
+    "mtkit_select": (c_int, c_void_p, c_void_p, c_int32),
+    "mtkit_end": (None, c_void_p),
     "mtkit_translate": (
-        c_int,
-        (
-            c_void_p,
-            ctypes.POINTER(Settings),
-            ctypes.POINTER(Request),
-            c_int32,
-            *[c_void_p] * 6,
-        ),
+        *(c_int, c_void_p, ctypes.POINTER(Settings), ctypes.POINTER(Request), c_int32),
+        *[c_void_p] * 6,
     ),
+    "mtkit_find_kernels": (c_void_p, c_char_p),
 }
 
 
@@ -137,7 +98,7 @@ def available() -> str:
 
 
 def kernels(precision: Precision) -> str:
-    """The name of the kernels that this CPU uses for a precision, such as "avx512".
+    """The name of the kernels that this CPU uses for a precision, such as "avx2".
 
     Raises:
         MtkitError: if there is no library, or `MTKIT_KERNELS` names kernels that this CPU lacks.
@@ -152,13 +113,13 @@ def library() -> ctypes.CDLL:
     Raises:
         MtkitError: if there is none, or it cannot be loaded or is of another version.
     """
-    chosen = os.environ.get("MTKIT_NATIVE_LIBRARY")
-    path = Path(chosen) if chosen else _beside_the_package()
-    if path is None:
+    beside = sorted(Path(__file__).parent.glob("_engine*.*"))
+    path = os.environ.get("MTKIT_NATIVE_LIBRARY") or (str(beside[0]) if beside else "")
+    if not path:
         raise MtkitError("the native engine was not built when mtkit was installed")
     try:
-        loaded = ctypes.CDLL(str(path))
-        for name, (result, arguments) in FUNCTIONS.items():
+        loaded = ctypes.CDLL(path)
+        for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
@@ -176,14 +137,14 @@ def check(result: Any) -> Any:
         MemoryError: if memory ran out.
     """
     if not result:
-        raise _error()
+        text = str(library().mtkit_error().decode())
+        raise MemoryError(text) if text == "out of memory" else MtkitError(text)
     return result
 
 
 def check_done(status: int) -> None:
     """Raise the message of a function of the library that did not return 0; as `check`."""
-    if status:
-        raise _error()
+    check(status == 0)
 
 
 def address(array: npt.NDArray[Any] | None) -> int | None:
@@ -197,16 +158,3 @@ def address(array: npt.NDArray[Any] | None) -> int | None:
 def int32s(values: Any) -> npt.NDArray[np.int32]:
     """Whole numbers as the library reads them."""
     return np.ascontiguousarray(values, dtype=np.int32)
-
-
-def _error() -> Exception:
-    text = str(library().mtkit_error().decode())
-    return MemoryError(text) if text == "out of memory" else MtkitError(text)
-
-
-def _beside_the_package() -> Path | None:
-    folder = Path(__file__).parent
-    found = [
-        file for ending in ("so", "dylib", "pyd") for file in folder.glob(f"_engine*.{ending}")
-    ]
-    return min(found, default=None)

@@ -23,9 +23,7 @@ from mtkit.score import note_tokenised
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
-from mtkit.translate import Translation, Translator
-from mtkit.translate.native_decoder import decoder_of_weights
-from mtkit.translate.requests import BaseDecoder
+from mtkit.translate import NativeDecoder, Translation, Translator, decoder_of_weights
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +181,7 @@ class Validator:
             self.progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
-    def _native_decoder(self, model: Transformer) -> BaseDecoder | None:
+    def _native_decoder(self, model: Transformer) -> NativeDecoder | None:
         """The native engine with a copy of the weights as they are now; None for PyTorch's."""
         return decoder_of_weights(
             {name: tensor.numpy() for name, tensor in model.state_dict().items()},
@@ -197,7 +195,7 @@ class Validator:
     def _translate(
         self,
         model: Transformer,
-        decoder: BaseDecoder | None,
+        decoder: NativeDecoder | None,
         workers: Workers,
         measured: ValidationSet,
     ) -> list[Translation]:

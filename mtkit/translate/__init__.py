@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mtkit.translate.choosing import default_workers, describe_engine
     from mtkit.translate.doubts import Doubts
     from mtkit.translate.markup import MarkupLines, markup_windows, translate_markup
+    from mtkit.translate.native_decoder import NativeDecoder, decoder_of_weights
     from mtkit.translate.reading import Window, ready_lines, windows
     from mtkit.translate.requests import Translation
     from mtkit.translate.resumable import ResumableOutput
@@ -21,11 +22,13 @@ __all__ = [
     "Doubts",
     "Glossary",
     "MarkupLines",
+    "NativeDecoder",
     "ResumableOutput",
     "Translation",
     "Translator",
     "Window",
     "align_by_sentence",
+    "decoder_of_weights",
     "default_workers",
     "describe_engine",
     "markup_windows",
@@ -43,6 +46,7 @@ __getattr__ = lazy_names(
         "requests",
         "doubts",
         "choosing",
+        "native_decoder",
         "terms",
         "translator",
         "aligning",

@@ -14,7 +14,7 @@ from mtkit.model import Transformer
 from mtkit.native import NativeModel, available, kernels
 from mtkit.tokenizer import PAD_ID
 
-TABLES = ("plain", "avx2", "avx512", "vnni", "amx", "neon")
+TABLES = ("plain", "avx2", "vnni", "amx", "neon")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,18 +6,21 @@ The plain kernels are C++ without vector instructions; the others must give the 
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.kernel_parts import compile_parts
 
 from mtkit.native.library import library
 
 FLOAT32, INT8, BF16 = 0, 1, 2
 NONE, RELU, SILU = 0, 1, 2
-NAMES = ["plain", "avx2", "avx512", "vnni", "amx", "neon"]
+NAMES = ["plain", "avx2", "vnni", "amx", "neon"]
 HEADS = [(4, 16, 16), (2, 32, 32), (3, 48, 48), (2, 64, 64), (2, 24, 24), (2, 20, 40)]
 Floats = NDArray[np.float32]
 
@@ -34,19 +37,19 @@ def room(size: int, multiple: int) -> int:
 
 
 class Parts:
-    """The functions of parts.h with arrays, by the kernels of one name."""
+    """The functions of parts.cpp with arrays, by one table of kernels."""
 
-    def __init__(self, library: ctypes.CDLL, name: str):
-        self.library = library
-        self.name = name.encode()
-        library.mtkit_part_pack.restype = ctypes.c_void_p
+    def __init__(self, functions: ctypes.CDLL, name: str):
+        self.functions = functions
+        self.name = name
+        self.kernels = ctypes.c_void_p(library().mtkit_find_kernels(name.encode()))
 
     def _call(self, function: str, *arguments: Any) -> None:
-        assert getattr(self.library, function)(self.name, *arguments) == 0
+        assert getattr(self.functions, function)(self.kernels, *arguments) == 0
 
     def packed(self, weight: Floats, bias: Floats | None, precision: int) -> ctypes.c_void_p:
         out, into = weight.shape
-        matrix = self.library.mtkit_part_pack(pointer(weight), pointer(bias), out, into, precision)
+        matrix = self.functions.part_pack(pointer(weight), pointer(bias), out, into, precision)
         assert matrix
         return ctypes.c_void_p(matrix)
 
@@ -54,8 +57,8 @@ class Parts:
         matrix = self.packed(weight, None, precision)
         rows = np.empty_like(weight)
         for i, row in enumerate(rows):
-            assert self.library.mtkit_part_unpack(matrix, i, pointer(row)) == 0
-        self.library.mtkit_part_free(matrix)
+            assert self.functions.part_unpack(matrix, i, pointer(row)) == 0
+        self.functions.part_free(matrix)
         return rows
 
     def linear(
@@ -73,14 +76,14 @@ class Parts:
         if added_to is not None:
             y[:] = added_to
         add = int(added_to is not None)
-        self._call("mtkit_part_linear", matrix, pointer(x), len(x), activation, add, pointer(y), 1)
-        self.library.mtkit_part_free(matrix)
+        self._call("part_linear", matrix, pointer(x), len(x), activation, add, pointer(y), 1)
+        self.functions.part_free(matrix)
         return y
 
     def layer_norm(self, x: Floats, width: int, gain: Floats, bias: Floats) -> Floats:
         y = np.empty_like(x)
         self._call(
-            "mtkit_part_layer_norm",
+            "part_layer_norm",
             *(pointer(x), len(x), width, pointer(gain), pointer(bias)),
             *(ctypes.c_float(1e-5), pointer(y)),
         )
@@ -97,7 +100,7 @@ class Parts:
     ) -> Floats:
         out = np.full((len(q), values.shape[1]), np.nan, np.float32)
         self._call(
-            "mtkit_part_attend_shared",
+            "part_attend_shared",
             *(*sizes, pointer(q), len(q), pointer(keys), pointer(values), len(keys)),
             *(pointer(first), pointer(last), ctypes.c_float(sizes[1] ** -0.5), pointer(out), 1),
         )
@@ -109,7 +112,7 @@ class Parts:
         rows = np.concatenate((keys, values), axis=1)
         out = np.full(values.shape[1], np.nan, np.float32)
         self._call(
-            "mtkit_part_attend_own",
+            "part_attend_own",
             *(*sizes, pointer(q), pointer(rows), len(keys)),
             *(ctypes.c_float(sizes[1] ** -0.5), pointer(out), 1),
         )
@@ -137,29 +140,33 @@ class Parts:
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int32)
         flat = np.array([i for ids in lists for i in ids], np.int32)
         self._call(
-            "mtkit_part_log_probs",
+            "part_log_probs",
             *(matrix, pointer(states), n, width, pointer(flat), pointer(starts), pointer(sizes)),
             *(count, pointer(best), pointer(ids), pointer(every), 1),
         )
-        self.library.mtkit_part_free(matrix)
+        self.functions.part_free(matrix)
         return (best if every is None else every), ids
 
 
 @pytest.fixture(scope="module")
-def native_library() -> ctypes.CDLL:
-    return library()
+def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiled = compile_parts(tmp_path_factory.mktemp("parts"))
+    if compiled is None:
+        pytest.skip("needs a C++ compiler")
+    return compiled
 
 
 @pytest.fixture(params=NAMES)
-def parts(request: pytest.FixtureRequest, native_library: ctypes.CDLL) -> Parts:
-    if not native_library.mtkit_part_has(request.param.encode()):
+def parts(request: pytest.FixtureRequest, functions: ctypes.CDLL) -> Parts:
+    parts = Parts(functions, request.param)
+    if parts.kernels.value is None:
         pytest.skip(f"this CPU or this build has no {request.param} kernels")
-    return Parts(native_library, request.param)
+    return parts
 
 
 @pytest.fixture
-def plain(native_library: ctypes.CDLL) -> Parts:
-    return Parts(native_library, "plain")
+def plain(functions: ctypes.CDLL) -> Parts:
+    return Parts(functions, "plain")
 
 
 @pytest.fixture
@@ -274,7 +281,7 @@ def test_silu_of_very_negative_numbers_is_almost_zero(parts: Parts) -> None:
 def test_products_have_the_bits_of_plain_kernels(
     parts: Parts, plain: Parts, normal: Any, precision: int, rows: int, out: int, into: int
 ) -> None:
-    if precision == BF16 and parts.name == b"amx":
+    if precision == BF16 and parts.name == "amx":
         pytest.skip("bf16 by tiles is added in another order")
     x, weight, bias = normal(rows, into), normal(out, into), normal(out)
     for activation in (NONE, SILU):
@@ -459,3 +466,18 @@ def test_a_packed_matrix_gives_its_rows_back(plain: Parts, normal: Any, precisio
         assert equal_bits(rows, rounded_to_bf16(weight))
     else:
         np.testing.assert_allclose(rows, rounded_to_bytes(weight), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
+    reason="needs /proc/cpuinfo",
+)
+def test_kernels_are_those_of_the_instructions_that_linux_lists() -> None:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    listed = set(next(line for line in lines if line.startswith("flags")).split())
+    needed = {"avx2": {"avx2", "fma"}}
+    avx512 = {f"avx512{part}" for part in ("f", "bw", "dq", "vl", "_vnni")}
+    needed["vnni"] = needed["avx2"] | avx512
+    needed["amx"] = needed["vnni"] | {"amx_tile", "amx_int8", "amx_bf16"}
+    for name, flags in needed.items():
+        assert (library().mtkit_find_kernels(name.encode()) is not None) == (flags <= listed)

@@ -19,8 +19,9 @@ from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.engine import Engine
 from mtkit.translate.independent import greedy_search
-from mtkit.translate.sampling import Sampling, sample, uniforms
+from mtkit.translate.sampling import Sampling, sample
 from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.settings import uniforms
 
 Draw = Callable[..., Transformer]
 ToNative = Callable[..., NativeModel]

@@ -19,7 +19,7 @@ from support.engine_builds import ENGINE, compile_engine
 
 from mtkit.model import Transformer
 from mtkit.native import NativeModel, Search, weights
-from mtkit.native.library import PRECISIONS, Precision, Settings, int32s
+from mtkit.native.library import PRECISIONS, Precision, Settings, int32s, library
 from mtkit.tokenizer import BOS_ID, EOS_ID
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -29,55 +29,21 @@ EMULATOR = "qemu-aarch64"
 
 
 class Recorder:
-    """Writes what a model is made of into a file, instead of giving it to the library."""
+    """The library, which also writes into a file what a model is made of."""
 
-    def __init__(self, file: Any, precision: int):
+    def __init__(self, file: Any):
         self.file = file
-        file.write(int32s(precision).tobytes())
 
-    def array(self, address: int | None, size: int, kind: type[np.generic]) -> None:
-        self.file.write(np.int64(size).tobytes())
-        if size:
-            assert address is not None
-            self.file.write(ctypes.string_at(address, size * np.dtype(kind).itemsize))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(library(), name)
 
-    def text(self, text: bytes) -> None:
-        self.file.write(np.int64(len(text)).tobytes() + text)
+    def mtkit_new(self, shape: ctypes.Structure, precision: int) -> Any:
+        self.file.write(int32s(precision).tobytes() + bytes(shape))
+        return library().mtkit_new(shape, precision)
 
-    def tensor(
-        self, function: str, name: bytes, layer: int, *sizes: int, arrays: list[int | None]
-    ) -> int:
-        self.text(function.encode())
-        self.text(name)
-        rows, columns = sizes if len(sizes) == 2 else (sizes[0], 0)
-        self.file.write(int32s(layer).tobytes() + np.array([rows, columns]).tobytes())
-        lengths = [int(np.prod(sizes)), 0 if len(arrays) == 1 or arrays[1] is None else rows]
-        words = function == "mtkit_set_words"
-        for address, size in zip([*arrays, None], lengths[: 1 if words else 2], strict=False):
-            self.array(address, size, np.uint8 if words else np.float32)
-        return 0
-
-    def mtkit_new(self, shape: ctypes.Structure, precision: int) -> int:
-        self.file.write(bytes(shape))
-        return 1
-
-    def mtkit_set_linear(
-        self, _: int, name: bytes, layer: int, weight: int, bias: int, *sizes: int
-    ):
-        return self.tensor("mtkit_set_linear", name, layer, *sizes, arrays=[weight, bias])
-
-    def mtkit_set_norm(self, _: int, name: bytes, layer: int, gain: int, bias: int, size: int):
-        return self.tensor("mtkit_set_norm", name, layer, size, arrays=[gain, bias])
-
-    def mtkit_set_table(self, _: int, name: bytes, values: int, *sizes: int):
-        return self.tensor("mtkit_set_table", name, -1, *sizes, arrays=[values])
-
-    def mtkit_set_words(self, _: int, name: bytes, values: int, size: int):
-        return self.tensor("mtkit_set_words", name, -1, size, arrays=[values])
-
-    def mtkit_ready(self, _: int) -> int:
-        self.text(b"")
-        return 0
+    def mtkit_set(self, model: int, number: int, address: int, size: int) -> Any:
+        self.file.write(np.int64(size).tobytes() + ctypes.string_at(address, 4 * size))
+        return library().mtkit_set(model, number, address, size)
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +90,12 @@ def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
     limits = [12] * len(sentences)
     file = tmp_path / "model"
     with file.open("wb") as stream, monkeypatch.context() as patch:
-        recorder = Recorder(stream, PRECISIONS.index(precision))
-        patch.setattr(weights, "library", lambda: recorder)
+        patch.setattr(weights, "library", lambda: Recorder(stream))
         arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-        weights.load(arrays, model.config, model.vocab_size, precision=precision)
-        settings = Settings(beam_size=4, n_best=2, alpha=0.6, bos=BOS_ID, eos=EOS_ID)
+        loaded = weights.load(arrays, model.config, model.vocab_size, precision=precision)
+        library().mtkit_free(loaded)
+        stream.write(np.int64(0).tobytes())
+        settings = Settings(beam_size=4, n_best=2, alpha=0.6, bos_id=BOS_ID, eos_id=EOS_ID)
         stream.write(bytes(settings))
         for numbers in ([i for one in sentences for i in one], [*map(len, sentences)], limits):
             stream.write(np.int64(len(numbers)).tobytes() + int32s(numbers).tobytes())

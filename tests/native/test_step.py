@@ -283,7 +283,7 @@ def test_an_absurd_shape_is_refused(size: str) -> None:
         absurd = [0, -1, float("inf"), float("nan")]
     elif size == "window":
         absurd = [-2, -(2**31)]
-    elif size not in ("own_src_embedding", "pre_norm", "silu", "positions"):
+    elif size not in ("own_src_embedding", "pre_norm", "silu", "output_bias", "positions"):
         absurd = [0, -1, 2**31 - 1]
     for value in absurd:
         with pytest.raises(MtkitError, match=r"\w"):
@@ -300,47 +300,29 @@ def test_weights_too_large_for_an_array_are_refused() -> None:
 
 
 def test_sizes_of_tensors_are_checked_by_the_library_too() -> None:
-    # d_model and everything else is padded to 64 numbers.
-    model = check(library().mtkit_new(Shape(**SMALLEST), 0))
-    zeros, one = np.zeros(2**16, dtype=np.float32), np.ones(1, dtype=np.int32)
-    numbers = zeros.ctypes.data
-    for name, layer, rows, columns in (
-        ("embedding", -1, 64, 64),
-        ("encoder.self_attention.in_proj", 0, 192, 64),
-        ("decoder.cross_attention.kv_proj", 0, 128, 64),
-    ):
-        set_linear = library().mtkit_set_linear
-        check_done(set_linear(model, name.encode(), layer, numbers, None, rows, columns))
-        for other in (
-            (layer, rows + 1, columns),
-            (layer, rows - 1, columns),
-            (layer, rows, columns + 1),
-            (layer, -rows, columns),
-            (layer + 1, rows, columns),
-            (layer - 1, rows, columns),
-        ):
-            status = set_linear(model, name.encode(), other[0], numbers, None, *other[1:])
-            with pytest.raises(MtkitError):
-                check_done(status)
-    for size in (63, 65, -64, 0):
+    engine = library()
+    model = check(engine.mtkit_new(Shape(**SMALLEST), 0))
+    numbers = np.zeros(100, dtype=np.float32).ctypes.data
+    rows, columns = ctypes.c_int64(), ctypes.c_int64()
+    # The vocabulary has 5 tokens, and d_model is 4.
+    name = engine.mtkit_tensor(model, 0, ctypes.byref(rows), ctypes.byref(columns))
+    assert (name, rows.value, columns.value) == (b"embedding.weight", 5, 4)
+    for size in (19, 21, -20, 0):
         with pytest.raises(MtkitError, match="has size"):
-            check_done(
-                library().mtkit_set_norm(
-                    model, b"encoder.residuals.0.norm", 0, numbers, numbers, size
-                )
-            )
-    # None of these belongs to a joint vocabulary with sinusoids.
-    for name in ("src_embedding", "learned_positions", "none"):
-        with pytest.raises(MtkitError, match="no table"):
-            check_done(library().mtkit_set_table(model, name.encode(), numbers, 5, 64))
-    with pytest.raises(MtkitError, match="no words"):
-        check_done(library().mtkit_set_words(model, b"src_words", numbers, 5))
-    with pytest.raises(MtkitError, match="was not set"):
-        check_done(library().mtkit_ready(model))
-    ids = one.ctypes.data
+            check_done(engine.mtkit_set(model, 0, numbers, size))
+    for number in (-1, 1000):
+        assert engine.mtkit_tensor(model, number, rows, columns) is None
+        with pytest.raises(MtkitError, match="the number of a tensor"):
+            check_done(engine.mtkit_set(model, number, numbers, 20))
+    check_done(engine.mtkit_set(model, 0, numbers, 20))
+    with pytest.raises(
+        MtkitError, match=r"encoder\.0\.self_attention\.in_proj\.weight was not set"
+    ):
+        check_done(engine.mtkit_ready(model))
+    ids = np.ones(1, dtype=np.int32).ctypes.data
     with pytest.raises(MtkitError, match="no weights"):
-        check(library().mtkit_start(model, ids, 1, ids, 1, 1, 1))
-    library().mtkit_free(model)
+        check(engine.mtkit_start(model, ids, 1, ids, 1, 1))
+    engine.mtkit_free(model)
 
 
 def test_lengths_that_are_not_those_of_the_ids_are_refused(draw: Draw, to_native: ToNative) -> None:
@@ -349,11 +331,9 @@ def test_lengths_that_are_not_those_of_the_ids_are_refused(draw: Draw, to_native
     for lengths in ([1, 2], [1, 4], [0, 4], [-1, 5], [2**31 - 1, 5]):
         sizes = np.array(lengths, dtype=np.int32)
         with pytest.raises(MtkitError):
-            check(
-                library().mtkit_start(native.handle, ids.ctypes.data, 4, sizes.ctypes.data, 2, 1, 1)
-            )
+            check(library().mtkit_start(native.handle, ids.ctypes.data, 4, sizes.ctypes.data, 2, 1))
 
 
 def test_structures_have_the_sizes_of_the_header() -> None:
-    assert ctypes.sizeof(Shape) == 16 * 4
+    assert ctypes.sizeof(Shape) == 17 * 4
     assert ModelConfig().norm_epsilon == pytest.approx(Shape(norm_epsilon=1e-6).norm_epsilon)

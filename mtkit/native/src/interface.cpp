@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <new>
 #include <stdexcept>
-#include <string>
-#include <string_view>
 
-#include "model.h"
 #include "search.h"
+#include "tensors.h"
 
 #if defined(_WIN32)
 #define EXPORT __declspec(dllexport)
@@ -21,6 +20,7 @@ using namespace mtkit;
 
 struct mtkit_model {
     Model model;
+    std::vector<Tensor> tensors;
     bool ready = false;
 };
 
@@ -100,6 +100,7 @@ void check_shape(const Shape& shape, int32_t precision) {
     check_range("own_src_embedding", shape.own_src_embedding, 0, 1);
     check_range("pre_norm", shape.pre_norm, 0, 1);
     check_range("silu", shape.silu, 0, 1);
+    check_range("output_bias", shape.output_bias, 0, 1);
     check_range("window", shape.window, -1, INT32_MAX);
     check_range("positions", shape.positions, 0, 2);
     check_range("max_positions", shape.max_positions, 1, MOST_WIDTH);
@@ -120,132 +121,6 @@ void check_shape(const Shape& shape, int32_t precision) {
     check_numbers("feed-forward", shape.inner_row(), row);
     check_numbers("embedding", padded(std::max(shape.src_vocabulary, shape.tgt_vocabulary)), row);
     check_numbers("positions", shape.max_positions, row);
-}
-
-// A matrix by its name in `Transformer.state_dict`, without the number of its layer.
-struct Place {
-    Matrix* matrix;
-    int64_t rows, columns;
-};
-
-Place find_matrix(Model& model, std::string_view name, int32_t i) {
-    const Shape& shape = model.shape;
-    const int64_t row = shape.model_row(), inner = shape.inner_row();
-    const int64_t keys = shape.key_row(), values = shape.value_row();
-    if (name == "embedding" && i == -1)
-        return {&model.output, padded(shape.tgt_vocabulary), row};
-    if (i >= 0 && i < shape.encoder_layers) {
-        EncoderLayer& layer = model.encoder[i];
-        if (name == "encoder.self_attention.in_proj")
-            return {&layer.in_proj, 2 * keys + values, row};
-        if (name == "encoder.self_attention.out_proj") return {&layer.out_proj, row, values};
-        if (name == "encoder.feed_forward.inner") return {&layer.inner, inner, row};
-        if (name == "encoder.feed_forward.outer") return {&layer.outer, row, inner};
-    }
-    if (i >= 0 && i < shape.decoder_layers) {
-        DecoderLayer& layer = model.decoder[i];
-        if (name == "decoder.self_attention.in_proj")
-            return {&layer.in_proj, 2 * keys + values, row};
-        if (name == "decoder.self_attention.out_proj") return {&layer.out_proj, row, values};
-        if (name == "decoder.cross_attention.q_proj") return {&layer.q_proj, keys, row};
-        if (name == "decoder.cross_attention.kv_proj") return {&layer.kv_proj, keys + values, row};
-        if (name == "decoder.cross_attention.out_proj") return {&layer.cross_out, row, values};
-        if (name == "decoder.feed_forward.inner") return {&layer.inner, inner, row};
-        if (name == "decoder.feed_forward.outer") return {&layer.outer, row, inner};
-    }
-    return {};
-}
-
-Norm* find_norm(Model& model, std::string_view name, int32_t i) {
-    if (name == "encoder_norm" && i == -1) return &model.encoder_norm;
-    if (name == "decoder_norm" && i == -1) return &model.decoder_norm;
-    for (int n = 0; n < 3; n++) {
-        const std::string norm = ".residuals." + text(n) + ".norm";
-        if (name == "encoder" + norm && n < 2 && i >= 0 && i < model.shape.encoder_layers)
-            return &model.encoder[i].norms[n];
-        if (name == "decoder" + norm && i >= 0 && i < model.shape.decoder_layers)
-            return &model.decoder[i].norms[n];
-    }
-    return nullptr;
-}
-
-template <class T>
-void copy(Array<T>& to, const T* from, int64_t size) {
-    to.resize(size);
-    std::copy_n(from, size, to.data());
-}
-
-void set_linear(mtkit_model& owner, const std::string& name, int32_t layer, const float* weight,
-                const float* bias, int64_t rows, int64_t columns) {
-    Model& model = owner.model;
-    const Place place = find_matrix(model, name, layer);
-    check(!owner.ready && place.matrix != nullptr, "no matrix " + name + " can be set");
-    check_size(name + " (rows)", rows, place.rows);
-    check_size(name + " (columns)", columns, place.columns);
-    pack(*place.matrix, weight, bias, static_cast<int>(rows), static_cast<int>(columns),
-         model.precision);
-    if (place.matrix == &model.output && model.precision == Precision::int8)
-        copy(model.tgt_embedding, weight, rows * columns);
-}
-
-void set_norm(mtkit_model& owner, const std::string& name, int32_t layer, const float* gain,
-              const float* bias, int64_t size) {
-    Norm* norm = find_norm(owner.model, name, layer);
-    check(!owner.ready && norm != nullptr, "no norm " + name + " can be set");
-    check_size(name, size, owner.model.shape.model_row());
-    copy(norm->gain, gain, size);
-    copy(norm->bias, bias, size);
-}
-
-void set_table(mtkit_model& owner, const std::string& name, const float* values, int64_t rows,
-               int64_t columns) {
-    Model& model = owner.model;
-    const Shape& shape = model.shape;
-    const bool learned = shape.positions == static_cast<int32_t>(Positions::learned);
-    const bool is_embedding = name == "src_embedding" && shape.own_src_embedding;
-    const bool is_positions = name == "learned_positions" && learned;
-    check(!owner.ready && (is_embedding || is_positions), "no table " + name + " can be set");
-    check_size(name + " (rows)", rows, is_embedding ? shape.src_vocabulary : shape.max_positions);
-    check_size(name + " (columns)", columns, shape.model_row());
-    copy(is_embedding ? model.src_embedding : model.position_table, values, rows * columns);
-    if (is_positions) model.positions_in_table = static_cast<int>(rows);
-}
-
-void set_words(mtkit_model& owner, const std::string& name, const uint8_t* values, int64_t size) {
-    Model& model = owner.model;
-    const bool is_src = name == "src_words";
-    const bool words = model.shape.positions == static_cast<int32_t>(Positions::words);
-    check(!owner.ready && words && (is_src || name == "tgt_words"),
-          "no words " + name + " can be set");
-    check_size(name, size, is_src ? model.shape.src_vocabulary : model.shape.tgt_vocabulary);
-    check(std::all_of(values, values + size, [](uint8_t v) { return v <= 1; }),
-          name + " has numbers other than 0 and 1");
-    copy(is_src ? model.src_words : model.tgt_words, values, size);
-}
-
-bool complete(const Norm& norm) { return !norm.gain.empty(); }
-
-bool complete(const Model& model) {
-    const Shape& shape = model.shape;
-    bool all = model.output.in > 0;
-    for (const EncoderLayer& layer : model.encoder) {
-        for (const Matrix* m : {&layer.in_proj, &layer.out_proj, &layer.inner, &layer.outer})
-            all = all && m->in > 0;
-        for (const Norm& norm : layer.norms) all = all && complete(norm);
-    }
-    for (const DecoderLayer& layer : model.decoder) {
-        for (const Matrix* m : {&layer.in_proj, &layer.out_proj, &layer.q_proj, &layer.kv_proj,
-                                &layer.cross_out, &layer.inner, &layer.outer})
-            all = all && m->in > 0;
-        for (const Norm& norm : layer.norms) all = all && complete(norm);
-    }
-    if (shape.pre_norm) all = all && complete(model.encoder_norm) && complete(model.decoder_norm);
-    if (shape.own_src_embedding) all = all && !model.src_embedding.empty();
-    if (shape.positions == static_cast<int32_t>(Positions::learned))
-        all = all && !model.position_table.empty();
-    if (shape.positions == static_cast<int32_t>(Positions::words))
-        all = all && !model.src_words.empty() && !model.tgt_words.empty();
-    return all;
 }
 
 // What every batch must fulfil.
@@ -313,36 +188,38 @@ EXPORT mtkit_model* mtkit_new(const mtkit_shape* shape, int32_t precision) {
         model.kernels = choose_kernels(model.precision);
         model.encoder.resize(sizes.encoder_layers);
         model.decoder.resize(sizes.decoder_layers);
+        owner->tensors = tensors_of(model);
         created = owner.release();
     });
     return created;
 }
 
-EXPORT int mtkit_set_linear(mtkit_model* model, const char* name, int32_t layer,
-                            const float* weight, const float* bias, int64_t rows,
-                            int64_t columns) {
-    return guarded([&] { set_linear(*model, name, layer, weight, bias, rows, columns); });
+EXPORT const char* mtkit_tensor(const mtkit_model* model, int32_t number, int64_t* rows,
+                                int64_t* columns) {
+    if (number < 0 || static_cast<size_t>(number) >= model->tensors.size()) return nullptr;
+    const Tensor& tensor = model->tensors[number];
+    *rows = size(tensor.rows);
+    *columns = size(tensor.columns);
+    return tensor.name.c_str();
 }
 
-EXPORT int mtkit_set_norm(mtkit_model* model, const char* name, int32_t layer, const float* gain,
-                          const float* bias, int64_t size) {
-    return guarded([&] { set_norm(*model, name, layer, gain, bias, size); });
-}
-
-EXPORT int mtkit_set_table(mtkit_model* model, const char* name, const float* values, int64_t rows,
-                           int64_t columns) {
-    return guarded([&] { set_table(*model, name, values, rows, columns); });
-}
-
-EXPORT int mtkit_set_words(mtkit_model* model, const char* name, const uint8_t* values,
-                           int64_t size) {
-    return guarded([&] { set_words(*model, name, values, size); });
+EXPORT int mtkit_set(mtkit_model* model, int32_t number, const float* values, int64_t size_given) {
+    return guarded([&] {
+        check(!model->ready, "the weights are complete");
+        check_range("the number of a tensor", number, 0,
+                    static_cast<int64_t>(model->tensors.size()) - 1);
+        Tensor& tensor = model->tensors[number];
+        const int64_t rows = tensor.rows.empty() ? 1 : size(tensor.rows);
+        check_size(tensor.name, size_given, rows * size(tensor.columns));
+        set_tensor(tensor, values, model->model.precision);
+    });
 }
 
 EXPORT int mtkit_ready(mtkit_model* model) {
     return guarded([&] {
-        check(complete(model->model), "a tensor of the model was not set");
-        model->model.make_sinusoids();
+        for (const Tensor& tensor : model->tensors)
+            check(tensor.is_set, "the tensor " + tensor.name + " was not set");
+        model->model.make_positions();
         model->ready = true;
     });
 }
@@ -350,14 +227,13 @@ EXPORT int mtkit_ready(mtkit_model* model) {
 EXPORT void mtkit_free(mtkit_model* model) { delete model; }
 
 EXPORT mtkit_decoding* mtkit_start(const mtkit_model* model, const int32_t* ids, int64_t ids_size,
-                                   const int32_t* lengths, int32_t sentences, int32_t slots,
-                                   int32_t longest) {
+                                   const int32_t* lengths, int32_t sentences, int32_t slots) {
     mtkit_decoding* started = nullptr;
     guarded([&] {
         check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
         check_size("ids", ids_size, check_lengths("a length", lengths, sentences, 1));
         check_batch(*model, ids, lengths, sentences, slots);
-        started = new mtkit_decoding{{model->model, ids, lengths, sentences, slots, longest}};
+        started = new mtkit_decoding{{model->model, ids, lengths, sentences, slots}};
     });
     return started;
 }
@@ -366,16 +242,13 @@ EXPORT int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_
                       int32_t count, float* log_probs) {
     return guarded([&] {
         Decoding& decoding = owner->decoding;
-        const Model& model = decoding.model();
-        const int32_t vocabulary = model.shape.tgt_vocabulary;
         const int32_t all = decoding.sentences() * decoding.slots();
         check_range("the number of rows", count, 1, all);
-        check_ids("a token", tokens, count, vocabulary);
+        check_ids("a token", tokens, count, decoding.vocabulary());
         check_ids("a row", rows, count, all);
         for (int32_t r = 1; r < count; r++) check(rows[r - 1] < rows[r], "rows are not ascending");
-        const float* states = decoding.step(tokens, rows, count);
-        model.kernels->log_probs(model.output, states, count, vocabulary, nullptr, nullptr,
-                                 nullptr, nullptr, log_probs, decoding.scratch());
+        decoding.step(tokens, rows, count);
+        decoding.all(0, count, log_probs);
     });
 }
 
@@ -408,10 +281,14 @@ EXPORT int mtkit_translate(const mtkit_model* model, const mtkit_settings* of_se
         check_range("beam_size", settings.beam_size, 1, MOST_NUMBERS - 1);
         check_range("samples", settings.samples, 0, MOST_NUMBERS - 1);
         const bool samples = settings.samples > 0;
-        check_batch(*model, request.ids, request.lengths, request.sentences,
-                    samples ? settings.samples : settings.beam_size);
+        const int32_t slots = samples ? settings.samples : settings.beam_size;
+        check_batch(*model, request.ids, request.lengths, request.sentences, slots);
         check_request(model->model, settings, request);
-        const Found found = translate(model->model, settings, request);
+        Decoding decoding(model->model, request.ids, request.lengths, request.sentences, slots);
+        // As `Decoder._search` and `Decoder._sample` choose.
+        const Found found = samples      ? sample(decoding, settings, request)
+                            : slots == 1 ? greedy_search(decoding, settings, request)
+                                         : beam_search(decoding, settings, request);
         const size_t most = samples ? settings.samples : settings.n_best;
         std::fill_n(lengths, request.sentences * most, -1);
         for (size_t b = 0; b < found.size(); b++) {
@@ -432,3 +309,5 @@ EXPORT int mtkit_translate(const mtkit_model* model, const mtkit_settings* of_se
         }
     });
 }
+
+EXPORT const void* mtkit_find_kernels(const char* name) { return find_kernels(name); }

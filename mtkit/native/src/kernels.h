@@ -23,7 +23,7 @@ struct Matrix {
     Array<int8_t> int8_weights;   // of int8: panel, input / 4, column, input % 4; from -127 to 127
     Array<float> scales;          // of int8: the value of 1 in each column
     Array<int32_t> offsets;       // of int8: 128 times the sum of each column, for unsigned inputs
-    Array<float> bias;            // zeros if there is none
+    Array<float> bias;            // `out` numbers
 };
 
 // Buffers of one thread.
@@ -99,9 +99,6 @@ struct Kernels {
                       const int32_t* forbidden, const int32_t* first_forbidden,
                       const int32_t* n_forbidden, const Best* best, float* all,
                       Scratch& scratch);
-
-    // Products in registers alone, to compare `linear` with: the operations that `steps` took.
-    double (*peak)(Precision precision, int steps);
 };
 
 // The kernels of a name, or null where this CPU or this build does not have them.
@@ -110,10 +107,9 @@ const Kernels* find_kernels(const char* name);
 // std::runtime_error is thrown where this CPU or this build does not have those.
 const Kernels* choose_kernels(Precision precision);
 
-// Pack a float32 matrix (rows, columns), whose sizes are multiples of PAD; `bias` may be null. The
-// same bytes on every CPU.
-void pack(Matrix& matrix, const float* values, const float* bias, int rows, int columns,
-          Precision precision);
+// Pack a float32 matrix (rows, columns), whose sizes are multiples of PAD. The same bytes on every
+// CPU. The bias is left as it is.
+void pack(Matrix& matrix, const float* values, int rows, int columns, Precision precision);
 // One row of a packed matrix in float32, `in` numbers: an embedding that is also an output layer.
 void unpack_row(const Matrix& matrix, int row, float* out);
 

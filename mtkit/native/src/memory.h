@@ -7,15 +7,17 @@
 #include <new>
 #include <utility>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 namespace mtkit {
 
-// An array of zeros that begins at a cache line. It can be moved, not copied. Memory for large
-// arrays is taken from the system when it is first written, so an unused part costs nothing.
+// An array that begins at a cache line. It can be moved, not copied.
 template <class T>
 class Array {
 public:
     Array() = default;
-    explicit Array(size_t size) { resize(size); }
     Array(Array&& other) noexcept { swap(other); }
     Array& operator=(Array&& other) noexcept {
         swap(other);
@@ -23,20 +25,28 @@ public:
     }
     ~Array() { std::free(data_); }
 
-    // New zeros; what was in it is lost.
-    void resize(size_t size) {
+    // Numbers that are not set; what was in it is lost.
+    void allocate(size_t size) {
         std::free(data_);
         data_ = nullptr;
         size_ = 0;
         if (size == 0) return;
-        if (size > (SIZE_MAX - 64) / sizeof(T)) throw std::bad_alloc();
-        const size_t bytes = (size * sizeof(T) + 63) / 64 * 64;
-        data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
+        if (size > (SIZE_MAX - LARGE) / sizeof(T)) throw std::bad_alloc();
+        const size_t unit = size * sizeof(T) < LARGE ? 64 : LARGE;
+        const size_t bytes = (size * sizeof(T) + unit - 1) / unit * unit;
+        data_ = static_cast<T*>(std::aligned_alloc(unit, bytes));
         if (data_ == nullptr) throw std::bad_alloc();
-        std::memset(data_, 0, bytes);
+#ifdef __linux__
+        if (unit == LARGE) madvise(data_, bytes, MADV_HUGEPAGE);
+#endif
         size_ = size;
     }
-    // Room for at least `size` numbers, for a buffer that is used again; what is in it is undefined.
+    // New zeros.
+    void resize(size_t size) {
+        allocate(size);
+        if (size > 0) std::memset(data_, 0, size * sizeof(T));
+    }
+    // Room for at least `size` numbers, for a buffer that is used again: zeros, or what was there.
     T* room(size_t size) {
         if (size > size_) resize(size + size / 4);
         return data_;
@@ -50,6 +60,9 @@ public:
     const T& operator[](size_t i) const { return data_[i]; }
 
 private:
+    // A large page of memory: reading a large matrix is faster with few, large pages.
+    static constexpr size_t LARGE = size_t{1} << 21;
+
     void swap(Array& other) {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);

@@ -1,5 +1,15 @@
-// The forward pass, as in model.py and engine.py, on rows of numbers without padding between
-// sentences. Every row is computed in the same way whatever the rows beside it are.
+// The forward pass, as in model.py and engine.py; comments name the Python that a function equals.
+//
+// How a layer is computed: `x_` has a row of numbers for each token of all sentences, without
+// padding between sentences. `encode` and `step` take it through the layers. Each sub-layer is one
+// call of `residual`, with norm and addition, and consists of linear maps and attention. These are
+// computed by `Kernels`, which kernels.h describes: products.h (linear maps), attention.h, vectors.h
+// (layer norm and other functions of rows) and best.h (log-probabilities). They are written once for
+// all CPUs, with the sixteen numbers of targets/words.h, and compiled for each one by
+// target.h. Every row is computed in the same way whatever the rows beside it are.
+//
+// A new activation needs its name in `Activation` (shape.h), its formula beside `silu` (vectors.h),
+// a line in `finish` (products.h), one in `Decoding::feed_forward` here, and a field of `Shape`.
 #include "model.h"
 
 #include <algorithm>
@@ -14,7 +24,6 @@ namespace {
 constexpr int TABLE_LENGTH = 1024;
 // Sentences are encoded in groups of about so many tokens, which bounds the memory needed.
 constexpr int GROUP_TOKENS = 512;
-constexpr int MOST_RESERVED_STEPS = 256;
 
 // `sinusoidal_positions`: the encoding of one position.
 void sinusoids(int position, int width, float* out) {
@@ -77,121 +86,70 @@ int Model::position_width() const {
     return counts_words(*this) ? shape.d_model / 2 : shape.d_model;
 }
 
-void Model::make_sinusoids() {
-    if (shape.positions == static_cast<int32_t>(Positions::learned)) return;
+void Model::make_positions() {
+    const bool learned = shape.positions == static_cast<int32_t>(Positions::learned);
+    positions_in_table = learned ? shape.max_positions : TABLE_LENGTH;
+    if (learned) return;
     const int width = position_width();
-    const size_t row = padded(width);
-    position_table.resize(TABLE_LENGTH * row);
-    for (int t = 0; t < TABLE_LENGTH; t++) sinusoids(t, width, &position_table[t * row]);
-    positions_in_table = TABLE_LENGTH;
+    position_table.resize(TABLE_LENGTH * padded(width));
+    for (int t = 0; t < TABLE_LENGTH; t++)
+        sinusoids(t, width, &position_table[t * padded(width)]);
 }
 
-// Sub-layers, and the buffers that they write to. A buffer always has rows of one width, so that
-// the padding of its rows stays zero.
-class Decoding::Layers {
-public:
-    explicit Layers(const Model& model)
-        : shape(model.shape),
-          kernels(*model.kernels),
-          scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.key_width)))) {}
+// `Linear.forward`: rows of `in` to `out`.
+float* Decoding::linear(const Matrix& matrix, const float* in, int rows, Array<float>& out,
+                        Activation activation) {
+    float* y = out.room(size_t(rows) * matrix.out);
+    kernels_.linear(matrix, in, rows, y, matrix.out, {activation, false}, scratch_);
+    return y;
+}
 
-    const Shape& shape;
-    const Kernels& kernels;
-    const float scale;  // of attention scores
-    Scratch scratch;
-    Array<float> x, normed, projected, q, attended, inner, transposed, memory_kv;
-    std::vector<const float*> own;
-    std::vector<int32_t> first, last;
+// `nn.LayerNorm.forward`.
+void Decoding::layer_norm(const Norm& norm, const float* in, int rows, float* out) {
+    kernels_.layer_norm(in, rows, shape_.d_model, norm.gain.data(), norm.bias.data(),
+                        shape_.norm_epsilon, out);
+}
 
-    // The widths of rows of `projected` (queries, keys, values) and of keys and values alone.
-    int qkv_row() const { return 2 * shape.key_row() + shape.value_row(); }
-    int kv_row() const { return shape.key_row() + shape.value_row(); }
-
-    // `Linear.forward`: rows of x to `out`.
-    float* linear(const Matrix& matrix, const float* in, int rows, Array<float>& out,
-                  Activation activation = Activation::none) {
-        float* y = out.room(static_cast<size_t>(rows) * matrix.out);
-        kernels.linear(matrix, in, rows, y, matrix.out, {activation, false}, scratch);
-        return y;
+// `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear map of
+// the sub-layer, which adds its result to the rows.
+template <class Sublayer>
+void Decoding::residual(const Norm& norm, const Matrix& last, float* rows, int count,
+                        Sublayer sublayer) {
+    float* in = rows;
+    if (shape_.pre_norm) {
+        in = normed_.room(size_t(count) * shape_.model_row());
+        layer_norm(norm, rows, count, in);
     }
+    kernels_.linear(last, sublayer(in), count, rows, shape_.model_row(), {Activation::none, true},
+                    scratch_);
+    if (!shape_.pre_norm) layer_norm(norm, rows, count, rows);
+}
 
-    // `nn.LayerNorm.forward`.
-    void layer_norm(const Norm& norm, const float* in, int rows, float* out) {
-        kernels.layer_norm(in, rows, shape.d_model, norm.gain.data(), norm.bias.data(),
-                           shape.norm_epsilon, out);
-    }
-
-    // `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear
-    // map of the sub-layer, which adds its result to the rows.
-    template <class Sublayer>
-    void residual(const Norm& norm, const Matrix& last, float* rows, int count,
-                  Sublayer sublayer) {
-        const float* in = rows;
-        if (shape.pre_norm) {
-            float* out = normed.room(static_cast<size_t>(count) * shape.model_row());
-            layer_norm(norm, rows, count, out);
-            in = out;
-        }
-        kernels.linear(last, sublayer(in), count, rows, shape.model_row(),
-                       {Activation::none, true}, scratch);
-        if (!shape.pre_norm) layer_norm(norm, rows, count, rows);
-    }
-
-    // `FeedForward.forward` up to its activation.
-    const float* feed_forward(const Matrix& matrix, const float* in, int count) {
-        return linear(matrix, in, count, inner, shape.silu ? Activation::silu : Activation::relu);
-    }
-
-    // `SelfAttention.forward` in the encoder, of one sentence: `qkv` (positions, qkv_row).
-    void attend_sentence(const float* qkv, int positions, float* out) {
-        const int stride = qkv_row(), key_row = shape.key_row();
-        float* keys = transposed.room(transposed_size(positions));
-        kernels.transpose_keys(shape, qkv + key_row, stride, positions, keys);
-        const SharedKeys memory{keys, qkv + 2 * key_row, stride, positions};
-        const Queries queries{qkv, stride, out, shape.value_row(), positions};
-        // `local_attention`: positions at most `window` away.
-        const int window = shape.window;
-        const bool restricted = window >= 0 && window < positions - 1;
-        if (restricted) {
-            first.resize(positions);
-            last.resize(positions);
-            for (int t = 0; t < positions; t++) {
-                first[t] = std::max(t - window, 0);
-                last[t] = t < positions - window ? t + window + 1 : positions;
-            }
-        }
-        kernels.attend_shared(shape, memory, queries, restricted ? first.data() : nullptr,
-                              restricted ? last.data() : nullptr, scale, scratch);
-    }
-
-    size_t transposed_size(size_t positions) const {
-        return positions_of_keys(positions) * shape.heads * shape.key_room();
-    }
-    static size_t positions_of_keys(size_t positions) {
-        return static_cast<size_t>(round_up(static_cast<int64_t>(positions), LANES));
-    }
-};
+// `FeedForward.forward` up to its activation.
+const float* Decoding::feed_forward(const Matrix& inner, const float* in, int count) {
+    return linear(inner, in, count, inner_, shape_.silu ? Activation::silu : Activation::relu);
+}
 
 // `Engine.start`.
 Decoding::Decoding(const Model& model, const int32_t* ids, const int32_t* lengths, int sentences,
-                   int slots, int longest)
+                   int slots)
     : model_(model),
-      slots_(slots),
-      layers_(std::make_unique<Layers>(model)),
+      shape_(model.shape),
+      kernels_(*model.kernels),
+      n_slots_(slots),
+      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.key_width)))),
       memories_(model.decoder.size()),
-      ancestors_(static_cast<size_t>(sentences) * slots),
-      words_(static_cast<size_t>(sentences) * slots) {
-    const Shape& shape = model.shape;
+      slots_(size_t(sentences) * slots) {
     check_length(model, *std::max_element(lengths, lengths + sentences));
     size_t keys = 0, values = 0;
     for (int b = 0; b < sentences; b++) {
         batch_.push_back({lengths[b], keys, values});
-        keys += Layers::positions_of_keys(lengths[b]);
+        keys += round_up(lengths[b], LANES);
         values += lengths[b];
     }
     for (Memory& memory : memories_) {
-        memory.keys.resize(layers_->transposed_size(keys));
-        memory.values.resize(values * shape.value_row());
+        memory.keys.resize(keys_size(keys));
+        memory.values.resize(values * shape_.value_row());
     }
     for (int begin = 0; begin < sentences;) {
         int end = begin + 1, tokens = lengths[begin];
@@ -200,188 +158,181 @@ Decoding::Decoding(const Model& model, const int32_t* ids, const int32_t* length
         ids += tokens;
         begin = end;
     }
-    for (auto& one : ancestors_) one.reserve(std::clamp(longest, 0, MOST_RESERVED_STEPS));
 }
-
-Decoding::~Decoding() = default;
-
-Scratch& Decoding::scratch() { return layers_->scratch; }
 
 // `Transformer.encode`, of a group of sentences.
 void Decoding::encode(const int32_t* ids, const Sentence* sentences, int count) {
-    Layers& layers = *layers_;
-    const Shape& shape = model_.shape;
     const Array<float>& table =
-        shape.own_src_embedding ? model_.src_embedding : model_.tgt_embedding;
+        shape_.own_src_embedding ? model_.src_embedding : model_.tgt_embedding;
     int rows = 0;
     for (int b = 0; b < count; b++) rows += sentences[b].positions;
-    float* x = layers.x.room(static_cast<size_t>(rows) * shape.model_row());
+    float* x = x_.room(size_t(rows) * shape_.model_row());
     float* row = x;
     for (int b = 0; b < count; b++) {
         int words = 0;
-        for (int t = 0; t < sentences[b].positions; t++, ids++, row += shape.model_row()) {
-            if (counts_words(model_)) words += model_.src_words[*ids];
+        for (int t = 0; t < sentences[b].positions; t++, ids++, row += shape_.model_row()) {
+            if (counts_words(model_)) words += model_.src_words[*ids] != 0;
             embed(model_, table, *ids, t, std::max(words - 1, 0), row);
         }
     }
     // `EncoderLayer.forward`.
-    for (const EncoderLayer& layer : model_.encoder) {
-        layers.residual(layer.norms[0], layer.out_proj, x, rows, [&](const float* in) {
-            const float* qkv = layers.linear(layer.in_proj, in, rows, layers.projected);
-            float* out = layers.attended.room(static_cast<size_t>(rows) * shape.value_row());
-            float* end = out;
+    for (const Layer& layer : model_.encoder) {
+        residual(layer.norms[0], layer.out_proj, x, rows, [&](const float* in) {
+            const float* qkv = linear(layer.in_proj, in, rows, projected_);
+            float* attended = attended_.room(size_t(rows) * shape_.value_row());
+            float* out = attended;
             for (int b = 0; b < count; b++) {
-                layers.attend_sentence(qkv, sentences[b].positions, end);
-                qkv += static_cast<size_t>(sentences[b].positions) * layers.qkv_row();
-                end += static_cast<size_t>(sentences[b].positions) * shape.value_row();
+                const int positions = sentences[b].positions;
+                attend_sentence(qkv, positions, out);
+                qkv += size_t(positions) * qkv_row();
+                out += size_t(positions) * shape_.value_row();
             }
-            return out;
+            return attended;
         });
-        layers.residual(layer.norms[1], layer.outer, x, rows, [&](const float* in) {
-            return layers.feed_forward(layer.inner, in, rows);
-        });
+        residual(layer.norms[1], layer.outer, x, rows,
+                 [&](const float* in) { return feed_forward(layer.inner, in, rows); });
     }
-    if (shape.pre_norm) layers.layer_norm(model_.encoder_norm, x, rows, x);
+    if (shape_.pre_norm) layer_norm(model_.encoder_norm, x, rows, x);
     project_memory(x, rows, sentences, count);
+}
+
+// `SelfAttention.forward` in the encoder, of one sentence: `qkv` (positions, qkv_row).
+void Decoding::attend_sentence(const float* qkv, int positions, float* out) {
+    const int stride = qkv_row(), key_row = shape_.key_row();
+    float* keys = keys_.room(keys_size(positions));
+    kernels_.transpose_keys(shape_, qkv + key_row, stride, positions, keys);
+    const SharedKeys memory{keys, qkv + 2 * key_row, stride, positions};
+    const Queries queries{qkv, stride, out, shape_.value_row(), positions};
+    // `local_attention`: positions at most `window` away.
+    const int window = shape_.window < 0 ? positions : std::min(shape_.window, positions);
+    first_.resize(positions);
+    last_.resize(positions);
+    for (int t = 0; t < positions; t++) {
+        first_[t] = std::max(t - window, 0);
+        last_[t] = std::min(t + window + 1, positions);
+    }
+    kernels_.attend_shared(shape_, memory, queries, first_.data(), last_.data(), scale_, scratch_);
 }
 
 // `CrossAttention.project_memory` of all decoder layers.
 void Decoding::project_memory(const float* states, int rows, const Sentence* sentences,
                               int count) {
-    Layers& layers = *layers_;
-    const Shape& shape = model_.shape;
-    const int stride = layers.kv_row(), key_row = shape.key_row(), value_row = shape.value_row();
+    const int key_row = shape_.key_row(), value_row = shape_.value_row();
     for (size_t i = 0; i < memories_.size(); i++) {
-        const float* kv =
-            layers.linear(model_.decoder[i].kv_proj, states, rows, layers.memory_kv);
+        const float* kv = linear(model_.decoder[i].kv_proj, states, rows, memory_kv_);
         for (int b = 0; b < count; b++) {
             const Sentence& sentence = sentences[b];
-            float* keys = &memories_[i].keys[layers.transposed_size(sentence.first_key)];
-            layers.kernels.transpose_keys(shape, kv, stride, sentence.positions, keys);
+            float* keys = &memories_[i].keys[keys_size(sentence.first_key)];
+            kernels_.transpose_keys(shape_, kv, kv_row(), sentence.positions, keys);
             float* values = &memories_[i].values[sentence.first_value * value_row];
-            for (int t = 0; t < sentence.positions; t++, kv += stride, values += value_row)
+            for (int t = 0; t < sentence.positions; t++, kv += kv_row(), values += value_row)
                 std::copy_n(kv + key_row, value_row, values);
         }
     }
 }
 
 // `Engine.step` up to `Transformer.logits`, with its last norm.
-const float* Decoding::step(const int32_t* tokens, const int32_t* rows, int count) {
-    Layers& layers = *layers_;
-    const Shape& shape = model_.shape;
-    const int position = steps();
+void Decoding::step(const int32_t* tokens, const int32_t* rows, int count) {
+    const int position = static_cast<int>(steps_.size());
     check_length(model_, position + 1);
-    float* x = layers.x.room(static_cast<size_t>(count) * shape.model_row());
-    for (int r = 0; r < count; r++) {
-        if (counts_words(model_)) words_[rows[r]] += model_.tgt_words[tokens[r]];
-        embed(model_, model_.tgt_embedding, tokens[r], position, words_[rows[r]],
-              x + static_cast<size_t>(r) * shape.model_row());
-    }
+    rows_ = count;
+    float* x = x_.room(size_t(count) * shape_.model_row());
     // `DecoderCache.advance`. What a dead slot refers to is never read.
-    for (auto& one : ancestors_) one.push_back(0);
-    for (int r = 0; r < count; r++) ancestors_[rows[r]].back() = r;
-    const size_t size = model_.decoder.size() * count * layers.kv_row();
-    steps_.push_back({count, Array<float>(size)});
+    for (Slot& slot : slots_) slot.rows.push_back(0);
+    for (int r = 0; r < count; r++) {
+        Slot& slot = slots_[rows[r]];
+        slot.rows.back() = r;
+        if (counts_words(model_)) slot.words += model_.tgt_words[tokens[r]] != 0;
+        embed(model_, model_.tgt_embedding, tokens[r], position, slot.words,
+              x + size_t(r) * shape_.model_row());
+    }
+    steps_.push_back({count, {}});
+    steps_.back().kv.allocate(model_.decoder.size() * count * kv_row());
 
     // `_Layer.step`.
     for (size_t i = 0; i < model_.decoder.size(); i++) {
-        const DecoderLayer& layer = model_.decoder[i];
-        float* attended = layers.attended.room(static_cast<size_t>(count) * shape.value_row());
-        layers.residual(layer.norms[0], layer.out_proj, x, count, [&](const float* in) {
-            attend_self(i, layers.linear(layer.in_proj, in, count, layers.projected), rows, count);
-            return attended;
+        const Layer& layer = model_.decoder[i];
+        residual(layer.norms[0], layer.out_proj, x, count, [&](const float* in) {
+            return attend_self(i, linear(layer.in_proj, in, count, projected_), rows, count);
         });
-        layers.residual(layer.norms[1], layer.cross_out, x, count, [&](const float* in) {
-            const float* q = layers.linear(layer.q_proj, in, count, layers.q);
-            attend_memory(memories_[i], q, rows, count);
-            return attended;
+        residual(layer.norms[1], layer.cross_out, x, count, [&](const float* in) {
+            return attend_memory(memories_[i], linear(layer.q_proj, in, count, q_), rows, count);
         });
-        layers.residual(layer.norms[2], layer.outer, x, count, [&](const float* in) {
-            return layers.feed_forward(layer.inner, in, count);
-        });
+        residual(layer.norms[2], layer.outer, x, count,
+                 [&](const float* in) { return feed_forward(layer.inner, in, count); });
     }
-    if (shape.pre_norm) layers.layer_norm(model_.decoder_norm, x, count, x);
-    return x;
+    if (shape_.pre_norm) layer_norm(model_.decoder_norm, x, count, x);
 }
 
 // Attention of each hypothesis to its own steps: `LayerCache.append` and `DecoderCache.attend`.
-void Decoding::attend_self(size_t layer, const float* qkv, const int32_t* rows, int count) {
-    Layers& layers = *layers_;
-    const Shape& shape = model_.shape;
-    const size_t stride = layers.kv_row();
-    float* newest = &steps_.back().kv[layer * count * stride];
+float* Decoding::attend_self(size_t layer, const float* qkv, const int32_t* rows, int count) {
+    float* attended = attended_.room(size_t(count) * shape_.value_row());
+    float* newest = &steps_.back().kv[layer * count * kv_row()];
     for (int r = 0; r < count; r++)
-        std::copy_n(qkv + static_cast<size_t>(r) * layers.qkv_row() + shape.key_row(), stride,
-                    newest + r * stride);
-    const int end = steps();
-    const int begin = shape.window < 0 ? 0 : std::max(end - 1 - shape.window, 0);
-    layers.own.resize(end - begin);
+        std::copy_n(qkv + size_t(r) * qkv_row() + shape_.key_row(), kv_row(),
+                    newest + size_t(r) * kv_row());
+    const int end = static_cast<int>(steps_.size());
+    const int begin = shape_.window < 0 ? 0 : std::max(end - 1 - shape_.window, 0);
+    own_.resize(end - begin);
     for (int r = 0; r < count; r++) {
-        const std::vector<int32_t>& ancestors = ancestors_[rows[r]];
+        const Slot& slot = slots_[rows[r]];
         for (int t = begin; t < end; t++) {
-            const size_t row = layer * steps_[t].rows + ancestors[t];
-            layers.own[t - begin] = &steps_[t].kv[row * stride];
+            const size_t row = layer * steps_[t].rows + slot.rows[t];
+            own_[t - begin] = &steps_[t].kv[row * kv_row()];
         }
-        layers.kernels.attend_own(shape, qkv + static_cast<size_t>(r) * layers.qkv_row(),
-                                  layers.own.data(), end - begin, layers.scale,
-                                  &layers.attended[static_cast<size_t>(r) * shape.value_row()],
-                                  layers.scratch);
+        kernels_.attend_own(shape_, qkv + size_t(r) * qkv_row(), own_.data(), end - begin, scale_,
+                            attended + size_t(r) * shape_.value_row(), scratch_);
     }
+    return attended;
 }
 
 // Attention of the hypotheses to the encoder's output: those of a sentence together.
-void Decoding::attend_memory(const Memory& memory, const float* q, const int32_t* rows,
-                             int count) {
-    Layers& layers = *layers_;
-    const Shape& shape = model_.shape;
-    const int value_row = shape.value_row();
+float* Decoding::attend_memory(const Memory& memory, const float* q, const int32_t* rows,
+                               int count) {
+    const int key_row = shape_.key_row(), value_row = shape_.value_row();
+    float* attended = attended_.room(size_t(count) * value_row);
     for (int begin = 0, end = 0; begin < count; begin = end) {
-        const int b = rows[begin] / slots_;
-        while (end < count && rows[end] / slots_ == b) end++;
+        const int b = rows[begin] / n_slots_;
+        while (end < count && rows[end] / n_slots_ == b) end++;
         const Sentence& sentence = batch_[b];
-        const SharedKeys keys{&memory.keys[layers.transposed_size(sentence.first_key)],
+        const SharedKeys keys{&memory.keys[keys_size(sentence.first_key)],
                               &memory.values[sentence.first_value * value_row], value_row,
                               sentence.positions};
-        const Queries queries{q + static_cast<size_t>(begin) * shape.key_row(), shape.key_row(),
-                              &layers.attended[static_cast<size_t>(begin) * value_row], value_row,
-                              end - begin};
-        layers.kernels.attend_shared(shape, keys, queries, nullptr, nullptr, layers.scale,
-                                     layers.scratch);
+        const Queries queries{q + size_t(begin) * key_row, key_row,
+                              attended + size_t(begin) * value_row, value_row, end - begin};
+        kernels_.attend_shared(shape_, keys, queries, nullptr, nullptr, scale_, scratch_);
     }
+    return attended;
+}
+
+void Decoding::best(const Excluded& excluded, const Best& best) {
+    kernels_.log_probs(model_.output, x_.data(), rows_, vocabulary(), excluded.ids.data(),
+                       excluded.first.data(), excluded.count.data(), &best, nullptr, scratch_);
+}
+
+void Decoding::all(int first, int count, float* log_probs) {
+    kernels_.log_probs(model_.output, &x_[size_t(first) * shape_.model_row()], count, vocabulary(),
+                       nullptr, nullptr, nullptr, nullptr, log_probs, scratch_);
 }
 
 // `DecoderCache.reorder`.
 void Decoding::reorder(const int32_t* parents) {
-    std::vector<std::vector<int32_t>> old(slots_);
-    std::vector<int32_t> words(slots_);
-    for (size_t first = 0; first < ancestors_.size(); first += slots_) {
-        for (int w = 0; w < slots_; w++) {
-            old[w] = ancestors_[first + w];
-            words[w] = words_[first + w];
-        }
-        for (int w = 0; w < slots_; w++) {
-            ancestors_[first + w] = old[parents[first + w]];
-            words_[first + w] = words[parents[first + w]];
-        }
-    }
+    const std::vector<Slot> before = slots_;
+    for (size_t i = 0; i < slots_.size(); i++)
+        slots_[i] = before[i / n_slots_ * n_slots_ + parents[i]];
 }
 
 // `DecoderCache.select`.
 void Decoding::select(const int32_t* kept, int count) {
     std::vector<Sentence> batch;
-    std::vector<std::vector<int32_t>> ancestors;
-    std::vector<int32_t> words;
+    std::vector<Slot> slots;
     for (int b = 0; b < count; b++) {
         batch.push_back(batch_[kept[b]]);
-        for (size_t i = 0; i < static_cast<size_t>(slots_); i++) {
-            const size_t from = static_cast<size_t>(kept[b]) * slots_ + i;
-            ancestors.push_back(ancestors_[from]);
-            words.push_back(words_[from]);
-        }
+        const Slot* first = &slots_[size_t(kept[b]) * n_slots_];
+        slots.insert(slots.end(), first, first + n_slots_);
     }
     batch_.swap(batch);
-    ancestors_.swap(ancestors);
-    words_.swap(words);
+    slots_.swap(slots);
 }
 
 }  // namespace mtkit

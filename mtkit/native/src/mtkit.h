@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define MTKIT_ABI 1
+#define MTKIT_ABI 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,25 +22,21 @@ struct mtkit_request;   // Request in search.h
 
 int32_t mtkit_abi(void);
 const char* mtkit_error(void);
-// The kernels for a precision on this CPU, such as "avx512-vnni".
+// The kernels for a precision on this CPU, such as "avx2".
 const char* mtkit_kernels(int32_t precision);
 
-// Weights, one after the other; `layer` is -1 for what belongs to no layer.
 mtkit_model* mtkit_new(const struct mtkit_shape* shape, int32_t precision);
-int mtkit_set_linear(mtkit_model*, const char* name, int32_t layer, const float* weight,
-                     const float* bias, int64_t rows, int64_t columns);
-int mtkit_set_norm(mtkit_model*, const char* name, int32_t layer, const float* gain,
-                   const float* bias, int64_t size);
-int mtkit_set_table(mtkit_model*, const char* name, const float* values, int64_t rows,
-                    int64_t columns);
-int mtkit_set_words(mtkit_model*, const char* name, const uint8_t* values, int64_t size);
+// The name in `Transformer.state_dict` of the tensor with this number, from 0 on, and its shape:
+// (rows, columns), or (columns) where rows is 0. Null after the last tensor.
+const char* mtkit_tensor(const mtkit_model*, int32_t number, int64_t* rows, int64_t* columns);
+// Give this tensor its numbers, without padding. Each must be given before `mtkit_ready`.
+int mtkit_set(mtkit_model*, int32_t number, const float* values, int64_t size);
 int mtkit_ready(mtkit_model*);
 void mtkit_free(mtkit_model*);
 
 // The step alone, for a search in Python.
 mtkit_decoding* mtkit_start(const mtkit_model*, const int32_t* ids, int64_t ids_size,
-                            const int32_t* lengths, int32_t sentences, int32_t slots,
-                            int32_t longest);
+                            const int32_t* lengths, int32_t sentences, int32_t slots);
 int mtkit_step(mtkit_decoding*, const int32_t* tokens, const int32_t* rows, int32_t count,
                float* log_probs);
 int mtkit_reorder(mtkit_decoding*, const int32_t* parents, int64_t size);
@@ -52,6 +48,9 @@ void mtkit_end(mtkit_decoding*);
 int mtkit_translate(const mtkit_model*, const struct mtkit_settings*, const struct mtkit_request*,
                     int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
                     double* log_probs, double* scores, double* token_log_probs);
+
+// The table of kernels of a name, `Kernels` in kernels.h, or null; for tests and benchmarks.
+const void* mtkit_find_kernels(const char* name);
 
 #ifdef __cplusplus
 }

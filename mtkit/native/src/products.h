@@ -252,31 +252,3 @@ inline void linear(const Matrix& matrix, const float* x, int rows, float* y, int
         }
     }
 }
-
-// `Kernels::peak`: as many sums as registers hold, and nothing read or written.
-inline double peak(Precision precision, int steps) {
-#ifdef MTKIT_TILES
-    if (precision != Precision::float32) return tile_peak(precision, steps);
-#endif
-    constexpr int COUNT = PARTS == 16 ? 1 : PARTS == 1 ? 12 : 4;
-    if (precision == Precision::int8) {
-        Ints sums[COUNT] = {}, weights = broadcast_int(0x01020304), x = broadcast_int(0x04030201);
-        for (int n = 0; n < steps; ++n) {
-            MTKIT_UNROLL
-            for (int i = 0; i < COUNT; ++i) {
-                MTKIT_UNROLL
-                for (int j = 0; j < PARTS; ++j) hide(weights.part[j]);  // as if another were read
-                sums[i] = dot(sums[i], weights, x);
-            }
-        }
-        asm volatile("" : : "m"(sums));
-        return 8.0 * LANES * COUNT * steps;
-    }
-    Floats sums[COUNT] = {}, weights = broadcast(0.5f), x = broadcast(0.25f);
-    for (int n = 0; n < steps; ++n) {
-        MTKIT_UNROLL
-        for (int i = 0; i < COUNT; ++i) sums[i] = fma(x, weights, sums[i]);
-    }
-    asm volatile("" : : "m"(sums));
-    return 2.0 * LANES * COUNT * steps;
-}

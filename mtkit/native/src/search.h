@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model.h"
+#include "scorer.h"
 
 namespace mtkit {
 
@@ -46,34 +46,10 @@ struct Request {
     const volatile int32_t* stop;  // when it is not zero, the search ends and has no results
 };
 
-// The next tokens that may not follow, for each live hypothesis, as `Kernels::log_probs` takes
-// them: `count[r]` ids from `first[r]` on, ascending. Rows may share a list.
-struct Excluded {
-    std::vector<int32_t> ids, first, count;
-};
-
-// What a search needs of a model and its cache, as `Step` and `StepCache` in Python. Sentences of
-// the batch have W slots each; hypothesis w of sentence b is in slot b * W + w.
-class Scorer {
-public:
-    virtual ~Scorer() = default;
-    virtual int vocabulary() const = 0;
-    // Score what follows the `tokens`, the newest of the hypotheses in the slots `rows`, ascending.
-    virtual void step(const int32_t* tokens, const int32_t* rows, int count) = 0;
-    // Of the last step: the best that are not excluded; where fewer are left, -inf follows.
-    virtual void best(const Excluded& excluded, const Best& best) = 0;
-    // Of the last step: all log-probabilities of `count` rows from `first` on, (count, vocabulary).
-    virtual void all(int first, int count, float* log_probs) = 0;
-    // As in `Decoding`.
-    virtual void reorder(const int32_t* parents) = 0;
-    virtual void select(const int32_t* kept, int count) = 0;
-};
-
 // Of each sentence its hypotheses, best first; samples in sampling order. Empty when stopped.
 using Found = std::vector<std::vector<Hypothesis>>;
-Found translate(const Model& model, const Settings& settings, const Request& request);
 
-// The same with any scorer of W slots; greedy search has one.
+// The scorer has W slots: as many as the beam or samples; greedy search has one.
 Found beam_search(Scorer& scorer, const Settings& settings, const Request& request);
 Found greedy_search(Scorer& scorer, const Settings& settings, const Request& request);
 Found sample(Scorer& scorer, const Settings& settings, const Request& request);

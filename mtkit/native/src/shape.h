@@ -31,6 +31,7 @@ struct Shape {
     int32_t own_src_embedding;  // 1 if the source has an embedding matrix of its own
     int32_t pre_norm;           // 1 for `norm: pre`
     int32_t silu;               // 1 for `activation: silu`
+    int32_t output_bias;        // 1 if the output layer has a bias
     int32_t window;             // `attention_window`; -1 if attention is not restricted
     int32_t positions;          // a `Positions`
     int32_t max_positions;      // of learned positions

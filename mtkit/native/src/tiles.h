@@ -133,32 +133,3 @@ inline void round_rows_for_tiles(Product& product, const float* x, int rows, Scr
         }
     }
 }
-
-// `Kernels::peak`.
-inline double tile_peak(Precision precision, int steps) {
-    const TileSizes sizes;
-    _tile_loadconfig(&sizes);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    _tile_zero(6);
-    _tile_zero(7);
-    for (int n = 0; n < steps; ++n) {
-        if (precision == Precision::bf16) {
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        } else {
-            _tile_dpbusd(0, 4, 6);
-            _tile_dpbusd(1, 4, 7);
-            _tile_dpbusd(2, 5, 6);
-            _tile_dpbusd(3, 5, 7);
-        }
-    }
-    _tile_release();
-    return 4.0 * 2 * 16 * 16 * (precision == Precision::bf16 ? 32 : 64) * steps;
-}

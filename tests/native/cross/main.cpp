@@ -2,7 +2,6 @@
 // compiled for: main FILE. Prints the kernels, and the ids and the score of each hypothesis.
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "mtkit.h"
@@ -33,26 +32,6 @@ std::vector<T> read_array() {
     return values;
 }
 
-// A call of `mtkit_set_...`: its name, the tensor's name, layer and sizes, and one or two arrays.
-void set_tensor(mtkit_model* model, const std::string& function) {
-    const auto letters = read_array<char>();
-    const std::string name(letters.begin(), letters.end());
-    const auto layer = read<int32_t>();
-    const auto rows = read<int64_t>(), columns = read<int64_t>();
-    if (function == "mtkit_set_words") {
-        check(mtkit_set_words(model, name.c_str(), read_array<uint8_t>().data(), rows) == 0);
-        return;
-    }
-    const auto first = read_array<float>(), second = read_array<float>();
-    const float* bias = second.empty() ? nullptr : second.data();
-    if (function == "mtkit_set_linear")
-        check(!mtkit_set_linear(model, name.c_str(), layer, first.data(), bias, rows, columns));
-    if (function == "mtkit_set_norm")
-        check(!mtkit_set_norm(model, name.c_str(), layer, first.data(), bias, rows));
-    if (function == "mtkit_set_table")
-        check(!mtkit_set_table(model, name.c_str(), first.data(), rows, columns));
-}
-
 }  // namespace
 
 int main(int, char** arguments) {
@@ -62,8 +41,9 @@ int main(int, char** arguments) {
     const auto shape = read<mtkit::Shape>();
     mtkit_model* model = mtkit_new(reinterpret_cast<const mtkit_shape*>(&shape), precision);
     check(model != nullptr);
-    for (auto name = read_array<char>(); !name.empty(); name = read_array<char>())
-        set_tensor(model, {name.begin(), name.end()});
+    int32_t number = 0;
+    for (auto values = read_array<float>(); !values.empty(); values = read_array<float>())
+        check(mtkit_set(model, number++, values.data(), values.size()) == 0);
     check(mtkit_ready(model) == 0);
 
     const auto settings = read<mtkit::Settings>();

@@ -46,9 +46,6 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// A value that the compiler knows nothing of from here on.
-MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+x"(a)); }
-
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));

@@ -1,5 +1,4 @@
-// The words of AVX-512 (F, BW, DQ, VL): a register holds 16 numbers. With MTKIT_VNNI, products in
-// 8 bits are one instruction.
+// The words of AVX-512 (F, BW, DQ, VL, VNNI): a register holds 16 numbers.
 
 using Part = __m512;
 using IntPart = __m512i;
@@ -7,11 +6,7 @@ constexpr int PARTS = 1;
 constexpr int SUMS = 24;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 24;  // the same in bf16
 constexpr int BYTE_SUMS = 24;  // the same in 8 bits
-#ifdef MTKIT_VNNI
 constexpr int BYTE_ZERO = 128;  // what is added to the inputs of `dot`
-#else
-constexpr int BYTE_ZERO = 0;
-#endif
 
 MTKIT_INLINE Part load_part(const float* p) { return _mm512_loadu_ps(p); }
 MTKIT_INLINE void store_part(float* p, Part a) { _mm512_storeu_ps(p, a); }
@@ -41,24 +36,11 @@ MTKIT_INLINE Part as_float(IntPart a) { return _mm512_castsi512_ps(a); }
 MTKIT_INLINE IntPart as_int(Part a) { return _mm512_castps_si512(a); }
 MTKIT_INLINE Part to_float(IntPart a) { return _mm512_cvtepi32_ps(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return _mm512_cvtps_epi32(a); }
-#ifdef MTKIT_VNNI
 // With the intrinsic, GCC 12 keeps the sums of a product in memory.
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weights));
     return sum;
 }
-#else
-// Pairs of products do not saturate 16 bits, because both factors are from -127 to 127.
-MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
-    const __m512i with_sign = _mm512_mask_sub_epi8(weights, _mm512_movepi8_mask(x),
-                                                   _mm512_setzero_si512(), weights);
-    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x), with_sign);
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-}
-#endif
-
-// A value that the compiler knows nothing of from here on.
-MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+v"(a)); }
 
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

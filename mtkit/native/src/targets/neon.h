@@ -47,9 +47,6 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     return vdotq_s32(sum, vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(x));
 }
 
-// A value that the compiler knows nothing of from here on.
-MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+w"(a)); }
-
 MTKIT_INLINE float sum_of_part(Part a) {
     const float32x2_t two = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(vpadd_f32(two, two), 0);

@@ -61,9 +61,6 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
     return sum;
 }
 
-// A value that the compiler knows nothing of from here on.
-MTKIT_INLINE void hide(IntPart& a) { asm volatile("" : "+r"(a)); }
-
 MTKIT_INLINE float sum_of_part(Part a) { return a; }
 MTKIT_INLINE float max_of_part(Part a) { return a; }
 MTKIT_INLINE void store_low_bytes(int8_t* p, const IntPart (&a)[PARTS]) {
