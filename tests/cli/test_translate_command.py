@@ -24,7 +24,6 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 from support.forked import PIPE, Forked, run_mtkit
 
-from mtkit import native
 from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
 from mtkit.native import available
