@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from mtkit import native
 from mtkit.base.devices import (
     choose_device,
     choose_precision,
@@ -19,7 +20,6 @@ from mtkit.base.memory import disable_malloc_trim
 from mtkit.checkpoint import load_into
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.native import kernels
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
@@ -80,7 +80,9 @@ def load_models(
         if prepared and has_native_steps(config, on_device.type):
             in_words = native_precision(precision, exact=True)
             steps = [NativeStep(model, in_words) for model in models]
-            engine = f"PyTorch, its steps by the native engine, {in_words}, {kernels(in_words)}"
+            engine = (
+                f"PyTorch, its steps by the native engine, {in_words}, {native.kernels(in_words)}"
+            )
         elif prepared:
             pack_weights(together, precision, on_device)
         disable_malloc_trim()
