@@ -22,7 +22,7 @@ Shape attention_shape(int32_t heads, int32_t key_width, int32_t value_width) {
 
 // A packed matrix from (out, in) weights, sizes multiples of 64; null if they are wrong.
 extern "C" void* part_pack(const float* weights, const float* bias, int32_t out, int32_t in,
-                               int32_t precision) {
+                           int32_t precision) {
     if (out <= 0 || in <= 0 || out % PAD != 0 || in % PAD != 0) return nullptr;
     if (precision < 0 || precision > 2) return nullptr;
     Matrix* matrix = new Matrix;
@@ -43,20 +43,20 @@ extern "C" int part_unpack(const void* matrix, int32_t row, float* out) {
 
 // `repeat` times, for benchmarks.
 extern "C" int part_linear(const Kernels* kernels, const void* matrix, const float* x,
-                               int32_t rows, int32_t activation, int32_t add, float* y,
-                               int32_t repeat) {
+                           int32_t rows, int32_t activation, int32_t add, float* y,
+                           int32_t repeat) {
     if (rows < 0 || activation < 0 || activation > 2) return 1;
     const Matrix& packed = *static_cast<const Matrix*>(matrix);
     Scratch scratch;
     for (int i = 0; i < repeat; ++i)
         kernels->linear(packed, x, rows, y, packed.out,
-                      {static_cast<Activation>(activation), add != 0}, scratch);
+                        {static_cast<Activation>(activation), add != 0}, scratch);
     return 0;
 }
 
 extern "C" int part_layer_norm(const Kernels* kernels, const float* x, int32_t rows,
-                                   int32_t width, const float* gain, const float* bias,
-                                   float epsilon, float* y) {
+                               int32_t width, const float* gain, const float* bias,
+                               float epsilon, float* y) {
     if (rows < 0 || width <= 0) return 1;
     kernels->layer_norm(x, rows, width, gain, bias, epsilon, y);
     return 0;
@@ -65,10 +65,10 @@ extern "C" int part_layer_norm(const Kernels* kernels, const float* x, int32_t r
 // keys (positions, key_row), values (positions, value_row), q (rows, key_row), out (rows,
 // value_row); `first` and `last` (rows) or null.
 extern "C" int part_attend_shared(const Kernels* kernels, int32_t heads, int32_t key_width,
-                                      int32_t value_width, const float* q, int32_t rows,
-                                      const float* keys, const float* values, int32_t positions,
-                                      const int32_t* first, const int32_t* last, float scale,
-                                      float* out, int32_t repeat) {
+                                  int32_t value_width, const float* q, int32_t rows,
+                                  const float* keys, const float* values, int32_t positions,
+                                  const int32_t* first, const int32_t* last, float scale,
+                                  float* out, int32_t repeat) {
     if (heads <= 0 || key_width <= 0 || value_width <= 0 || positions <= 0)
         return 1;
     const Shape shape = attention_shape(heads, key_width, value_width);
@@ -85,8 +85,8 @@ extern "C" int part_attend_shared(const Kernels* kernels, int32_t heads, int32_t
 
 // Rows of keys, each followed by its values: (positions, key_row + value_row); q of one row.
 extern "C" int part_attend_own(const Kernels* kernels, int32_t heads, int32_t key_width,
-                                   int32_t value_width, const float* q, const float* rows,
-                                   int32_t positions, float scale, float* out, int32_t repeat) {
+                               int32_t value_width, const float* q, const float* rows,
+                               int32_t positions, float scale, float* out, int32_t repeat) {
     if (heads <= 0 || key_width <= 0 || value_width <= 0 || positions <= 0)
         return 1;
     const Shape shape = attention_shape(heads, key_width, value_width);
@@ -102,10 +102,10 @@ extern "C" int part_attend_own(const Kernels* kernels, int32_t heads, int32_t ke
 // The best `count` of each row, or with `all` (rows, width) all log-probabilities. The forbidden
 // ids of row r are n_forbidden[r] from first_forbidden[r] on.
 extern "C" int part_log_probs(const Kernels* kernels, const void* matrix, const float* states,
-                                  int32_t rows, int32_t width, const int32_t* forbidden,
-                                  const int32_t* first_forbidden, const int32_t* n_forbidden,
-                                  int32_t count, float* log_probs, int32_t* ids, float* all,
-                                  int32_t repeat) {
+                              int32_t rows, int32_t width, const int32_t* forbidden,
+                              const int32_t* first_forbidden, const int32_t* n_forbidden,
+                              int32_t count, float* log_probs, int32_t* ids, float* all,
+                              int32_t repeat) {
     const Matrix& packed = *static_cast<const Matrix*>(matrix);
     if (rows < 0 || width <= 0 || padded(width) > packed.out) return 1;
     if (all == nullptr && (count <= 0 || count > width)) return 1;
@@ -113,7 +113,7 @@ extern "C" int part_log_probs(const Kernels* kernels, const void* matrix, const 
     Scratch scratch;
     for (int i = 0; i < repeat; ++i)
         kernels->log_probs(packed, states, rows, width, forbidden, first_forbidden, n_forbidden,
-                         all == nullptr ? &best : nullptr, all, scratch);
+                           all == nullptr ? &best : nullptr, all, scratch);
     return 0;
 }
 
@@ -142,11 +142,13 @@ __attribute__((target("avx512f,avx512vnni"))) static double peak_of_vnni(bool in
     __m512i sums[12] = {}, x = _mm512_set1_epi32(0x01010101);
     for (int n = 0; n < steps; ++n) {
 #pragma GCC unroll 12
-        for (__m512i& sum : sums) {
+        for (int i = 0; i < 12; ++i) {
+            __m512i sum = sums[i];  // a copy, which is in a register
             if (in_bytes)
                 asm volatile("vpdpbusd %1, %1, %0" : "+v"(sum) : "v"(x));
             else
                 asm volatile("vfmadd231ps %1, %1, %0" : "+v"(sum) : "v"(x));
+            sums[i] = sum;
         }
     }
     asm volatile("" : : "m"(sums));
