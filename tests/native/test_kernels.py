@@ -435,6 +435,19 @@ def test_the_lowest_of_equally_probable_ids_is_first(parts: Parts, normal: Any) 
     assert ids.tolist() == [[200, 3, 17, 40, 270]] * 3
 
 
+def test_logits_that_round_to_one_log_probability_change_only_the_order_of_equals(
+    parts: Parts, normal: Any
+) -> None:
+    # The log-probabilities are near -6, where numbers are further apart than these logits.
+    states, weight, bias = normal(20, 64) * 1e-3, normal(448, 64) * 1e-3, np.zeros(448, np.float32)
+    every, _ = parts.log_probs(states, weight, bias, 400)
+    best, ids = parts.log_probs(states, weight, bias, 400, count=30)
+    order = np.argsort(-every, axis=1, kind="stable")[:, :30]
+    assert (ids != order).any()
+    assert equal_bits(best, np.take_along_axis(every, order, axis=1))
+    assert equal_bits(best, np.take_along_axis(every, ids, axis=1))
+
+
 def test_forbidden_ids_count_in_the_sum_but_are_not_among_the_best(
     parts: Parts, normal: Any
 ) -> None:

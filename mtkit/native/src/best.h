@@ -2,6 +2,9 @@
 //
 // The columns are computed some hundred at a time for all rows, into a buffer that stays in cache;
 // there each row finds its largest, the sum of its probabilities and its best.
+//
+// The best are ordered by their logits. Two logits may round to one log-probability: the larger is
+// then first, where a search in Python, which sees log-probabilities only, has the lowest id first.
 
 constexpr int COLUMNS = 256;  // computed at a time
 

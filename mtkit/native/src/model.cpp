@@ -1,15 +1,6 @@
 // The forward pass, as in model.py and engine.py; comments name the Python that a function equals.
-//
-// How a layer is computed: `x_` has a row of numbers for each token of all sentences, without
-// padding between sentences. `encode` and `step` take it through the layers. Each sub-layer is one
-// call of `residual`, with norm and addition, and consists of linear maps and attention. These are
-// computed by `Kernels`, which kernels.h describes: products.h (linear maps), attention.h, vectors.h
-// (layer norm and other functions of rows) and best.h (log-probabilities). They are written once for
-// all CPUs, with the sixteen numbers of targets/words.h, and compiled for each one by
-// target.h. Every row is computed in the same way whatever the rows beside it are.
-//
-// A new activation needs its name in `Activation` (shape.h), its formula beside `silu` (vectors.h),
-// a line in `finish` (products.h), one in `Decoding::feed_forward` here, and a field of `Shape`.
+// docs/architecture.md explains how a layer is computed, and where a new activation goes. Every row
+// is computed in the same way whatever the rows beside it are.
 #include "model.h"
 
 #include <algorithm>
