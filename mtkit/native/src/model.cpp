@@ -101,8 +101,8 @@ void Decoding::layer_norm(const Norm& norm, const float* in, int rows, float* ou
                         shape_.norm_epsilon, out);
 }
 
-// `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear map of
-// the sub-layer, which adds its result to the rows.
+// `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear map
+// of the sub-layer, which adds its result to the rows.
 template <class Sublayer>
 void Decoding::residual(const Norm& norm, const Matrix& last, float* rows, int count,
                         Sublayer sublayer) {

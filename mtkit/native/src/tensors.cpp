@@ -39,7 +39,9 @@ std::vector<Tensor> tensors_of(Model& model) {
     const Heads keys{shape.heads, shape.key_width}, values{shape.heads, shape.value_width};
     std::vector<Tensor> all;
     const auto array = [&](const std::string& name, const Axis& rows, const Axis& columns,
-                           Array<float>& to) { all.push_back({name, rows, columns, nullptr, &to}); };
+                           Array<float>& to) {
+        all.push_back({name, rows, columns, nullptr, &to});
+    };
     const auto linear = [&](const std::string& name, const Axis& rows, const Axis& columns,
                             Matrix& to) {
         all.push_back({name + ".weight", rows, columns, &to, nullptr});
