@@ -144,7 +144,8 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
     def no_room(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
 
-    with Translator.load(untrained, device="cpu") as translator:
+    config = untrained.config.decode.model_copy(update={"engine": "torch"})
+    with Translator.load(untrained, device="cpu", config=config) as translator:
         monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
         with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
             list(translator.translate(lines))
@@ -158,9 +159,12 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     def no_room(*_: object, **__: object) -> None:
         raise MemoryError
 
+    monkeypatch.setattr("mtkit.native.NativeModel", no_room)
     monkeypatch.setattr("mtkit.translate.torch_models.Transformer", no_room)
-    with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
-        Translator.load(untrained, device="cpu")
+    for engine in ("auto", "torch"):
+        config = untrained.config.decode.model_copy(update={"engine": engine})
+        with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
+            Translator.load(untrained, device="cpu", config=config)
     monkeypatch.undo()
     monkeypatch.setattr("mtkit.convert.export_run._check_text", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
