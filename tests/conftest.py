@@ -25,10 +25,12 @@ import pytest
 import torch
 from hypothesis import settings
 from support.command_line import Place
+from support.native_models import draw, table, to_native  # noqa: F401, fixtures of tests/native
 from support.prepared import prepare_trees
 from support.runs import new_run
 from support.treebank import small_trees
 
+from mtkit import native
 from mtkit.base.devices import choose_device
 from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
@@ -58,10 +60,13 @@ benchmark gpu_workers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first."""
+    """Put the files that take longest first, and skip what needs an engine that was not built."""
     rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    reason = native.available()
     for item in items:
+        if reason and item.path.parent.name == "native":
+            item.add_marker(pytest.mark.skip(reason=f"needs the native engine: {reason}"))
         if item.get_closest_marker("gpu"):
             # What PyTorch warns of on a card that nobody has tried is shown, and hides no result.
             item.add_marker(pytest.mark.filterwarnings("default"))

@@ -11,18 +11,10 @@ import torch
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
-from mtkit.native import NativeModel, available, kernels
+from mtkit.native import NativeModel, kernels
 from mtkit.tokenizer import PAD_ID
 
 TABLES = ("plain", "avx2", "vnni", "amx", "neon")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip everything here where the engine was not built."""
-    reason = available()
-    for item in items if reason else []:
-        if item.path.parent.name == "native":
-            item.add_marker(pytest.mark.skip(reason=f"needs the native engine: {reason}"))
 
 
 @pytest.fixture(params=TABLES)
