@@ -102,13 +102,20 @@ def test_a_line_that_is_too_long_is_cut_and_named(answered):
         assert "Traceback" not in err
 
 
-def test_memory_does_not_grow_with_the_number_of_lines(answered):
-    once, often = (answered[times][3] for times in (1, OFTEN))
+def test_memory_does_not_grow_with_the_number_of_lines(
+    answered, tiny_run: Run, tmp_path_factory: pytest.TempPathFactory
+):
+    (_, _, _, once), (lines, _, _, peak) = answered.values()
     if not once:
         pytest.skip("reads the peak of memory from /proc/self/status")
-    # Peaks of the same run differ by up to three megabytes; a kilobyte for each line more would be
-    # too much.
-    assert often - once < 950 * (OFTEN - 1) * LINES
+    # A kilobyte for each line more would be too much. Other work on the machine can only raise a
+    # peak, so the smallest of some runs counts.
+    most = once + 950 * (OFTEN - 1) * LINES
+    peaks = [peak]
+    while min(peaks) >= most and len(peaks) < 4:
+        folder = tmp_path_factory.mktemp("again")
+        peaks.append(translated(folder, tiny_run, lines)[3])
+    assert min(peaks) < most
 
 
 def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: Run):
