@@ -13,7 +13,7 @@ PYTEST := $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadsco
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard mtkit/native/src/* mtkit/native/src/*/*)
 	$(PYTHON) -c 'import sys; sys.exit("mtkit needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

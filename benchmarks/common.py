@@ -51,6 +51,7 @@ class Toolkit:
 TOOLKITS = {
     "mtkit": Toolkit("mtkit"),
     "mtkit-fp32": Toolkit("mtkit in float32"),
+    "mtkit-torch": Toolkit("mtkit with PyTorch"),
     "ctranslate2": Toolkit("CTranslate2"),
     "torch": Toolkit("torch.nn.Transformer, plain loop"),
     "torch-bf16": Toolkit("torch.nn.Transformer, plain loop in bf16"),

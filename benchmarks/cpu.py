@@ -21,14 +21,14 @@ from common import markdown, spread, versions
 from torch import Tensor, nn
 from train_cpu import SIZES, PlainModel
 
-from mtkit.base.devices import disable_malloc_trim
+from mtkit.base.memory import disable_malloc_trim
 from mtkit.config import load_config
 from mtkit.kernels.loss import loss_of_logits
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate.engine import Engine
 from mtkit.translate.independent import greedy_search
-from mtkit.translate.search import SearchSettings
+from mtkit.translate.settings import SearchSettings
 
 SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, LENGTH = 8_000, 15

@@ -27,7 +27,7 @@ import torch
 from common import markdown, versions
 from torch import Tensor, nn
 
-from mtkit.base.devices import disable_malloc_trim
+from mtkit.base.memory import disable_malloc_trim
 from mtkit.config import ModelConfig
 from mtkit.model import SelfAttention
 

@@ -169,7 +169,8 @@ def mtkit(setting: Setting, *settings: str) -> Peer:
 
     By default it uses bfloat16 where the CPU has it.
     """
-    from mtkit.base.devices import choose_device, disable_malloc_trim
+    from mtkit.base.devices import choose_device
+    from mtkit.base.memory import disable_malloc_trim
     from mtkit.config import load_config
     from mtkit.data import PreparedData
     from mtkit.train.trainer import Trainer

@@ -3,11 +3,13 @@
     python benchmarks/translate_cpu.py --run RUN --input SRC --reference REF [--json FILE]
     python benchmarks/translate_cpu.py --random base [--json FILE]
 
-With `--run`, CTranslate2 and Hugging Face's `MarianMTModel` have the weights of the run, by the
-conversions of `mtkit export`, and translate the same sentences; what they make of them is scored
-with sacreBLEU. With `--random`, everyone has random weights, and every output is forced to be of
-one length (`--length`), so that what is timed is arithmetic and bookkeeping: mtkit, CTranslate2 and
-MarianMTModel the same ones, fairseq a model of its own of that size.
+With `--run`, both engines of mtkit, CTranslate2 and Hugging Face's `MarianMTModel` have the weights
+of the run, by the conversions of `mtkit export`, and translate the same sentences; what they make
+of them is scored with sacreBLEU. With `--random`, everyone has random weights, and every output is
+forced to be of one length (`--length`), so that what is timed is arithmetic and bookkeeping: all
+but fairseq, which has a model of its own of that size, have the same weights.
+
+CTranslate2 has no bf16 on a CPU, so where mtkit computes in bf16 it computes in float32.
 
 A row is an engine with a precision, a beam and a batch size. It has a process of its own, pinned to
 one core, with one thread; those of one setting take turns: A B, B A, and so on. Only one computes
@@ -66,6 +68,9 @@ from common import (
 
 EXTRA_LENGTH = 50
 SEED = 1
+PRECISIONS: dict[str, Any] = {"float32": "fp32", "int8": "int8", "bf16": "bf16"}
+# Which take part in every setting.
+OURS = ("mtkit", "mtkit-torch", "ctranslate2")
 LARGE = 64
 # Sentences of which as many whole batches as there are, at least one, are translated untimed.
 WARM_UP = 8
@@ -79,7 +84,7 @@ class Setting:
     """What a worker gets when it starts.
 
     Attributes:
-        precision: float32 or int8.
+        precision: float32, int8 or bf16.
         beam: hypotheses of a sentence.
         batch: sentences at a time.
         folder: with the exported models and `case.json`: sentences, and what they are for.
@@ -142,25 +147,70 @@ def random_model(size: str, vocabulary: int) -> Any:
 
 
 def mtkit(setting: Setting) -> Engine:
-    """What `mtkit translate` does with a batch of subwords."""
+    """What `mtkit translate` does with a batch of subwords, with its native engine."""
+    from mtkit.config import DecodeConfig
+    from mtkit.native import NativeModel, Search, kernels
+
+    precision = PRECISIONS[setting.precision]
+    if setting.run is not None:
+        from mtkit.run_folder import Run
+
+        run = Run.open(Path(setting.run))
+        config, model_config, (weights, _) = (
+            run.config.decode,
+            run.config.model,
+            run.select_arrays(None),
+        )
+        vocabularies = run.tokenizers()
+        sizes = len(vocabularies.tgt), vocabularies.own_src_size
+    else:
+        assert setting.size is not None
+        source = random_model(setting.size, setting.vocabulary)
+        config, model_config = DecodeConfig(), source.config
+        weights = {name: tensor.numpy() for name, tensor in source.state_dict().items()}
+        sizes = setting.vocabulary, None
+    model = NativeModel(weights, model_config, *sizes, precision=precision)
+    search = Search(
+        bos_id=BOS,
+        eos_id=EOS,
+        beam_size=setting.beam,
+        alpha=config.length_penalty,
+        penalty_form=config.length_penalty_form,
+        min_length=setting.length or 0,
+    )
+
+    def translate(sentences: list[Ids], limit: int) -> list[Ids]:
+        found = model.translate(
+            [[*ids, EOS] for ids in sentences], [limit] * len(sentences), search
+        )
+        return [list(hypotheses[0].tokens) for hypotheses in found]
+
+    penalty = f"length penalty {config.length_penalty_form} {config.length_penalty:g}"
+    return Engine(translate, f"kernels {kernels(precision)}, {penalty}")
+
+
+def mtkit_torch(setting: Setting) -> Engine:
+    """The same with PyTorch."""
     import torch
 
-    from mtkit.base.devices import choose_device, disable_malloc_trim, select_matmul_backend
+    from mtkit.base.devices import choose_device, select_matmul_backend
+    from mtkit.base.memory import disable_malloc_trim
     from mtkit.config import DecodeConfig
     from mtkit.translate import Translator
     from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.independent import greedy_search
     from mtkit.translate.linear import pack_weights
-    from mtkit.translate.search import SearchSettings, beam_search
+    from mtkit.translate.search import beam_search
+    from mtkit.translate.settings import SearchSettings
 
     device = choose_device("cpu")
-    precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]
+    precision = PRECISIONS[setting.precision]
     if setting.run is not None:
         from mtkit.run_folder import Run
 
         run = Run.open(Path(setting.run))
-        config = run.config.decode.model_copy(update={"precision": precision})
+        config = run.config.decode.model_copy(update={"precision": precision, "engine": "torch"})
         decoder = Decoder(Translator.load(run, config=config, device="cpu").model)
     else:
         assert setting.size is not None
@@ -200,10 +250,12 @@ def ctranslate2(setting: Setting) -> Engine:
     import ctranslate2 as library
 
     folder = Path(setting.folder)
+    # It has no bf16 on a CPU.
+    precision = "int8" if setting.precision == "int8" else "float32"
     engine = library.Translator(
-        str(folder / f"ctranslate2-{setting.precision}"),
+        str(folder / f"ctranslate2-{precision}"),
         device="cpu",
-        compute_type=setting.precision,
+        compute_type=precision,
         inter_threads=1,
         intra_threads=1,
     )
@@ -291,6 +343,7 @@ def fairseq(setting: Setting) -> Engine:
 # By the names of `common.TOOLKITS`.
 ENGINES: dict[str, Callable[[Setting], Engine]] = {
     "mtkit": mtkit,
+    "mtkit-torch": mtkit_torch,
     "ctranslate2": ctranslate2,
     "marian": marian,
     "fairseq": fairseq,
@@ -315,7 +368,7 @@ class Worker:
         self.batches = [
             order[start : start + setting.batch] for start in range(0, len(order), setting.batch)
         ]
-        if name not in ("mtkit", "ctranslate2"):
+        if name not in OURS:
             import torch
 
             torch.set_num_threads(1)
@@ -448,9 +501,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--sentences-one", type=int, default=100, help="of them in batches of one")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--precisions", nargs="+", choices=["float32", "int8"], default=["float32", "int8"]
-    )
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "int8"])
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 1])
     parser.add_argument("--batches", nargs="+", type=int, default=[LARGE, 1])
     parser.add_argument(
@@ -458,7 +509,7 @@ def parse() -> argparse.Namespace:
         nargs="+",
         choices=ENGINES,
         default=list(ENGINES),
-        help="those but mtkit and CTranslate2 run in float32, with a beam and large batches",
+        help="MarianMTModel and fairseq run in float32, with a beam and large batches",
     )
     parser.add_argument("--peers-dir", type=Path, default=Path("build/peers"))
     parser.add_argument("--json", type=Path, help="file for all that was measured")
@@ -496,7 +547,7 @@ def main() -> None:
             tokenizer,
             folder,
             longest=max(map(len, sentences)) + 2 + EXTRA_LENGTH,
-            precisions=arguments.precisions,
+            precisions=["float32", "int8"],
             marian="marian" in names,
         )
         (folder / "sentences.json").write_text(json.dumps(sentences))
@@ -526,7 +577,7 @@ def main() -> None:
                 )
 
             everyone = precision == "float32" and beam > 1 and batch > 1
-            group = [name for name in names if everyone or name in ("mtkit", "ctranslate2")]
+            group = [name for name in names if everyone or name in OURS]
             print(f"{precision}, beam {beam}, batch {batch}", file=sys.stderr)
             with Race(group, start) as race:
                 race.run(arguments.rounds)

@@ -1,12 +1,14 @@
-"""Write the tables of files in docs/architecture.md from the docstrings of the modules.
+"""Write the tables of files in docs/architecture.md from what the files say at their beginning.
 
-Run ``python docs/make_architecture.py`` after a module was added, renamed or described anew.
+Run ``python docs/make_architecture.py`` after a file was added, renamed or described anew.
 A test compares the page with what this program writes.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+from itertools import groupby
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("architecture.md")
@@ -14,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "mtkit"
 START, END = "<!-- files: generated -->\n", "<!-- end of files -->\n"
 ROOMS = (
     *("", "cli", "prepare", "train", "translate", "inspect", "convert"),
-    *("align", "parsing", "kernels", "base"),
+    *("align", "parsing", "native", "native/src", "kernels", "base"),
 )
 
 
@@ -25,12 +27,30 @@ def row(file: Path) -> str:
     return f"| `{file.name}` | {first} |"
 
 
+def rows_of_cpp(folder: Path) -> list[str]:
+    """Lines for C++: a header and its source together, and the first sentence of the first one."""
+    files = sorted([*folder.rglob("*.h"), *folder.rglob("*.cpp")])
+    files.sort(key=lambda file: (len(file.parts), file.stem, file.suffix == ".cpp"))
+    rows = []
+    for _, group in groupby(files, key=lambda file: file.with_suffix("")):
+        names = list(group)
+        comment = re.match(r"(?://.*\n)*", names[0].read_text(encoding="utf-8"))
+        text = " ".join(re.sub("^// ?", "", comment[0] if comment else "", flags=re.M).split())
+        joined = ", ".join(f"`{file.relative_to(folder)}`" for file in names)
+        rows.append(f"| {joined} | {re.split(r'[.](?: |$)', text)[0]} |")
+    return rows
+
+
 def tables() -> str:
     """All tables, a heading and a table for each room."""
     parts = []
     for room in ROOMS:
-        files = sorted((PACKAGE / room).glob("*.py"))
-        rows = [row(file) for file in files if not file.name.startswith("__")]
+        folder = PACKAGE / room
+        if folder.name == "src":
+            rows = rows_of_cpp(folder)
+        else:
+            files = sorted(folder.glob("*.py"))
+            rows = [row(file) for file in files if not file.name.startswith("__")]
         heading = f"`{room}/`" if room else "Ground floor"
         parts.append(
             "\n".join([f"### {heading}", "", "| file | what it has |", "|---|---|", *rows])

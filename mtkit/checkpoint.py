@@ -10,24 +10,25 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
 
 from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import sync
 from mtkit.config import ModelConfig
+from mtkit.weights import WeightFile, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 log = logging.getLogger(__name__)
 
-Tensors = dict[str, Tensor]
+Tensors = dict[str, "Tensor"]
 _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
@@ -70,6 +71,11 @@ class Checkpoint:
             MtkitError: if a file of the checkpoint is missing, truncated or was changed.
         """
         return self._load(_MODEL)
+
+    def weight_file(self) -> WeightFile:
+        """The file of the model's tensors; raises as `load_weights`."""
+        with _advised():
+            return WeightFile(self._intact(_MODEL))
 
     def load_optimizer(self) -> Tensors:
         """The optimizer's tensors, on the CPU; raises as `load_weights`."""
@@ -135,16 +141,30 @@ class Checkpoint:
         return record
 
     def _load(self, name: str) -> Tensors:
-        file = self.path / name
-        saved_with = self._record().sha256.get(name)
-        try:
-            if files.sha256_of(file) != saved_with:
-                raise MtkitError(f"{file}: damaged (its checksum is not the one it was saved with)")
+        from safetensors.torch import load_file
+
+        with _advised():
+            file = self._intact(name)
             # By its file descriptor, because safetensors refuses a path that is not UTF-8.
             with naming_tensors(file), file.open("rb") as opened:
                 return load_file(f"/dev/fd/{opened.fileno()}")
-        except MtkitError as error:
-            raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
+
+    def _intact(self, name: str) -> Path:
+        """A file of tensors, unchanged since it was saved."""
+        file = self.path / name
+        saved_with = self._record().sha256.get(name)
+        if files.sha256_of(file) != saved_with:
+            raise MtkitError(f"{file}: damaged (its checksum is not the one it was saved with)")
+        return file
+
+
+@contextlib.contextmanager
+def _advised() -> Iterator[None]:
+    """An error of the files of a checkpoint says that there are others."""
+    try:
+        yield
+    except MtkitError as error:
+        raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
 
 
 def checkpoint_name(step: int) -> str:
@@ -217,28 +237,39 @@ def average(load: list[Callable[[], Tensors]]) -> Tensors:
     return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
 
 
-def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
-    """The mean of the weights of checkpoints, and its description."""
-    if len(checkpoints) == 1:
-        return checkpoints[0].load_weights(), f"step {checkpoints[0].step}"
-    weights = average([checkpoint.load_weights for checkpoint in checkpoints])
-    first, last = checkpoints[0].step, checkpoints[-1].step
-    return weights, f"the average of {len(checkpoints)} checkpoints, steps {first} to {last}"
+class Selection(NamedTuple):
+    """The checkpoint that a model is made of, or those that are averaged, and what to call them."""
+
+    checkpoints: list[Checkpoint]
+    description: str
+
+    def load(self) -> Tensors:
+        """The weights, on the CPU."""
+        if len(self.checkpoints) == 1:
+            return self.checkpoints[0].load_weights()
+        return average([checkpoint.load_weights for checkpoint in self.checkpoints])
+
+    def arrays(self) -> Weights:
+        """The same weights as NumPy arrays, without PyTorch."""
+        return Weights([checkpoint.weight_file() for checkpoint in self.checkpoints])
 
 
-def check_sizes(weights: Tensors, settings: ModelConfig, *, of: Path) -> None:
+def check_sizes(shapes: Mapping[str, Sequence[int]], settings: ModelConfig, *, of: Path) -> None:
     """Refuse weights with other sizes than the settings, before a model is built.
+
+    Args:
+        shapes: of each tensor, by name.
 
     Raises:
         MtkitError: naming the setting and `of`, the folder of the run.
     """
-    layers = {match[0] for name in weights if (match := _LAYER.match(name))}
-    if not layers or "embedding.weight" not in weights:
+    layers = {match[0] for name in shapes if (match := _LAYER.match(name))}
+    if not layers or "embedding.weight" not in shapes:
         return  # not the weights of a Transformer, which `load_into` reports
     sizes = {
         "encoder_layers": sum(name.startswith("encoder") for name in layers),
         "decoder_layers": sum(name.startswith("decoder") for name in layers),
-        "d_model": next(iter(weights["embedding.weight"].shape[1:]), 0),
+        "d_model": next(iter(shapes["embedding.weight"][1:]), 0),
     }
     for key, size in sizes.items():
         if (wanted := getattr(settings, key)) != size:
@@ -261,6 +292,8 @@ def load_into(model: nn.Module, weights: Tensors, *, of: Path) -> None:
 @contextlib.contextmanager
 def naming_tensors(path: Path) -> Iterator[None]:
     """As `naming_file`, also for the errors of safetensors."""
+    from safetensors import SafetensorError
+
     try:
         with files.naming_file(path):
             yield
@@ -269,6 +302,8 @@ def naming_tensors(path: Path) -> Iterator[None]:
 
 
 def _save_tensors(tensors: Tensors, path: Path) -> None:
+    from safetensors.torch import save_file
+
     # The file gets the mode of the user's umask; safetensors would make it private.
     path.touch()
     mode = path.stat().st_mode

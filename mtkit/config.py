@@ -67,7 +67,12 @@ class Section(BaseModel):
     # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan;
     # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        defer_build=True,  # it takes time, and many programs read no settings
     )
 
     def changed(self, *keys: str) -> list[str]:
@@ -360,6 +365,11 @@ class DecodeConfig(Section):
         "auto",
         "precision of matrix products; auto: fp32, the most exact; int8: for large models (512 "
         "wide or more) on x86 CPUs, no help for small ones",
+    )
+    engine: Literal["auto", "native", "torch"] = setting(
+        "auto",
+        "what decodes on a CPU; native: the engine in C++, if it can; torch: PyTorch; auto: native "
+        "for what it can, otherwise PyTorch",
     )
     gpu_path: Literal["auto", "plain", "device"] = setting(
         "auto",

@@ -39,11 +39,11 @@ from mtkit.base.files import (
 from mtkit.checkpoint import (
     COMPLETE,
     Checkpoint,
+    Selection,
     Tensors,
     check_sizes,
     checkpoint_name,
     choose,
-    load_average,
     step_of,
     to_average,
     validation_scores,
@@ -51,6 +51,7 @@ from mtkit.checkpoint import (
 from mtkit.config import Config, change_decoding, dump_config, load_config
 from mtkit.run_manifest import FORMAT, RunManifest, fixed_settings
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
+from mtkit.weights import Weights
 
 log = logging.getLogger(__name__)
 
@@ -381,15 +382,27 @@ class Run:
         Raises:
             MtkitError: as `chosen`, and if a checkpoint is damaged, or does not fit the model.
         """
-        chosen = self.chosen(which)
-        if which is None or which.startswith("average:"):
-            weights, description = load_average(chosen)
-        else:
-            (one,) = chosen
-            is_best = ", the best" if which == "best" else ""
-            weights, description = one.load_weights(), f"step {one.step}{is_best}"
-        check_sizes(weights, self.config.model, of=self.path)
-        return weights, description
+        selection = self.selection(which)
+        weights = selection.load()
+        shapes = {name: tensor.shape for name, tensor in weights.items()}
+        check_sizes(shapes, self.config.model, of=self.path)
+        return weights, selection.description
+
+    def select_arrays(self, which: str | None) -> tuple[Weights, str]:
+        """As `select`, with the weights as NumPy arrays; it does not load PyTorch."""
+        selection = self.selection(which)
+        weights = selection.arrays()
+        check_sizes(weights.shapes, self.config.model, of=self.path)
+        return weights, selection.description
+
+    def selection(self, which: str | None) -> Selection:
+        """What `chosen` names, with its description; raises likewise."""
+        checkpoints = self.chosen(which)
+        first, last = checkpoints[0].step, checkpoints[-1].step
+        description = f"step {last}{', the best' if which == 'best' else ''}"
+        if (count := len(checkpoints)) > 1:
+            description = f"the average of {count} checkpoints, steps {first} to {last}"
+        return Selection(checkpoints, description)
 
     def chosen(self, which: str | None) -> list[Checkpoint]:
         """The selected checkpoint, or the checkpoints to average.

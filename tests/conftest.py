@@ -25,10 +25,12 @@ import pytest
 import torch
 from hypothesis import settings
 from support.command_line import Place
+from support.native_models import draw, table, to_native  # noqa: F401, fixtures of tests/native
 from support.prepared import prepare_trees
 from support.runs import new_run
 from support.treebank import small_trees
 
+from mtkit import native
 from mtkit.base.devices import choose_device
 from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
@@ -58,10 +60,13 @@ benchmark gpu_workers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first."""
+    """Put the files that take longest first, and skip what needs an engine that was not built."""
     rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    reason = native.available()
     for item in items:
+        if reason and item.path.parent.name == "native":
+            item.add_marker(pytest.mark.skip(reason=f"needs the native engine: {reason}"))
         if item.get_closest_marker("gpu"):
             # What PyTorch warns of on a card that nobody has tried is shown, and hides no result.
             item.add_marker(pytest.mark.filterwarnings("default"))
@@ -77,7 +82,7 @@ UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
     # Numbers are compared to the last digits; what is about precision says so.
     train=TrainConfig(precision="fp32"),
-    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60),
+    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60, precision="fp32"),
 )
 
 
@@ -320,7 +325,7 @@ def tiny_config() -> Config:
             checkpoint_every=2,
             precision="fp32",
         ),
-        decode=DecodeConfig(max_extra_length=5, average_checkpoints=2),
+        decode=DecodeConfig(max_extra_length=5, average_checkpoints=2, precision="fp32"),
     )
 
 
@@ -344,12 +349,10 @@ def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def translator(untrained: Run) -> Translator:
-    """Translates with that run."""
-    from mtkit.translate import Translator
+    """Translates with that run, by PyTorch: tests change its model and count what it computes."""
+    from support.translators import loaded
 
-    translator = Translator.load(untrained, device="cpu")
-    translator.model.eval()
-    return translator
+    return loaded(untrained)
 
 
 @pytest.fixture(scope="module")

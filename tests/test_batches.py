@@ -14,9 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit import batches as batches_module
+from mtkit import batch_plan
 from mtkit.base.errors import MtkitError
-from mtkit.batches import TokenBatches, make_batch, pad_ids, plan_batches, split
+from mtkit.batch_plan import plan_batches
+from mtkit.batches import TokenBatches, make_batch, pad_ids, split
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray, Weighted
 
 PAD, BOS, EOS = 0, 1, 2
@@ -141,9 +142,9 @@ def test_a_plan_is_the_plain_one_to_the_last_pair(
     src, tgt = np.array(lengths, dtype).reshape(-1, 2).T
     ours, plain = (None if seed is None else np.random.default_rng(seed) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_module, "_KEY_BITS", bits)
+        patch.setattr(batch_plan, "_KEY_BITS", bits)
         # So that there are several blocks.
-        patch.setattr(batches_module, "_BLOCK", 16)
+        patch.setattr(batch_plan, "_BLOCK", 16)
         plan = plan_batches(src, tgt, budget=budget, rng=ours)
     expected = plainly_planned(src, tgt, budget, plain)
     assert [batch.tolist() for batch in plan] == expected

@@ -15,11 +15,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import changed
 from support.runs import contents, one_line, save, steps
 
-from mtkit import checkpoint, run_folder
+from mtkit import run_folder
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
@@ -45,7 +46,7 @@ def fail_writing_tensors(patch: pytest.MonkeyPatch, error: BaseException) -> Non
         path.write_bytes(b"\x08")  # some of it got there
         raise error
 
-    patch.setattr(checkpoint, "save_file", refuse)
+    patch.setattr(safetensors.torch, "save_file", refuse)
 
 
 @pytest.mark.parametrize("fail", [fail_renaming, fail_syncing, fail_writing_tensors])
@@ -147,7 +148,7 @@ def test_a_running_save_is_always_waited_for(
 ):
     save(run, 10)
     begun = threading.Event()
-    original = checkpoint.save_file
+    original = safetensors.torch.save_file
 
     def slow(tensors: Any, path: Path) -> None:
         begun.set()
@@ -162,7 +163,7 @@ def test_a_running_save_is_always_waited_for(
             assert begun.wait(10)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save_file", slow)
+    monkeypatch.setattr(safetensors.torch, "save_file", slow)
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps(run) == ([10] if fails else [10, 20])

@@ -22,11 +22,12 @@ ROOMS = {
     "cli": {"prepare", "train", "translate", "inspect", "convert", "align", "parsing"},
     "prepare": {"align", "parsing"},
     "train": {"translate", "align", "parsing"},
-    "translate": {"align", "parsing"},
+    "translate": {"align", "parsing", "native"},
     "inspect": {"translate", "align", "parsing"},
     "convert": {"translate", "align"},
     "align": set[str](),
     "parsing": set[str](),
+    "native": set[str](),
     "kernels": {"base"},
     "base": set[str](),
 }
@@ -228,6 +229,13 @@ def test_preparing_never_loads_pytorch(tmp_path: Path):
     subprocess.run([sys.executable, "-c", PREPARE.format(folder=str(tmp_path))], check=True)
 
 
+def test_the_native_engine_never_loads_pytorch():
+    program = "import sys, mtkit.native; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    of_native = [file for name, file in MODULES.items() if room_of(name) == "native"]
+    assert not [file for file in of_native if "torch" in imported(parsed(file))]
+
+
 @pytest.mark.parametrize("library", HOMES)
 def test_an_outside_library_has_one_home(library: str):
     users = {
@@ -295,7 +303,7 @@ def test_importing_the_package_loads_no_library():
     assert direct <= {"__future__", "importlib", "typing", "mtkit"}
 
 
-@pytest.mark.parametrize("package", ["", "align", "parsing", "prepare", "train"])
+@pytest.mark.parametrize("package", ["", "align", "parsing", "prepare", "train", "translate"])
 def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(
     package: str,
 ):

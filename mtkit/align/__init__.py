@@ -9,10 +9,8 @@ from mtkit.base.lazy import lazy_names
 if TYPE_CHECKING:
     from mtkit.align.aligner import (
         Aligner,
-        Alignment,
         AlignmentHead,
         AlignmentSettings,
-        Spans,
         all_heads,
         choose_heads,
         default_heads,
@@ -21,11 +19,13 @@ if TYPE_CHECKING:
     from mtkit.align.attention_weights import LayerWeights, weights_of_pairs
     from mtkit.align.links import (
         METHODS,
+        Alignment,
         AlignmentScore,
         Gold,
         Link,
         Links,
         Method,
+        Spans,
         alignment_score,
         parse_gold,
         parse_links,

@@ -31,12 +31,13 @@ from torch import Tensor
 from mtkit.align.attention_weights import weights_of_pairs
 from mtkit.align.links import (
     METHODS,
+    Alignment,
     Gold,
     Link,
     Links,
     Method,
+    Spans,
     alignment_score,
-    format_links,
     swapped,
     symmetrize,
     word_spans,
@@ -44,7 +45,8 @@ from mtkit.align.links import (
 )
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
-from mtkit.batches import pad_ids, plan_batches
+from mtkit.batch_plan import plan_batches
+from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.run_folder import ALIGNMENT, Run
@@ -53,7 +55,6 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, SpannedIds, Vocabularies
 log = logging.getLogger(__name__)
 
 FloatArray = npt.NDArray[np.floating[Any]]
-Spans = list[tuple[int, int]]
 Step = Literal["prediction", "input"]
 
 # At most so many heads are chosen; on Multi30k four were the best.
@@ -137,37 +138,6 @@ def heads_of(run: Run | None, model: Transformer) -> list[AlignmentHead]:
             "run mtkit align --tune again"
         )
     return settings.heads
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """The word alignment of one pair of lines.
-
-    Attributes:
-        weights: each link with its attention weight, from 0 to 1: how much the target word attends
-            to the source word. With a model of the other direction, the geometric mean of both.
-        src_words, tgt_words: start and end of each word, in characters of the line.
-    """
-
-    weights: dict[Link, float]
-    src_words: Spans
-    tgt_words: Spans
-
-    @property
-    def links(self) -> Links:
-        """Indices of a source word and a target word, from 0."""
-        return frozenset(self.weights)
-
-    def __str__(self) -> str:
-        return format_links(self.weights)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON: links with weights, and the characters of each word."""
-        return {
-            "links": [[i, j, round(weight, 6)] for (i, j), weight in self.weights.items()],
-            "src_words": [list(span) for span in self.src_words],
-            "tgt_words": [list(span) for span in self.tgt_words],
-        }
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
 
@@ -166,3 +166,37 @@ def alignment_score(alignments: Sequence[Links], golds: Sequence[Gold]) -> Align
         in_possible / found if found else 0.0,
         in_sure / sure,
     )
+
+
+Spans = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The word alignment of one pair of lines.
+
+    Attributes:
+        weights: each link with its attention weight, from 0 to 1: how much the target word attends
+            to the source word. With a model of the other direction, the geometric mean of both.
+        src_words, tgt_words: start and end of each word, in characters of the line.
+    """
+
+    weights: dict[Link, float]
+    src_words: Spans
+    tgt_words: Spans
+
+    @property
+    def links(self) -> Links:
+        """Indices of a source word and a target word, from 0."""
+        return frozenset(self.weights)
+
+    def __str__(self) -> str:
+        return format_links(self.weights)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: links with weights, and the characters of each word."""
+        return {
+            "links": [[i, j, round(weight, 6)] for (i, j), weight in self.weights.items()],
+            "src_words": [list(span) for span in self.src_words],
+            "tgt_words": [list(span) for span in self.tgt_words],
+        }

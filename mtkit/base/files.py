@@ -36,7 +36,8 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 class Record(BaseModel):
     """The content of a JSON file: every key is known and has its type."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # Most programs read few kinds of files, so a kind is made ready when it is first read.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 RecordT = TypeVar("RecordT", bound=Record)

@@ -46,11 +46,6 @@ _PATIENCE = 5.0
 _spawn = multiprocessing.get_context("spawn")
 
 
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def malloc_trim() -> None:
     """Return freed memory to the system, if its C library keeps it (glibc does)."""
     with suppress(OSError, AttributeError):
@@ -194,21 +189,6 @@ class Worker(Generic[Item, Result]):
         return LostWorkerError(
             f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
         )
-
-
-def given_rank() -> int | None:
-    """The rank of this process; None if it was not started as a worker.
-
-    This is the only place that checks whether this process is a worker.
-    """
-    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
-        return int(os.environ["RANK"])
-    return None
-
-
-def given_world_size() -> int:
-    """The number of workers started together; 1 if this process is not a worker."""
-    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
 
 
 @contextmanager

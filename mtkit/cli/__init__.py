@@ -6,6 +6,7 @@ standard error. What a command needs is imported inside it, so that help answers
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -20,6 +21,7 @@ from mtkit.cli.console import (
     configure_logging,
     is_later_worker,
     is_worker,
+    print_text,
     say,
     say_error,
     standard_streams,
@@ -38,6 +40,8 @@ def main() -> None:
     """The program `mtkit`: runs a command, and reports an error as one line and an exit status."""
     if not any(name in os.environ for name in WAITING):
         os.environ.update(WAIT_BRIEFLY)  # before PyTorch is loaded
+    # Otherwise pydantic looks for plugins among all installed packages at each start.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     with standard_streams():
         _run()
 
@@ -115,6 +119,16 @@ def _leave(status: int) -> None:
     sys.exit(status)
 
 
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        print_text(f"mtkit {__version__}\n")
+        if context.params["verbose"]:
+            from mtkit.translate import describe_engine
+
+            print_text(f"engine: {describe_engine()}\n")
+        context.exit()
+
+
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""
@@ -125,14 +139,22 @@ def _leave(status: int) -> None:
       fish: _MTKIT_COMPLETE=fish_source mtkit | source
     """,
 )
-@click.version_option(
-    __version__,
-    prog_name="mtkit",
-    message="%(prog)s %(version)s",
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_print_version,
     help="Print the version and exit.",
 )
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    is_eager=True,
+    help="With --version: also the engine of translate on this CPU, and its precision.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
-def commands(quiet: bool) -> None:
+def commands(quiet: bool, verbose: bool) -> None:
     """Train and run machine translation with the Transformer of "Attention Is All You Need".
 
     \b
@@ -144,7 +166,11 @@ def commands(quiet: bool) -> None:
 
     mtkit COMMAND --help prints the options of a command.
     """
+    if verbose:
+        raise click.UsageError("-v requires --version")
     configure_logging(quiet=quiet)
+    if click.get_current_context().invoked_subcommand != "translate":
+        gc.enable()
 
 
 for _command in (

@@ -126,7 +126,7 @@ def align(
             f"{run.path}: is a parser, and mtkit align is for translations; give --run"
         )
     reverse = None if reverse_path is None else shared.open_run(reverse_path)
-    options = shared.DecodeOptions.parse(workers=1, **decode)
+    options = shared.DecodeOptions.parse(workers=1, engine="torch", **decode)
     with ExitStack() as stack:
         translator = stack.enter_context(options.load([run]))
         backward = None

@@ -152,7 +152,7 @@ def is_worker() -> bool:
     if "RANK" not in os.environ:
         # Answered without loading PyTorch, which the full answer needs.
         return False
-    from mtkit.base.processes import given_rank
+    from mtkit.base.launched import given_rank
 
     return given_rank() is not None
 
@@ -167,12 +167,17 @@ class NoteHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record as one line."""
-        from tqdm import tqdm
-
         prefix = "mtkit: "
         if record.levelno >= logging.WARNING:
             prefix += f"{record.levelname.lower()}: "
-        tqdm.write(prefix + one_line(record.getMessage()), file=sys.stderr)
+        text = prefix + one_line(record.getMessage())
+        if "tqdm" in sys.modules:
+            from tqdm import tqdm
+
+            tqdm.write(text, file=sys.stderr)
+        else:
+            # No bar can be shown yet.
+            say(text)
 
 
 def configure_logging(*, quiet: bool) -> None:

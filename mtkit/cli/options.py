@@ -257,13 +257,20 @@ device_option = hardware_option(
 hardware_options = _together(
     device_option,
     hardware_option(
+        "--engine [auto|native|torch]",
+        help="What decodes on a CPU: the native engine or PyTorch. auto: native, for all that it"
+        " can.",
+    ),
+    hardware_option(
         "--workers N",
-        help="Worker processes on this machine. Default: one per GPU, or one on the CPU.",
+        help="Threads of the native engine (default: one per core), or worker processes of PyTorch"
+        " (default: one per GPU, or one on the CPU).",
     ),
     hardware_option(
         "--precision [auto|fp32|bf16|int8]",
-        help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs and models"
-        " of 512 and wider: faster there, not with small ones, and slightly less accurate.",
+        help="Precision of matrix products. auto: fp32, or bf16 for translate by the native"
+        " engine on CPUs with AMX. int8 is for x86 CPUs and models of 512 and wider: faster there,"
+        " not with small ones, and slightly less accurate.",
     ),
     hardware_option(
         "--batch-tokens N",
@@ -329,28 +336,34 @@ class DecodeOptions:
         return found
 
     def load(
-        self, runs: Sequence[Run], *, glossary: Path | None = None, tokenized: bool = False
+        self,
+        runs: Sequence[Run],
+        *,
+        glossary: Path | None = None,
+        tokenized: bool = False,
+        exact: bool = True,
     ) -> Translator:
         """A translator with one run, or with several as an ensemble of the first one's settings.
 
         Args:
             glossary: its file.
             tokenized: whether the lines for a parser are words already.
+            exact: as in `Translator.load`.
         """
-        from mtkit.base.devices import workers_wanted
         from mtkit.config import change_decoding
-        from mtkit.translate import Translator
+        from mtkit.translate import Translator, default_workers
 
         return Translator.load(
             runs,
             checkpoint=self.checkpoint,
             config=change_decoding(runs[0].config.decode, self.changes),
             device=self.device,
-            workers=self.workers or workers_wanted(self.device),
+            workers=self.workers or default_workers(self.device),
             glossary=glossary,
             tokenized=tokenized,
             src_lang=self.src_lang,
             tgt_lang=self.tgt_lang,
+            exact=exact,
         )
 
 

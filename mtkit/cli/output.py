@@ -82,7 +82,7 @@ def check_output(
 
 def refuse_torchrun(command: str, *, advice: str = "run it without") -> None:
     """Refuse a command of one process, if torchrun has started several."""
-    from mtkit.base.processes import given_world_size
+    from mtkit.base.launched import given_world_size
 
     if given_world_size() > 1:
         raise click.UsageError(f"{command} cannot be combined with torchrun; {advice}")

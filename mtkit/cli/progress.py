@@ -27,14 +27,14 @@ Line = TypeVar("Line")
 
 
 class Progress:
-    """Counts the lines that are done, and moves the progress bar.
+    """Counts the lines that are done, and moves the progress bar, if there is one.
 
     Attributes:
         lines: number of lines that were read.
         done: number of lines that are done, counted from the first line without a gap.
     """
 
-    def __init__(self, first_line: int, bar: tqdm[Any]) -> None:
+    def __init__(self, first_line: int, bar: tqdm[Any] | None) -> None:
         self.lines = self.done = 0
         self._first_line = first_line
         self._bar = bar
@@ -52,18 +52,21 @@ class Progress:
             return
         self._begun = True
         self.done = first_line - self._first_line
-        # The speed is that of this run.
-        self._bar.initial = self._bar.n = self.done
-        self._bar.refresh()
+        if self._bar is not None:
+            # The speed is that of this run.
+            self._bar.initial = self._bar.n = self.done
+            self._bar.refresh()
 
     def advance(self, lines: float) -> None:
         """Count lines that are translated, though perhaps not in order."""
-        self._bar.update(lines)
+        if self._bar is not None:
+            self._bar.update(lines)
 
     def finish(self, last_line: int) -> None:
         """Count every line up to this one as done."""
         self.done = last_line + 1 - self._first_line
-        self._bar.update(self.done - self._bar.n)
+        if self._bar is not None:
+            self._bar.update(self.done - self._bar.n)
 
 
 @contextmanager
@@ -76,6 +79,9 @@ def shown_progress(
     is_wanted: bool = True,
 ) -> Iterator[Progress]:
     """Progress of so many lines, with a bar if notes are shown, and that on a terminal."""
+    if not (is_wanted and log.isEnabledFor(logging.INFO) and sys.stderr.isatty()):
+        yield Progress(first_line, None)
+        return
     from tqdm import tqdm
 
     # With split sentences, a part of a line counts as a fraction.
@@ -84,7 +90,6 @@ def shown_progress(
         desc=what,
         total=total,
         unit=unit,
-        disable=not (is_wanted and log.isEnabledFor(logging.INFO) and sys.stderr.isatty()),
         leave=False,
         # Batches are rare enough to show each of them at once.
         mininterval=0,

@@ -23,7 +23,7 @@ force_decoding_option = shared.option_group("Log-probability of given translatio
 # Options about a run that translates, but for --device, which does no harm.
 TRANSLATING = (
     *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty", "src_lang"),
-    *("batch_tokens", "precision", "workers", "well_formed_trees", "split_sentences"),
+    *("batch_tokens", "engine", "precision", "workers", "well_formed_trees", "split_sentences"),
 )
 # Options about scores of texts.
 TEXT_SCORES = (*("data_path", "split", "metrics", "protocol", "paired", "sentence", "worst_first"),)
@@ -250,7 +250,11 @@ def _print_log_probabilities(src_path: Path, hyp_path: Path, options: ScoreOptio
     sources, translations = list(shared.lines_of(src_path)), list(shared.lines_of(hyp_path))
     refuse_unequal(str(hyp_path), translations, str(src_path), sources)
     decode = replace(
-        options.decode, workers=1, src_lang=options.src_lang, tgt_lang=options.tgt_lang
+        options.decode,
+        workers=1,
+        changes={**options.decode.changes, "engine": "torch"},
+        src_lang=options.src_lang,
+        tgt_lang=options.tgt_lang,
     )
     scored = decode.load([run]).score_given(sources, translations)
     print_text(tables.model_scores(scored, as_json=options.as_json))

@@ -137,7 +137,7 @@ def train(
     config = settings.load_config(config_name, overrides)
     data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
     from mtkit.base.devices import workers_wanted
-    from mtkit.base.processes import given_rank
+    from mtkit.base.launched import given_rank
     from mtkit.train import is_launched, launch
 
     alone = given_rank() is None

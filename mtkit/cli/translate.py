@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import itertools
@@ -11,7 +12,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,7 +191,7 @@ def translate(
     check_output(output_path, files, restart=restart, shard=shard)
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import part_with_progress
-    from mtkit.translate import Doubts, markup_windows
+    from mtkit.translate import Doubts
 
     with ExitStack() as stack:
         if input_path is None:
@@ -203,8 +204,11 @@ def translate(
             names = shared.name_of(input_path or Path("-")), str(prefix_path)
             lines = (line for line, _ in shared.zip_lines(lines, prefixes, names=names))
         translator = stack.enter_context(
-            options.load(runs, glossary=glossary_path, tokenized=tokenized)
+            options.load(runs, glossary=glossary_path, tokenized=tokenized, exact=False)
         )
+        log.info("engine: %s", translator.engine)
+        gc.freeze()
+        gc.enable()  # the program has begun without
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
@@ -233,7 +237,7 @@ def translate(
             settings=line_translator.settings(runs, shard),
             restart=restart,
             typed=typed,
-            recut=markup_windows if format_ == "html" else iter,
+            recut=_recut_markup if format_ == "html" else iter,
         )
         line_translator.doubts.report()
 
@@ -394,9 +398,11 @@ class _LineTranslator:
         translator, glossary = self.translator, self.translator.glossary
         heads = "False" if self.aligner is None else ", ".join(map(str, self.aligner.heads))
         settings = translator.config.model_dump()
-        # The batch size and the place of the search change no translation; the checkpoint is
-        # named below.
-        del settings["batch_tokens"], settings["gpu_path"], settings["average_checkpoints"]
+        # The batch size, the place of the search and, in float32, the engine change no translation;
+        # the checkpoint is named below.
+        for name in ("batch_tokens", "gpu_path", "engine", "average_checkpoints"):
+            del settings[name]
+        settings["precision"] = translator.precision
         languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
         prefixes = "none" if self.prefixes is None else _digest("\n".join(self.prefixes))
         return {
@@ -413,6 +419,12 @@ class _LineTranslator:
             "--glossary": "none" if glossary is None else glossary.digest,
             **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
         }
+
+
+def _recut_markup(windows: Iterable[list[str]]) -> Iterator[list[str]]:
+    from mtkit.translate import markup_windows
+
+    return markup_windows(windows)
 
 
 def _digest(text: str) -> str:

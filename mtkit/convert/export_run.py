@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 
 import mtkit
 from mtkit.align import AlignmentSettings
-from mtkit.base.devices import memory_explained
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
+from mtkit.base.memory import memory_explained
 from mtkit.base.text import read_lines
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare

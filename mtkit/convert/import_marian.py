@@ -21,10 +21,10 @@ from typing import NamedTuple
 import torch
 
 import mtkit
-from mtkit.base.devices import memory_explained
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
+from mtkit.base.memory import memory_explained
 from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
 from mtkit.config import Config

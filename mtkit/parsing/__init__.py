@@ -1,4 +1,4 @@
-"""Constituency parsing, Section 6.3 of the paper. Only `task` loads PyTorch."""
+"""Constituency parsing, Section 6.3 of the paper. Nothing in it loads PyTorch."""
 
 from __future__ import annotations
 
@@ -37,5 +37,4 @@ __all__ = [
     "split_words",
 ]
 
-# The task loads PyTorch, so it is last.
 __getattr__ = lazy_names(__name__, __all__, "trees", "bracketing", "task")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from mtkit.base.errors import MtkitError
 from mtkit.parsing.bracketing import score_trees
@@ -152,7 +152,9 @@ def make_task(name: str, tokenizer: Tokenizer, *, tokenized: bool) -> Task:
     return Parsing(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
 
 
-def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[Tensor, Tensor]:
+def counted_words(
+    vocabularies: Vocabularies,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """The tokens that words are counted by, with `model.positions: words`.
 
     Returns:
@@ -162,8 +164,8 @@ def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[
     Raises:
         MtkitError: if these are not the vocabularies of a parser.
     """
-    src = torch.from_numpy(vocabularies.src.begins_word.copy())
+    src = vocabularies.src.begins_word.copy()
     src[EOS_ID] = True
     tgt = BracketTokens(vocabularies.tgt)
     tgt.check(needed_by="model.positions")
-    return src.to(device), torch.from_numpy(tgt.mask(word=True)).to(device)
+    return src, tgt.mask(word=True)

@@ -32,7 +32,7 @@ import numpy as np
 import mtkit
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import sha256_of_json
-from mtkit.base.processes import available_cores
+from mtkit.base.launched import available_cores
 from mtkit.data import LINK_TYPE, PreparedData
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources

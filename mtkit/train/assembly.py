@@ -15,15 +15,10 @@ from pathlib import Path
 import torch
 
 import mtkit
-from mtkit.base.devices import (
-    attention_kernels,
-    choose_device,
-    describe_device,
-    disable_malloc_trim,
-    memory_explained,
-)
+from mtkit.base.devices import attention_kernels, choose_device, describe_device
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import FileLock
+from mtkit.base.memory import disable_malloc_trim, memory_explained
 from mtkit.config import Config, dump_config
 from mtkit.data import Direction, PreparedData
 from mtkit.model import parameter_counts

@@ -29,7 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.processes import given_rank
+from mtkit.base.launched import given_rank
 from mtkit.checkpoint import Tensors
 from mtkit.train.launcher import FAILED, PEER_LOST, is_launched
 

@@ -11,8 +11,9 @@ from itertools import chain, islice
 
 import torch
 
-from mtkit.base.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
+from mtkit.base.devices import choose_device, describe_device
 from mtkit.base.errors import MtkitError, one_line
+from mtkit.base.memory import disable_malloc_trim, memory_explained
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts

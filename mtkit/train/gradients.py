@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.devices import Precision, arithmetic, copied_to, is_out_of_memory
+from mtkit.base.devices import Precision, arithmetic, copied_to
 from mtkit.base.errors import MtkitError
+from mtkit.base.memory import is_out_of_memory
 from mtkit.batches import Batch, make_batch, pack_batches
 from mtkit.config import TrainConfig
 from mtkit.data import IntArray, SentencePairs

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from mtkit.base.processes import available_cores
+from mtkit.base.launched import available_cores
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext

@@ -10,6 +10,7 @@ from torch import nn
 
 from mtkit.base import devices
 from mtkit.base.errors import MtkitError
+from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
@@ -81,7 +82,7 @@ def check_memory(
     # On a GPU nothing can be reserved, so it is allocated.
     moments = moments_to_come(optimizer) if gradients.device.type == "cuda" else 0
     what = f"for the state of the optimizer{where}; choose a smaller model (model.d_model)"
-    with devices.memory_explained(what):
+    with memory_explained(what):
         held = torch.empty(moments, dtype=torch.uint8, device=gradients.device)
     with devices.limited_to_free_memory(gradients.device, reserve=reserve):
         _try_largest(gradients, batches, where=where)
@@ -144,7 +145,7 @@ def _succeeds(compute: Callable[[], object], model: nn.Module) -> bool:
     try:
         compute()
     except (RuntimeError, MemoryError) as error:
-        if not devices.is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return False
     finally:

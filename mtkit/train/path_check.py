@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.base.devices import is_out_of_memory
 from mtkit.base.errors import one_line
+from mtkit.base.memory import is_out_of_memory
 from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import MicroBatch, Pass

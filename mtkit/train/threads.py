@@ -16,7 +16,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.devices import is_out_of_memory
+from mtkit.base.memory import is_out_of_memory
 
 T = TypeVar("T")
 # Gives what is differentiated, and a result.

@@ -19,6 +19,7 @@ import torch
 from mtkit import __version__
 from mtkit.base import compiling, devices
 from mtkit.base.errors import MtkitError
+from mtkit.base.memory import memory_explained
 from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors, check_sizes
 from mtkit.config import Config
@@ -98,7 +99,8 @@ class Trainer:
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
         if config.model.positions == "words":
-            self.model.set_word_tokens(*counted_words(self.vocabularies, device=device))
+            tokens = map(torch.from_numpy, counted_words(self.vocabularies))
+            self.model.set_word_tokens(*(one.to(device) for one in tokens))
         self._is_fine_tuning = initial is not None
         if initial is not None:
             self.model.load_state_dict(initial)
@@ -358,7 +360,8 @@ class Trainer:
         checkpoint, weights, optimizer, state = checkpoints.agreed_checkpoint(run, self.workers)
         step = checkpoint.step
         self.schedule.check_end(state.max_steps, step, name=run.path)
-        check_sizes(weights, self.config.model, of=run.path)
+        shapes = {name: tensor.shape for name, tensor in weights.items()}
+        check_sizes(shapes, self.config.model, of=run.path)
         self.trained.load_training_state(self.optimizer, weights, optimizer)
         self._position = state.batches.model_dump()
         self.batches.load_state_dict(self._position)
@@ -383,7 +386,7 @@ class Trainer:
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
     def _memory_explained(self, writer: CheckpointWriter) -> AbstractContextManager[None]:
-        return devices.memory_explained(
+        return memory_explained(
             lambda: (
                 f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; "
                 "run the same command with a lower train.device_batch_tokens (now "

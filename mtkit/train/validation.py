@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mtkit.base.devices import Precision, arithmetic, float32_arithmetic
-from mtkit.batches import plan_batches
+from mtkit.batch_plan import plan_batches
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, also_split
@@ -23,7 +23,7 @@ from mtkit.score import note_tokenised
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
-from mtkit.translate import Translation, Translator
+from mtkit.translate import NativeDecoder, Translation, Translator, decoder_of_weights
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +140,8 @@ class Validator:
                 of = f" {one.name}" if one.name else ""
                 note_tokenised(f"the validation text{of}", one.tgt)
         self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
+        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
+        self._decoding = self.config.decode.greedy()
 
     def run(self, model: Transformer, workers: Workers) -> Validation:
         """Validate a whole model that is in evaluation mode.
@@ -154,7 +156,8 @@ class Validator:
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            translated = [self._translate(model, workers, one) for one in self._sets]
+            decoder = self._native_decoder(model) if on_cpu else None
+            translated = [self._translate(model, decoder, workers, one) for one in self._sets]
         found = {
             one: Validation(
                 mean_loss,
@@ -178,25 +181,41 @@ class Validator:
             self.progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
+    def _native_decoder(self, model: Transformer) -> NativeDecoder | None:
+        """The native engine with a copy of the weights as they are now; None for PyTorch's."""
+        return decoder_of_weights(
+            {name: tensor.numpy() for name, tensor in model.state_dict().items()},
+            model.config,
+            self.vocabularies,
+            self._decoding,
+            threads=torch.get_num_threads(),
+            task=self._task,
+        )
+
     def _translate(
-        self, model: Transformer, workers: Workers, measured: ValidationSet
+        self,
+        model: Transformer,
+        decoder: NativeDecoder | None,
+        workers: Workers,
+        measured: ValidationSet,
     ) -> list[Translation]:
         """The translation of every line."""
         tags = self.vocabularies.src.language_tags
-        translator = Translator(
-            [model],
-            self.vocabularies,
-            # Greedy, because training should not wait for a beam; `mtkit score` uses one.
-            self.config.decode.greedy(),
-            device=self.device,
-            task=self._task,
-            src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
-        )
         src, mine = measured.src, []
         share = src[workers.rank :: workers.world_size]
-        for (found,) in translator.translate_nbest(share, n_best=1):
-            mine.append([found.text, found.score, found.log_prob, found.finished, found.repaired])
-            self.progress()
+        with Translator(
+            [model],
+            self.vocabularies,
+            self._decoding,
+            device=self.device,
+            decoder=decoder,
+            task=self._task,
+            src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
+        ) as translator:
+            for (found,) in translator.translate_nbest(share, n_best=1):
+                facts = [found.text, found.score, found.log_prob, found.finished, found.repaired]
+                mine.append(facts)
+                self.progress()
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
             translations[rank :: workers.world_size] = [

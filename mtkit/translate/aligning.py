@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from mtkit.align import Aligner, Alignment, Link, Spans, word_spans
+from mtkit.align import Alignment, Link, Spans, word_spans
 from mtkit.translate.requests import Part, Translation
+
+if TYPE_CHECKING:
+    from mtkit.align import Aligner
 
 
 def align_by_sentence(

@@ -20,15 +20,8 @@ from torch import Tensor
 
 from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.independent import Tokens
-from mtkit.translate.search import (
-    DONE_PART,
-    Cache,
-    History,
-    Hypothesis,
-    SearchSettings,
-    Step,
-    top_k,
-)
+from mtkit.translate.search import DONE_PART, Cache, History, Step, top_k
+from mtkit.translate.settings import Hypothesis, SearchSettings
 
 # The host waits for the device once in so many steps.
 CHECK_EVERY = 8

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mtkit.translate.engine import DecoderCache, Engine
+from mtkit.translate.native_step import NativeStep
 
 
 class Ensemble:
@@ -19,7 +21,7 @@ class Ensemble:
         engines: one or more, for models on one device that share a vocabulary.
     """
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
+    def __init__(self, engines: Sequence[Engine | NativeStep]) -> None:
         models = [engine.model for engine in engines]
         sources = {model.src_vocab_size or model.vocab_size for model in models}
         for sizes in (sources, {model.vocab_size for model in models}):
@@ -50,9 +52,9 @@ def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 class EnsembleCache:
-    """The caches of the models of an ensemble, for the same hypotheses."""
+    """The caches of the models of an ensemble, each of its own kind, for the same hypotheses."""
 
-    def __init__(self, caches: Sequence[DecoderCache]) -> None:
+    def __init__(self, caches: Sequence[Any]) -> None:
         self.caches = caches
 
     def reorder(self, parents: Tensor) -> None:

@@ -6,14 +6,17 @@ Like `search`, this module does not depend on models or text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import add
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array, Constrainer
-from mtkit.translate.search import DONE_PART, Cache, Hypothesis, SearchSettings, Step
+from mtkit.translate.constrainer import Constrainer
+from mtkit.translate.constraints import Array
+from mtkit.translate.search import DONE_PART, Cache, Step
+from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
 def greedy_search(
@@ -123,7 +126,8 @@ class Tokens:
             finished = tokens[-1] == eos_id
             if finished:
                 del tokens[-1]
-            log_prob = sum(gains)
+            # In order: `sum` compensates for rounding in some versions of Python.
+            log_prob = reduce(add, gains)
             score = log_prob / penalty(length)
             found[index // self._slots].append(
                 Hypothesis(tuple(tokens), log_prob, score, finished, tuple(gains))

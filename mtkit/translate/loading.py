@@ -1,4 +1,4 @@
-"""Loading the models of a run, or of several that form an ensemble."""
+"""What a translator needs of its run, or of the runs of an ensemble, besides their weights."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from mtkit.base.errors import MtkitError
 from mtkit.base.folders import is_unfinished
-from mtkit.checkpoint import load_into
 from mtkit.config import DecodeConfig
-from mtkit.model import Transformer
 from mtkit.parsing import Task, make_task
 from mtkit.run_folder import Run
-from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.tokenizer import Vocabularies
 from mtkit.translate.terms import Glossary
 
 log = logging.getLogger(__name__)
@@ -27,13 +23,10 @@ class Loaded:
     """What a translator needs of its runs.
 
     Attributes:
-        checkpoint: which weights of each run these are.
         config: with `split_sentences` decided by the training data.
         src_prefix: the language tag that every source begins with, if the runs have several.
     """
 
-    models: list[Transformer]
-    checkpoint: str
     vocabularies: Vocabularies
     config: DecodeConfig
     task: Task
@@ -44,7 +37,6 @@ class Loaded:
 
 def load_runs(
     runs: Sequence[Run],
-    checkpoint: str | None,
     config: DecodeConfig | None,
     *,
     src_lang: str | None,
@@ -55,8 +47,7 @@ def load_runs(
     """Load one run, or those of an ensemble; arguments are those of `Translator.load`.
 
     Raises:
-        MtkitError: if the checkpoint does not exist, or if the runs cannot form an ensemble or do
-            not have the languages.
+        MtkitError: if the runs cannot form an ensemble or do not have the languages.
     """
     first = runs[0]
     vocabularies, origin = first.tokenizers(), first.manifest.data
@@ -65,11 +56,9 @@ def load_runs(
     config = config or first.config.decode
     if config.split_sentences == "auto":
         config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
-    models, checkpoints = _load_models(runs, vocabularies, checkpoint)
+    _check_ensemble(runs, vocabularies)
     task_name = "translation" if linearised else origin.task
     return Loaded(
-        models=models,
-        checkpoint=", ".join(checkpoints),
         vocabularies=vocabularies,
         config=config,
         task=make_task(task_name, vocabularies.tgt, tokenized=tokenized),
@@ -79,28 +68,16 @@ def load_runs(
     )
 
 
-def _load_models(
-    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
-) -> tuple[list[Transformer], list[str]]:
-    """The models, and a description of the weights of each; all must have these vocabularies."""
+def _check_ensemble(runs: Sequence[Run], vocabularies: Vocabularies) -> None:
+    """Refuse runs that do not translate as the first one, which has these vocabularies."""
     first = runs[0]
-    models, checkpoints = [], []
-    for one in runs:
-        of_run = vocabularies if one is first else one.tokenizers()
-        if not of_run.is_same(vocabularies):
+    for one in runs[1:]:
+        if one is not first and not one.tokenizers().is_same(vocabularies):
             raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
         of_data, of_first = one.manifest.data, first.manifest.data
         if _languages(one) != _languages(first) or of_data.task != of_first.task:
             pair, other = (" to ".join(_languages(run)) for run in (one, first))
             raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
-        weights, description = one.select(checkpoint)
-        with torch.device("meta"):
-            model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
-        load_into(model, weights, of=one.path)
-        _note_weights(one, description)
-        models.append(model.eval())
-        checkpoints.append(description)
-    return models, checkpoints
 
 
 def check_combination(config: DecodeConfig, task: Task, glossary: Glossary | None) -> None:
@@ -115,8 +92,22 @@ def check_combination(config: DecodeConfig, task: Task, glossary: Glossary | Non
         raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
 
 
+def unable(
+    runs: Sequence[Run], config: DecodeConfig, *, glossary: Glossary | None, prepared: bool
+) -> str:
+    """What the native engine cannot do of what is wanted, in a few words; nothing if it can."""
+    lacks = {
+        "it decodes with one model": len(runs) > 1,
+        "it has no glossary": glossary is not None,
+        "it cannot search among well-formed trees": config.well_formed_trees,
+        "it has no gpu_path device": config.gpu_path == "device",
+        "its weights are packed": not prepared,
+    }
+    return next((lack for lack, is_wanted in lacks.items() if is_wanted), "")
+
+
 @functools.lru_cache(maxsize=64)
-def _note_weights(run: Run, description: str) -> None:
+def note_weights(run: Run, description: str) -> None:
     """Say which weights of an open run are used; once, however often it is loaded.
 
     A run in a folder that is being written has no name yet that the user knows.

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from mtkit.align import Aligner
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup
@@ -37,6 +37,9 @@ from mtkit.translate.markup_segments import (
 from mtkit.translate.reading import WINDOW_CHARACTERS, Window
 from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
+
+if TYPE_CHECKING:
+    from mtkit.align import Aligner
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from mtkit.translate.constraints import Array
 from mtkit.translate.phrases import Deadline, Tracker, fitting, slots_for
 from mtkit.translate.requests import Sentence
 from mtkit.translate.scoring import given_log_probs
-from mtkit.translate.search import Hypothesis
+from mtkit.translate.settings import Hypothesis
 from mtkit.translate.terms import Demand, TermEncoder
 
 # A word depends on a term if erasing the term lowers its log-probability by this or more.

@@ -28,14 +28,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.devices import (
-    Precision,
-    choose_precision,
-    disable_malloc_trim,
-    prepare_gpu,
-    select_matmul_backend,
-)
+from mtkit.base.devices import Precision, choose_precision, prepare_gpu, select_matmul_backend
 from mtkit.base.errors import MtkitError
+from mtkit.base.memory import disable_malloc_trim
 from mtkit.base.processes import Worker
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.model import Transformer

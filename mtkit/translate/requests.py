@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mtkit.batches import plan_batches
+from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.translate.reading import Window
 from mtkit.translate.terms import Demand

@@ -5,70 +5,19 @@ Like `search`, this module does not depend on models or text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from mtkit.translate.constraints import Array
 from mtkit.translate.independent import decode_independently
-from mtkit.translate.search import (
-    Cache,
-    Hypothesis,
-    SearchSettings,
-    Step,
-    top_k,
-)
+from mtkit.translate.search import Cache, Step, top_k
+from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
 # The number of probabilities summed in float64 at a time: on a CPU they fit in its cache, on a GPU
 # they are enough for a call.
 DRAWN_AT_ONCE_CPU, DRAWN_AT_ONCE_GPU = 2**18, 2**24
 # The end of the nucleus is first searched among this many most probable tokens, then among all.
 NUCLEUS = 64
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Settings of sampling; they are applied in this order.
-
-    Attributes:
-        temperature: log-probabilities are divided by it; above 0. Below 1, probable tokens become
-            more probable.
-        top_k: sample only from this many most probable tokens; 0 for all.
-        top_p: sample only from the fewest most probable tokens whose probabilities sum to this,
-            at least one; above 0, and 1 for all. Nucleus sampling (Holtzman et al. 2020).
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-
-def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
-    """Random numbers for `sample`; each is independent of how many others are requested.
-
-    Philox (Salmon et al. 2011) is a function of a key, here the seed and the line, and of a
-    counter, here the sample and the step.
-
-    Args:
-        seed: from 0, in 64 bits.
-        lines: a number for each of B sentences, likewise.
-        n_samples: W, samples of each sentence.
-        steps: T, the maximum number of tokens of a hypothesis.
-
-    Returns:
-        (B, W, T) in [0, 1), multiples of 2 ** -53.
-    """
-    bits = np.empty((len(lines), n_samples, steps), dtype=np.uint64)
-    for of_line, line in zip(bits, lines, strict=True):
-        philox = np.random.Philox(key=np.array([seed, line], dtype=np.uint64))
-        for of_sample in of_line:
-            of_sample[:] = philox.random_raw(steps)
-            # Every count gives four numbers, and a sample has 2 ** 64 counts.
-            philox.advance(2**64 - -(-steps // 4))
-    return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def sample(

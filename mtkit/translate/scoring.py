@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
-from mtkit.batches import pad_ids, plan_batches
+from mtkit.batch_plan import plan_batches
+from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID
@@ -15,8 +16,8 @@ from mtkit.translate.engine import upcast_logits
 from mtkit.translate.ensemble import mean_probability
 from mtkit.translate.reading import windows
 from mtkit.translate.requests import Translation
-from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import SentenceReader
+from mtkit.translate.settings import length_penalty
 
 
 @torch.inference_mode()

@@ -11,16 +11,17 @@ in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array, Constrainer, Constraints
+from mtkit.translate.constrainer import Constrainer
+from mtkit.translate.constraints import Array
+from mtkit.translate.settings import Hypothesis, SearchSettings
 
 # With fewer scores than this, two stages are slower than one.
 TWO_STAGES_FROM = 100_000
@@ -43,62 +44,6 @@ class StepCache(Protocol):
 Cache = TypeVar("Cache", bound=StepCache)
 # From newest tokens (R,), their slots among B·W (R,), and a cache that it changes, to (R, V).
 Step = Callable[[Tensor, Tensor, Cache], Tensor]
-PenaltyForm = Literal["gnmt", "power"]
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation found by the search.
-
-    Attributes:
-        tokens: ids without BOS and EOS.
-        log_prob: sum of the natural log-probabilities of its tokens, including EOS if finished.
-        score: `log_prob` over the length penalty.
-        finished: False if it was cut off at the length limit.
-        token_log_probs: the log-probability of each token.
-    """
-
-    tokens: tuple[int, ...]
-    log_prob: float
-    score: float
-    finished: bool
-    token_log_probs: tuple[float, ...]
-
-
-def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
-    """The divisor of the log-probability of a hypothesis; the length includes EOS.
-
-    `gnmt` is ((5 + length) / 6) ** alpha (Wu et al. 2016), as in the paper. `power` is
-    length ** alpha; fairseq and others use it with a different search.
-    """
-    return float(length**alpha if form == "power" else ((5 + length) / 6) ** alpha)
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """What every search is given, besides the model.
-
-    Attributes:
-        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
-        bos_id: first token of every hypothesis.
-        eos_id: the token that ends one.
-        alpha: strength of the length penalty; 0 ranks by log-probability.
-        penalty_form: of `length_penalty`.
-        constraints: on outputs.
-        device: the device of the step function.
-    """
-
-    max_lengths: Sequence[int]
-    bos_id: int
-    eos_id: int
-    alpha: float
-    penalty_form: PenaltyForm = "gnmt"
-    constraints: Constraints | None = None
-    device: torch.device | None = None
-
-    def penalty(self, length: int) -> float:
-        """`length_penalty` with these settings."""
-        return length_penalty(length, self.alpha, self.penalty_form)
 
 
 def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

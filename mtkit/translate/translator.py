@@ -9,37 +9,31 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-from torch import nn
-
-from mtkit.align import Aligner, Alignment, AlignmentHead, Method, heads_of
-from mtkit.base.devices import (
-    choose_device,
-    choose_precision,
-    devices,
-    disable_malloc_trim,
-    memory_explained,
-    select_matmul_backend,
-)
+from mtkit.base.memory import memory_explained
 from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
-from mtkit.model import Transformer
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate.decoder import Decoder
+from mtkit.translate.choosing import choose
 from mtkit.translate.doubts import Doubts, check
-from mtkit.translate.linear import pack_weights
-from mtkit.translate.loading import check_combination, load_runs
-from mtkit.translate.pool import Pool
+from mtkit.translate.loading import check_combination, load_runs, unable
+from mtkit.translate.native_decoder import load_native
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import BaseDecoder, PendingWindow, Translation, plan
-from mtkit.translate.scoring import score_pairs
 from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.terms import Glossary
+
+if TYPE_CHECKING:
+    import torch
+
+    from mtkit.align import Aligner, Alignment, AlignmentHead, Method
+    from mtkit.model import Transformer
+    from mtkit.translate.torch_models import TorchModels
 
 
 class Translator:
@@ -49,7 +43,8 @@ class Translator:
 
     Args:
         models: one, or those of an ensemble; on their device, in evaluation mode. Their weights are
-            not copied.
+            not copied. Or a function that loads them when they are needed, if `decoder` is
+            without PyTorch.
         vocabularies: of all models.
         decoder: by default one in this process.
         task: by default translation.
@@ -61,11 +56,11 @@ class Translator:
 
     def __init__(
         self,
-        models: Sequence[Transformer],
+        models: Sequence[Transformer] | Callable[[], Sequence[Transformer]],
         vocabularies: Vocabularies,
         config: DecodeConfig,
         *,
-        device: torch.device,
+        device: torch.device | None = None,
         decoder: BaseDecoder | None = None,
         glossary: Glossary | None = None,
         task: Task | None = None,
@@ -74,19 +69,23 @@ class Translator:
         self.task = task or Task()
         check_combination(config, self.task, glossary)
         self.src_prefix = list(src_prefix)
-        self.models = list(models)
-        self.model = self.models[0]
+        self._models = models
         self.vocabularies = vocabularies
         self.src_tokenizer, self.tokenizer = vocabularies
         self.config = config
-        self.device = device
         self.glossary = glossary
-        self._decoder = decoder or Decoder(
-            models, vocabularies.tgt, config, device=device, task=self.task
-        )
+        self._device = device
+        if decoder is None:
+            from mtkit.translate.decoder import Decoder
+
+            decoder = Decoder(
+                self.models, vocabularies.tgt, config, device=self.device, task=self.task
+            )
+        self._decoder = decoder
         # Set by `load`, like the checkpoint, the languages and the facts about training lines.
-        self._runs: list[Run | None] = [None] * len(self.models)
-        self.checkpoint = ""
+        self._runs: list[Run] = []
+        self.checkpoint = self.engine = ""
+        self.precision: str = config.precision
         self.src_lang = self.tgt_lang = ""
         self.line_facts = LineFacts()
 
@@ -100,17 +99,20 @@ class Translator:
         config: DecodeConfig | None = None,
         device: str = "auto",
         prepared: bool = True,
-        workers: int = 1,
+        workers: int | None = None,
         glossary: Glossary | Path | str | None = None,
         tokenized: bool = False,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         linearised: bool = False,
+        exact: bool = True,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
-        With several workers, lines are translated by processes that start with the first line and
-        end with `close`; texts are the same, and scores agree to 1e-5. Each process imports the
+        The native engine decodes if it can (`decode.engine`), and otherwise PyTorch.
+
+        With several workers, PyTorch translates lines in processes that start with the first line
+        and end with `close`; texts are the same, and scores agree to 1e-5. Each process imports the
         main script again, so the script must do its work under `if __name__ == "__main__":`.
 
         Args:
@@ -121,15 +123,19 @@ class Translator:
             device: `auto`, `cpu` or `cuda`.
             prepared: pack the weights for fast decoding in `decode.precision`; False leaves the
                 model as trained, for access to its weights.
-            workers: number of processes; with 1 it is this one. On a CPU they share its threads
-                and the memory of the weights. With several GPUs each worker has its own, and
-                `score_given`, which runs in this process, computes on the CPU.
+            workers: threads of the native engine, by default one per core; their results are
+                equal. With PyTorch the number of processes; 1, the default, is this one. On a
+                CPU they share its threads and the memory of the weights. With several GPUs each
+                worker has its own, and `score_given`, which runs in this process, computes on the
+                CPU.
             glossary: terms that translations must contain, or their file.
             tokenized: of a parser: whether lines are words already, separated by spaces.
             src_lang, tgt_lang: the languages, of a multilingual model. It needs the target language
                 if it has several.
             linearised: of a parser: read and return the text of the model itself, which is words
                 separated by spaces, and linearised trees that are not repaired.
+            exact: `decode.precision` auto is fp32, so that results do not depend on the CPU. If
+                False, it is bf16 for the native engine on a CPU with AMX.
 
         Raises:
             MtkitError: if the run, the checkpoint or the device does not exist, if the runs cannot
@@ -137,47 +143,75 @@ class Translator:
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
-        if workers > 1 and not prepared:
+        if (workers or 1) > 1 and not prepared:
             raise ValueError("weights as they were trained are for one worker")
         if isinstance(glossary, Path | str):
             glossary = Glossary.read(Path(glossary))
-        on_device = choose_device(device)
         loaded = load_runs(
             runs,
-            checkpoint,
             config,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             tokenized=tokenized,
             linearised=linearised,
         )
-        vocabularies, config, task = loaded.vocabularies, loaded.config, loaded.task
-        decoder = None
-        if workers > 1:
-            places, on_device = devices(on_device, workers), torch.device("cpu")
-            decoder = Pool(loaded.models, vocabularies.tgt, config, devices=places, task=task)
+        used, of_run = loaded.config, (runs, loaded.vocabularies, checkpoint)
+        lack = unable(runs, used, glossary=glossary, prepared=prepared)
+        choice = choose(used, device=device, exact=exact, unable=lack)
+        decoder: BaseDecoder | None
+        models: Sequence[Transformer] | Callable[[], Sequence[Transformer]]
+        if choice.is_native:
+            decoder, found, engine = load_native(
+                *of_run, used, precision=choice.precision, threads=workers, task=loaded.task
+            )
+            plain = used.model_copy(update={"precision": "fp32"})
+            models, place = lambda: _torch_models(*of_run, plain, device="cpu")[0], None
         else:
-            together = nn.ModuleList(loaded.models).to(on_device)
-            if prepared:
-                precision = choose_precision(config.precision, on_device, exact=True)
-                pack_weights(together, precision, on_device)
-            disable_malloc_trim()
-        select_matmul_backend(on_device)
+            models, found, place, decoder, engine = _torch_models(
+                *of_run,
+                used,
+                device=device,
+                workers=workers or 1,
+                prepared=prepared,
+                task=loaded.task,
+            )
         translator = cls(
-            loaded.models,
-            vocabularies,
-            config,
-            device=on_device,
+            models,
+            loaded.vocabularies,
+            used,
+            device=place,
             decoder=decoder,
             glossary=glossary,
-            task=task,
+            task=loaded.task,
             src_prefix=loaded.src_prefix,
         )
         translator._runs = list(runs)
-        translator.checkpoint = loaded.checkpoint
+        translator.checkpoint = found
+        translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
+        precision = choice.precision if choice.is_native else used.precision.replace("auto", "fp32")
+        # Engines have the same texts in float32 only.
+        is_own = choice.is_native and precision != "fp32"
+        translator.precision = f"native {precision}" if is_own else precision
         translator.src_lang, translator.tgt_lang = loaded.src_lang, loaded.tgt_lang
         translator.line_facts = runs[0].manifest.data.lines or LineFacts()
         return translator
+
+    @cached_property
+    def models(self) -> list[Transformer]:
+        """The models; if the native engine decodes, PyTorch loads them when they are asked for."""
+        return list(self._models() if callable(self._models) else self._models)
+
+    @property
+    def model(self) -> Transformer:
+        """The first model."""
+        return self.models[0]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the models."""
+        import torch
+
+        return self._device or torch.device("cpu")
 
     def __enter__(self) -> Self:
         return self
@@ -358,10 +392,13 @@ class Translator:
         Args:
             heads: of each model; by default those that its run was tuned to, or `default_heads`.
         """
+        from mtkit.align import Aligner, heads_of
+
+        runs: list[Run | None] = [*self._runs] or [None] * len(self.models)
         of_models = [heads] * len(self.models) if heads is not None else None
         return Aligner(
             self.models,
-            of_models or list(map(heads_of, self._runs, self.models)),
+            of_models or list(map(heads_of, runs, self.models)),
             self.vocabularies,
             self.config,
             device=self.device,
@@ -381,9 +418,18 @@ class Translator:
             TypeError: if one of them is a string and not a list of lines.
             ValueError: if one has more lines than the other, when this is detected.
         """
+        from mtkit.translate.scoring import score_pairs
+
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)
         return score_pairs(self.models, self._reader, pairs, config=self.config, device=self.device)
+
+
+def _torch_models(*arguments: Any, **options: Any) -> TorchModels:
+    """`torch_models.load_models`, which loads PyTorch."""
+    from mtkit.translate.torch_models import load_models
+
+    return load_models(*arguments, **options)
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:

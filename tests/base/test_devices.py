@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 import torch
 
-from mtkit.base import devices
+from mtkit.base import devices, memory
 from mtkit.base.devices import (
     attention_kernels,
     choose_device,
     choose_precision,
     float32_arithmetic,
-    is_out_of_memory,
-    memory_explained,
     prepare_gpu,
     select_matmul_backend,
 )
 from mtkit.base.errors import MtkitError
+from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.convert.export_run import export
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -61,9 +60,9 @@ def test_memory_that_ran_out_is_known_by_what_pytorch_and_python_say(error: Exce
 def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "AMPLE", 4096)
+    monkeypatch.setattr(memory, "AMPLE", 4096)
     assert not is_out_of_memory(RuntimeError(text))
-    monkeypatch.setattr(devices, "AMPLE", 2**62)
+    monkeypatch.setattr(memory, "AMPLE", 2**62)
     assert is_out_of_memory(RuntimeError(text))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
@@ -71,7 +70,7 @@ def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits its memory as Linux does")
 def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
     program = (
-        "import resource; from mtkit.base.devices import is_out_of_memory, disable_malloc_trim\n"
+        "import resource; from mtkit.base.memory import is_out_of_memory, disable_malloc_trim\n"
         "disable_malloc_trim()\n"
         "error = RuntimeError('could not create a primitive')\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
@@ -145,7 +144,8 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
     def no_room(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
 
-    with Translator.load(untrained, device="cpu") as translator:
+    config = untrained.config.decode.model_copy(update={"engine": "torch"})
+    with Translator.load(untrained, device="cpu", config=config) as translator:
         monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
         with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
             list(translator.translate(lines))
@@ -159,9 +159,12 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     def no_room(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("mtkit.translate.loading.Transformer", no_room)
-    with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
-        Translator.load(untrained, device="cpu")
+    monkeypatch.setattr("mtkit.native.NativeModel", no_room)
+    monkeypatch.setattr("mtkit.translate.torch_models.Transformer", no_room)
+    for engine in ("auto", "torch"):
+        config = untrained.config.decode.model_copy(update={"engine": engine})
+        with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
+            Translator.load(untrained, device="cpu", config=config)
     monkeypatch.undo()
     monkeypatch.setattr("mtkit.convert.export_run._check_text", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory exporting;"):

@@ -168,7 +168,7 @@ def test_items_may_be_larger_than_what_a_pipe_holds():
 
 def test_cores_are_those_this_process_may_use():
     program = (
-        "import os; from mtkit.base.processes import available_cores\n"
+        "import os; from mtkit.base.launched import available_cores\n"
         "allowed = os.sched_getaffinity(0)\n"
         "assert available_cores() == len(allowed)\n"
         "os.sched_setaffinity(0, [min(allowed)])\n"

@@ -26,8 +26,9 @@ from support.forked import PIPE, Forked, run_mtkit
 
 from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
+from mtkit.native import available
 from mtkit.run_folder import Run
-from mtkit.translate import Translator, decoder, reading
+from mtkit.translate import Translator, decoder, native_decoder, reading
 
 RunTranslate = Callable[..., tuple[int, str, list[str]]]
 
@@ -315,16 +316,18 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
 
 def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
     """The run_mtkit, two lines at a time; each batch waits for a line at the gate."""
-    finish = decoder.Decoder.finish
+    # Whichever engine is installed.
+    used = decoder.Decoder if available() else native_decoder.NativeDecoder
+    finish = used.finish
 
-    def wait(self: decoder.Decoder, work: Any) -> Any:
+    def wait(self: Any, work: Any) -> Any:
         while True:
             with gate.open() as line:
                 if line.readline():
                     return finish(self, work)
 
     reading.WINDOW_LINES = 2
-    decoder.Decoder.finish = wait  # type: ignore[method-assign]
+    used.finish = wait  # type: ignore[method-assign]
     run_mtkit(arguments, folder)
 
 

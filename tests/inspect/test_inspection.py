@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from support.browsed import HOSTILE, Page, well_formed
 
-from mtkit.align.aligner import Alignment
+from mtkit.align.links import Alignment
 from mtkit.base.errors import MtkitError
 from mtkit.inspect import (
     Inspection,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from mtkit.align.aligner import Aligner, Alignment
-from mtkit.align.links import word_spans
+from mtkit.align.aligner import Aligner
+from mtkit.align.links import Alignment, word_spans
 from mtkit.translate import Translation, Translator, Window, markup_windows, translate_markup
 
 Change = Callable[[list[str]], list[int]]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pytest
+
+from mtkit import native
+from mtkit.config import DecodeConfig
+from mtkit.run_folder import Run
 from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
 
@@ -28,11 +33,25 @@ HOSTILE = [
 ]
 
 
+def loaded(
+    run: Run | Sequence[Run],
+    engine: str = "torch",
+    *,
+    config: DecodeConfig | None = None,
+    **options: Any,
+) -> Translator:
+    """Translates on the CPU with an engine; skips the test where there is no native one."""
+    if engine == "native" and (reason := native.available()):
+        pytest.skip(reason)
+    config = config or (run if isinstance(run, Run) else run[0]).config.decode
+    config = config.model_copy(update={"engine": engine})
+    return Translator.load(run, device="cpu", config=config, **options)
+
+
 def with_batches_of(translator: Translator, batch_tokens: int) -> Translator:
-    """The same model with other batches."""
+    """The same run with other batches."""
     config = translator.config.model_copy(update={"batch_tokens": batch_tokens})
-    models = [translator.model]
-    return Translator(models, translator.vocabularies, config, device=translator.device)
+    return Translator.load(translator._runs, config=config, device="cpu")
 
 
 def numbers(count: int, seed: int = 1) -> list[str]:

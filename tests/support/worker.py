@@ -24,7 +24,7 @@ import torch
 from mtkit import cli
 from mtkit.base import compiling
 from mtkit.base.errors import MtkitError
-from mtkit.base.processes import given_rank
+from mtkit.base.launched import given_rank
 from mtkit.checkpoint import Checkpoint
 from mtkit.config import load_config
 from mtkit.data import PreparedData

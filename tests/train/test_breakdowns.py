@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import changed, slow
 from support.forked import PIPE, Forked, run_mtkit
 from support.training import Trainings, assert_same_state, before_update
 from torch import Tensor
 
-from mtkit import checkpoint
 from mtkit.base import devices
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
@@ -116,13 +116,13 @@ def test_an_error_in_the_model_is_one_line_if_it_is_about_memory(
 
 def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
     """So that training is ahead of it."""
-    original = checkpoint.save_file
+    original = safetensors.torch.save_file
 
     def save_file(tensors: Any, path: Any) -> None:
         time.sleep(0.2)
         original(tensors, path)
 
-    patch.setattr(checkpoint, "save_file", save_file)
+    patch.setattr(safetensors.torch, "save_file", save_file)
 
 
 def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
@@ -197,7 +197,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    original, calls = checkpoint.save_file, 0
+    original, calls = safetensors.torch.save_file, 0
 
     def save_file(tensors: Any, path: Any) -> None:
         nonlocal calls
@@ -207,7 +207,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
             raise OSError(28, "No space left on device", str(path))
         original(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    monkeypatch.setattr(safetensors.torch, "save_file", save_file)
     assert trainings.run("run", checkpoint_every=2, valid_every=6)
     (warning,) = [r.getMessage() for r in caplog.records if "not saved" in r.getMessage()]
     assert "step 4 was not saved" in warning
@@ -224,7 +224,7 @@ def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", save_file)
+        patch.setattr(safetensors.torch, "save_file", save_file)
         with pytest.raises(MtkitError, match="No space left on device") as error:
             trainings.run("run")
     assert "\n" not in str(error.value)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import changed
 
+from mtkit import native
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
@@ -16,6 +18,7 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
+from mtkit.train.validation import Validation, Validator
 from mtkit.translate import Translation, Translator
 
 CPU = torch.device("cpu")
@@ -91,3 +94,69 @@ def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: 
         assert mine.text == theirs.text
         # In bf16 the difference would be about 1e-3.
         assert mine.log_prob == pytest.approx(theirs.log_prob, rel=1e-6)
+
+
+@pytest.mark.skipif(native.available() != "", reason=native.available())
+@pytest.mark.parametrize(
+    ("data", "metric"), [("tiny_data", "bleu"), ("greek_data", "chrf"), ("tree_data", "f1")]
+)
+def test_the_native_engine_changes_no_number_of_a_training(
+    data: str,
+    metric: str,
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+):
+    found: list[Validation] = []
+    models: list[native.NativeModel] = []
+    validate, new_model = Validator.run, native.NativeModel
+    monkeypatch.setattr(Validator, "run", lambda *given: _kept(found, validate(*given)))
+    monkeypatch.setattr(
+        native, "NativeModel", lambda *given, **more: _kept(models, new_model(*given, **more))
+    )
+    runs = []
+    for engine in ("torch", "auto"):
+        # A high rate: the outputs of the validations differ.
+        settings = changed(config, "train", learning_rate_scale=3.0, best_metric=metric)
+        settings = changed(settings, "decode", engine=engine)
+        train.run(settings, request.getfixturevalue(data), tmp_path / engine, device="cpu")
+        runs.append(Run.open(tmp_path / engine))
+    # One for each validation, because the weights have changed.
+    assert len(models) == 2
+    for ours, theirs in zip(found[2:], found[:2], strict=True):
+        assert ours.scores == theirs.scores
+        for one, other in zip(ours.translations, theirs.translations, strict=True):
+            assert (one.text, one.finished, one.repaired) == (
+                other.text,
+                other.finished,
+                other.repaired,
+            )
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-5)
+    rows = [
+        [{name: row[name] for name in row if name.startswith("valid")} for row in run.metrics()]
+        for run in runs
+    ]
+    assert rows[0] == rows[1]
+    assert sum(map(bool, rows[0])) == 2
+    first, second = (run.best() for run in runs)
+    assert first is not None
+    assert second is not None
+    assert first.step == second.step
+
+
+def _kept(kept: list[Any], one: Any) -> Any:
+    kept.append(one)
+    return one
+
+
+def test_pytorch_translates_in_a_validation_where_there_is_no_native_engine(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(native, "available", lambda: "no compiler")
+    monkeypatch.delattr(native, "NativeModel")
+    # Whoever demands the native engine still gets the training that was paid for.
+    settings = changed(config, "decode", engine="native")
+    trainer = Trainer(settings, tiny_data, device=CPU)
+    assert len(trainer.validate().translations) == 20

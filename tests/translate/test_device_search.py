@@ -36,7 +36,8 @@ from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.fixed_cache import FixedCache, reserve_positions
 from mtkit.translate.independent import greedy_search
-from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.search import beam_search
+from mtkit.translate.settings import Hypothesis, SearchSettings
 
 CPU = torch.device("cpu")
 

@@ -24,8 +24,9 @@ from mtkit.translate import Translator
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.linear import DenseLinear, Int8Linear, pack_weights
-from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.sampling import sample
+from mtkit.translate.search import beam_search
+from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
 
 CPU = torch.device("cpu")
 int8_only = pytest.mark.skipif(

@@ -151,7 +151,8 @@ def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
     outcome = place.mtkit(*command)
     assert (outcome.status, outcome.out.count("\n")) == (1, len(lines))
     assert "mtkit: error: text.in, line 11: not UTF-8 " in outcome.err
-    assert outcome.err.count("\n") == 2
+    # Which weights, which engine, and what is wrong.
+    assert outcome.err.count("\n") == 3
 
 
 def test_special_pieces_spelled_out_are_text_and_not_pieces(

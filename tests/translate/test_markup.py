@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtkit.align.aligner import Alignment
-from mtkit.align.links import word_spans
+from mtkit.align.links import Alignment, word_spans
 from mtkit.translate import Translation
 from mtkit.translate.markup import parse
 from mtkit.translate.markup_placing import with_markup

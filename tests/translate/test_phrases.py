@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
 from mtkit.translate.constraints import Constraints
+from mtkit.translate.phrase_search import constrained_search
 from mtkit.translate.phrases import (
     MOST_SLOTS,
     Deadline,
@@ -19,11 +20,10 @@ from mtkit.translate.phrases import (
     Spelling,
     Tracker,
     WordBreaks,
-    constrained_search,
     fitting,
     slots_for,
 )
-from mtkit.translate.search import Hypothesis, SearchSettings
+from mtkit.translate.settings import Hypothesis, SearchSettings
 
 VOCAB = 5
 # Every token is a word.

@@ -1,4 +1,4 @@
-"""Translating in several processes: the same results, the same memory, and how they end."""
+"""PyTorch in several processes: the same results, the same memory, and how they end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ENGLISH, UNTRAINED, changed, random_run, slow
+from support.translators import loaded
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.translate.decoder import Decoder, rank_by_mbr
+from mtkit.translate.decoder import Decoder
+from mtkit.translate.decoding import rank_by_mbr
 from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window
@@ -42,13 +44,13 @@ LINES = some_lines(40)
 
 @pytest.fixture(scope="module")
 def alone(untrained: Run) -> Translator:
-    return Translator.load(untrained, device="cpu")
+    return loaded(untrained)
 
 
 @pytest.fixture(scope="module")
 def shared(untrained: Run) -> Iterator[Translator]:
     """A translator with two workers, for tests that leave them alive."""
-    with Translator.load(untrained, device="cpu", workers=2) as translator:
+    with loaded(untrained, workers=2) as translator:
         yield translator
 
 
@@ -209,10 +211,8 @@ def test_two_workers_draw_from_several_models_what_one_process_draws(
 ) -> None:
     runs = [untrained, also_untrained]
     config = untrained.config.decode.model_copy(update={"sample": True, "batch_tokens": 30})
-    expected = list(
-        Translator.load(runs, device="cpu", config=config).translate_nbest(LINES, n_best=2)
-    )
-    with Translator.load(runs, device="cpu", config=config, workers=2) as translator:
+    expected = list(loaded(runs, config=config).translate_nbest(LINES, n_best=2))
+    with loaded(runs, config=config, workers=2) as translator:
         found = list(translator.translate_nbest(LINES, n_best=2))
     assert [[x.pieces for x in xs] for xs in found] == [[x.pieces for x in xs] for xs in expected]
     for ours, theirs in zip(found, expected, strict=True):
@@ -224,12 +224,12 @@ def test_8_bit_weights_give_the_same_in_workers(tiny_data: PreparedData, tmp_pat
     wide = changed(changed(UNTRAINED, "model", d_ff=2**13), "decode", precision="int8")
     run = random_run(tmp_path / "run", tiny_data, 5, config=wide)
     try:
-        one = Translator.load(run, device="cpu")
+        one = loaded(run)
     except MtkitError:
         pytest.skip("no 8-bit arithmetic here")
     assert any(isinstance(module, Int8Linear) for module in one.model.modules())
     expected = list(one.translate(LINES))
-    with Translator.load(run, device="cpu", workers=2) as translator:
+    with loaded(run, workers=2) as translator:
         assert list(translator.translate(LINES)) == expected
         (theirs,) = translator.score_given(["one two"], ["eins"])
         (ours,) = one.score_given(["one two"], ["eins"])
@@ -288,7 +288,7 @@ def test_an_error_that_a_user_can_fix_keeps_its_type(
 ) -> None:
     config = changed(tiny_config, "model", positions="learned", max_positions=16)
     run = random_run(tmp_path / "run", tiny_data, 1, config=config)
-    with Translator.load(run, device="cpu", workers=2) as translator:
+    with loaded(run, workers=2) as translator:
         with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):
             list(translator.translate(["one two", "nine " * 40]))
         # That is no reason to start anew.
@@ -300,7 +300,7 @@ def test_an_error_that_a_user_can_fix_keeps_its_type(
 def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
     untrained: Run, alone: Translator
 ) -> None:
-    with Translator.load(untrained, device="cpu", workers=2) as translator:
+    with loaded(untrained, workers=2) as translator:
         pool = pool_of(translator)
         pending = PendingBatch([Sentence(1, [10**6])], n_best=1)
         pool.begin([pending])
@@ -325,7 +325,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 
 def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
     pending = [PendingBatch([Sentence(1 + i, [5 + i])], n_best=1) for i in range(5)]
-    plain = Translator.load(untrained, device="cpu", prepared=False)
+    plain = loaded(untrained, prepared=False)
     pool = Pool([plain.model], plain.tokenizer, plain.config, devices=[plain.device])
     pool.begin(pending)
     pool.finish(pending[0])
@@ -342,7 +342,7 @@ def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
 
 def test_after_an_error_nothing_is_left_to_decode(untrained: Run, tmp_path: Path) -> None:
     config = untrained.config.decode.model_copy(update={"batch_tokens": 20})
-    with Translator.load(untrained, device="cpu", config=config, workers=2) as translator:
+    with loaded(untrained, config=config, workers=2) as translator:
         pool = pool_of(translator)
         finish = pool.finish
 
@@ -401,7 +401,7 @@ def test_no_process_is_left_over(
 ) -> None:
     lines = tmp_path / "lines"
     lines.write_text("one two three four five six seven eight nine\n" * 20_000)
-    command = ["translate", "--run", untrained.path, "--device", "cpu", "--workers", "2"]
+    command = ["translate", "--run", untrained.path, "--engine", "torch", "--workers", "2"]
     with (
         lines.open("rb") as source,
         subprocess.Popen(

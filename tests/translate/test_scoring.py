@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from conftest import changed
-from support.translators import HOSTILE, numbers, with_batches_of
+from support.translators import HOSTILE, ids_of, loaded, numbers, with_batches_of
 
+from mtkit import native
 from mtkit.config import Config
 from mtkit.data import PreparedData
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate.engine import Engine
-from mtkit.translate.search import Hypothesis, beam_search
 from mtkit.translate.translator import Translator
 
 
@@ -52,7 +52,7 @@ def test_given_translations_score_what_the_steps_of_the_search_give_them(
 
 
 def test_what_the_search_found_scores_what_it_reported(
-    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ) -> None:
     # What a random model says never ends, so one that has seen a little.
     seldom = {"log_every": 100, "valid_every": 100, "checkpoint_every": 100}
@@ -61,34 +61,23 @@ def test_what_the_search_found_scores_what_it_reported(
     config = changed(config, "train", **steps, **seldom)
     config = changed(config, "decode", average_checkpoints=1)
     train.run(config, tiny_data, tmp_path / "run", device="cpu", command=["mtkit", "train"])
-    translator = Translator.load(tmp_path / "run", device="cpu")
-    found: list[Hypothesis] = []
-
-    def listen(*arguments: Any, **options: Any) -> list[list[Hypothesis]]:
-        (of_line,) = results = beam_search(*arguments, **options)
-        found.extend(of_line)
-        return results
-
-    monkeypatch.setattr("mtkit.translate.decoder.beam_search", listen)
-    sources, _ = tiny_data.text("test")
-    reported = [
-        (line, translation)
-        for line in sources
-        for translation in next(translator.translate_nbest([line], n_best=4))
-    ]
-    # A text says neither that it was cut off nor which of its segmentations the model chose.
-    comparable = [
-        (line, translation)
-        for (line, translation), hypothesis in zip(reported, found, strict=True)
-        if hypothesis.finished
-        and translator.tokenizer.encode(translation.text) == list(hypothesis.tokens)
-    ]
-    assert len(comparable) >= 40
-    lines, translations = zip(*comparable, strict=True)
-    scored = translator.score_given(lines, [translation.text for translation in translations])
-    for ours, translation in zip(scored, translations, strict=True):
-        assert ours.score == pytest.approx(translation.score, abs=1e-5)
-        assert ours.log_prob == pytest.approx(translation.log_prob, abs=1e-5)
+    for engine in ("torch", *(["native"] if not native.available() else [])):
+        translator = loaded(Run.open(tmp_path / "run"), engine)
+        sources, _ = tiny_data.text("test")
+        # A text says neither that it was cut off nor which of its segmentations the model chose.
+        comparable = [
+            (line, one)
+            for line in sources
+            for one in next(translator.translate_nbest([line], n_best=4))
+            if one.finished
+            and ids_of(translator, one.pieces) == [*translator.tokenizer.encode(one.text), EOS_ID]
+        ]
+        assert len(comparable) >= 40
+        lines, translations = zip(*comparable, strict=True)
+        scored = translator.score_given(lines, [translation.text for translation in translations])
+        for ours, translation in zip(scored, translations, strict=True):
+            assert ours.score == pytest.approx(translation.score, abs=1e-5)
+            assert ours.log_prob == pytest.approx(translation.log_prob, abs=1e-5)
 
 
 def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(

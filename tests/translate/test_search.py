@@ -15,8 +15,9 @@ from torch import Tensor
 
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.independent import greedy_search
-from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Hypothesis, SearchSettings, beam_search, length_penalty, top_k
+from mtkit.translate.sampling import sample
+from mtkit.translate.search import beam_search, top_k
+from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, length_penalty, uniforms
 
 
 def search(

@@ -1,0 +1,19 @@
+"""The native engine: the forward pass and the search on a CPU, in C++ (`src`), called by ctypes.
+
+It imports nothing of PyTorch. `src/model.cpp` equals `mtkit.model` and `mtkit.translate.engine`,
+`src/search.cpp` equals `mtkit.translate.search`; both name the functions that they equal.
+"""
+
+from mtkit.native.engine import NativeDecoding, NativeHypothesis, NativeModel, Search
+from mtkit.native.library import PRECISIONS, Precision, available, kernels
+
+__all__ = [
+    "PRECISIONS",
+    "NativeDecoding",
+    "NativeHypothesis",
+    "NativeModel",
+    "Precision",
+    "Search",
+    "available",
+    "kernels",
+]

@@ -1,0 +1,259 @@
+"""A model of the native engine: translating a batch, or one step for a search in Python."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.config import ModelConfig
+from mtkit.native.library import (
+    Precision,
+    Request,
+    Settings,
+    address,
+    check,
+    check_done,
+    int32s,
+    library,
+)
+from mtkit.native.weights import load
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search of the native engine is given, besides the sentences.
+
+    Attributes:
+        bos_id, eos_id: the first token of every output, and the one that ends it.
+        beam_size: W, hypotheses kept per sentence; 1 is greedy search.
+        n_best: hypotheses returned per sentence, at most W.
+        alpha: strength of the length penalty; 0 ranks by log-probability.
+        penalty_form: gnmt or power; see `length_penalty` in `mtkit.translate.search`.
+        rank_cut_off: whether hypotheses at the length limit are ranked among the finished ones.
+        min_length: the least number of tokens of an output, without EOS.
+        no_repeat_ngram: no n-gram of this many tokens appears twice; 0 is off.
+        forbidden: ids that no output has.
+        samples: so many samples per sentence instead of a search; 0 to search.
+        temperature, top_k, top_p: of sampling.
+    """
+
+    bos_id: int
+    eos_id: int
+    beam_size: int = 1
+    n_best: int = 1
+    alpha: float = 0.0
+    penalty_form: str = "gnmt"
+    rank_cut_off: bool = False
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    forbidden: Sequence[int] = ()
+    samples: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+class NativeHypothesis(NamedTuple):
+    """A translation; its fields are those of `Hypothesis` in `mtkit.translate.search`."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    score: float
+    finished: bool
+    token_log_probs: tuple[float, ...]
+
+
+class NativeModel:
+    """The weights of a run in the native engine.
+
+    Several threads may use it at a time.
+
+    Args:
+        weights: of each name in `Transformer.state_dict` its tensor; each is read once.
+        vocab_size: V, of the joint vocabulary, or of the target's.
+        src_vocab_size: of the source's own vocabulary; None if it is joint.
+
+    Raises:
+        MtkitError: if there is no native engine, or the weights are not those of the model.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, npt.NDArray[Any]],
+        config: ModelConfig,
+        vocab_size: int,
+        src_vocab_size: int | None = None,
+        *,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.precision = precision
+        self.handle = load(weights, config, vocab_size, src_vocab_size, precision=precision)
+        weakref.finalize(self, library().mtkit_free, self.handle)
+
+    def translate(
+        self,
+        sentences: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        search: Search,
+        *,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        uniforms: npt.NDArray[np.float64] | None = None,
+        stop: Ints | None = None,
+    ) -> list[list[NativeHypothesis]]:
+        """Up to `n_best` hypotheses of each of B sentences, best first, or all samples in order.
+
+        Args:
+            sentences: ids, each sentence ended by EOS.
+            limits: (B,), the most tokens of each output, with EOS.
+            prefixes: what each output begins with; None if nothing is given.
+            uniforms: (B, samples, steps), the random numbers of sampling.
+            stop: one number; when another thread sets it, the search ends and nothing is found.
+
+        Raises:
+            MtkitError: if an id or a size is not possible with this model.
+        """
+        B = len(sentences)
+        if B == 0:
+            return []
+        of_sentences = _Lists(sentences)
+        of_prefixes = _Lists(prefixes if prefixes is not None else [()] * B)
+        if not B == len(limits) == len(of_prefixes.lengths):
+            raise ValueError("sentences, limits and prefixes differ in number")
+        if search.samples:
+            if uniforms is None or uniforms.shape[:2] != (B, search.samples):
+                raise ValueError(f"uniforms are not of shape ({B}, {search.samples}, steps)")
+            uniforms = np.ascontiguousarray(uniforms, dtype=np.float64)
+        most, forbidden = int32s(limits), int32s(search.forbidden)
+        names = [field[0] for field in Settings._fields_]
+        same = {name: getattr(search, name) for name in names if hasattr(search, name)}
+        settings = Settings(power_penalty=search.penalty_form == "power", **same)
+        request = Request(
+            ids=address(of_sentences.ids),
+            lengths=address(of_sentences.lengths),
+            sentences=B,
+            limits=address(most),
+            prefixes=address(of_prefixes.ids),
+            prefix_lengths=address(of_prefixes.lengths),
+            forbidden=address(forbidden),
+            forbidden_count=len(forbidden),
+            uniforms=address(uniforms),
+            uniform_steps=0 if uniforms is None else uniforms.shape[2],
+            stop=address(stop),
+        )
+        count, room = B * (search.samples or search.n_best), max(limits)
+        tokens = np.empty((count, room), dtype=np.int32)
+        lengths = np.full(count, -1, dtype=np.int32)
+        finished = np.empty(count, dtype=np.bool_)
+        log_probs, scores = np.empty(count), np.empty(count)
+        token_log_probs = np.empty((count, room))
+        results = tokens, lengths, finished, log_probs, scores, token_log_probs
+        check_done(
+            library().mtkit_translate(self.handle, settings, request, room, *map(address, results))
+        )
+        found = [
+            NativeHypothesis(
+                tuple(tokens[i, :length].tolist()),
+                float(log_probs[i]),
+                float(scores[i]),
+                bool(finished[i]),
+                tuple(token_log_probs[i, : length + finished[i]].tolist()),
+            )
+            if length >= 0
+            else None
+            for i, length in enumerate(lengths.tolist())
+        ]
+        each = count // B
+        return [[one for one in found[b * each : (b + 1) * each] if one] for b in range(B)]
+
+    def start(self, sentences: Sequence[Sequence[int]], slots: int) -> NativeDecoding:
+        """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each.
+
+        Raises:
+            MtkitError: if an id or a size is not possible with this model.
+        """
+        return NativeDecoding(self, sentences, slots)
+
+
+class NativeDecoding:
+    """The decoding state of B sentences with W slots each; as `DecoderCache` in PyTorch.
+
+    It is made by `NativeModel.start` and belongs to one thread.
+    """
+
+    def __init__(self, model: NativeModel, sentences: Sequence[Sequence[int]], slots: int) -> None:
+        lists = _Lists(sentences)
+        self.model = model
+        self.handle = check(
+            library().mtkit_start(
+                model.handle,
+                address(lists.ids),
+                lists.ids.size,
+                address(lists.lengths),
+                len(lists.lengths),
+                slots,
+            )
+        )
+        # The library's decoding refers to the model, which must live as long.
+        weakref.finalize(self, _end, self.handle, model)
+
+    def step(
+        self, tokens: Sequence[int] | Ints, rows: Sequence[int] | Ints
+    ) -> npt.NDArray[np.float32]:
+        """Log-probabilities (R, V) of the token after `tokens`, for the R live hypotheses.
+
+        Args:
+            tokens: (R,), the newest token of each hypothesis; BOS in the first step.
+            rows: (R,), the slot of each hypothesis among the B·W, ascending.
+
+        Raises:
+            MtkitError: if a token or a row is not possible, or learned positions do not suffice.
+        """
+        newest, slots = int32s(tokens), int32s(rows)
+        if newest.shape != slots.shape or newest.ndim != 1:
+            raise ValueError("tokens and rows differ in number")
+        out = np.empty((len(newest), self.model.vocab_size), dtype=np.float32)
+        check_done(
+            library().mtkit_step(
+                self.handle, address(newest), address(slots), len(newest), address(out)
+            )
+        )
+        return out
+
+    def reorder(self, parents: Sequence[Sequence[int]] | Ints) -> None:
+        """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W).
+
+        Raises:
+            MtkitError: if there are more or fewer parents than slots, or one is not a slot.
+        """
+        array = int32s(parents)
+        check_done(library().mtkit_reorder(self.handle, address(array), array.size))
+
+    def select(self, sentences: Sequence[int] | Ints) -> None:
+        """Keep these sentences of the batch, in that order.
+
+        Raises:
+            MtkitError: if one is not in the batch, or there are none.
+        """
+        array = int32s(sentences)
+        check_done(library().mtkit_select(self.handle, address(array), array.size))
+
+
+def _end(handle: int, model: NativeModel) -> None:
+    library().mtkit_end(handle)
+
+
+class _Lists:
+    """Lists of ids, one after the other, and their lengths."""
+
+    def __init__(self, lists: Sequence[Sequence[int]]) -> None:
+        self.lengths = int32s([len(one) for one in lists])
+        self.ids = int32s(list(itertools.chain.from_iterable(lists)))

@@ -1,0 +1,313 @@
+// The C interface: checks of all sizes and ids, and errors as messages.
+#include "mtkit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <stdexcept>
+
+#include "search.h"
+#include "tensors.h"
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+using namespace mtkit;
+
+struct mtkit_model {
+    Model model;
+    std::vector<Tensor> tensors;
+    bool ready = false;
+};
+
+struct mtkit_decoding {
+    Decoding decoding;
+};
+
+namespace {
+
+constexpr int64_t MOST_NUMBERS = int64_t{1} << 31;  // of an array
+constexpr int32_t MOST_WIDTH = 1 << 20, MOST_HEADS = 4096, MOST_LAYERS = 1000;
+constexpr int32_t MOST_VOCABULARY = 1 << 24;
+
+thread_local std::string message;
+
+// Run `action`; its exceptions become an error number and a message.
+template <class Action>
+int guarded(Action action) {
+    try {
+        action();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        message = "out of memory";
+        return 2;
+    } catch (const std::exception& error) {
+        message = error.what();
+        return 1;
+    }
+}
+
+std::string text(int64_t number) { return std::to_string(number); }
+
+void check(bool holds, const std::string& otherwise) {
+    if (!holds) throw std::invalid_argument(otherwise);
+}
+
+void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
+    check(value >= least && value <= most, std::string(name) + " is " + text(value) +
+                                               ", not from " + text(least) + " to " + text(most));
+}
+
+void check_numbers(const char* name, int64_t rows, int64_t columns) {
+    check(rows <= MOST_NUMBERS / columns,
+          std::string(name) + ": " + text(rows) + " x " + text(columns) + " numbers are too many");
+}
+
+void check_size(const std::string& name, int64_t size, int64_t expected) {
+    check(size == expected, name + " has size " + text(size) + ", not " + text(expected));
+}
+
+// `count` ids, each at least 0 and below `end`.
+void check_ids(const char* name, const int32_t* ids, int64_t count, int32_t end) {
+    for (int64_t i = 0; i < count; i++) check_range(name, ids[i], 0, end - 1);
+}
+
+// The sum of `count` lengths, which are at least `least`.
+int64_t check_lengths(const char* name, const int32_t* lengths, int64_t count, int32_t least) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        check_range(name, lengths[i], least, MOST_NUMBERS - 1);
+        sum += lengths[i];
+    }
+    return sum;
+}
+
+void check_shape(const Shape& shape, int32_t precision) {
+    check_range("precision", precision, 0, 2);
+    check_range("d_model", shape.d_model, 1, MOST_WIDTH);
+    check_range("d_ff", shape.d_ff, 1, MOST_WIDTH);
+    check_range("heads", shape.heads, 1, MOST_HEADS);
+    check_range("key_width", shape.key_width, 1, MOST_WIDTH);
+    check_range("value_width", shape.value_width, 1, MOST_WIDTH);
+    check_range("encoder_layers", shape.encoder_layers, 1, MOST_LAYERS);
+    check_range("decoder_layers", shape.decoder_layers, 1, MOST_LAYERS);
+    check_range("src_vocabulary", shape.src_vocabulary, 1, MOST_VOCABULARY);
+    check_range("tgt_vocabulary", shape.tgt_vocabulary, 1, MOST_VOCABULARY);
+    check_range("own_src_embedding", shape.own_src_embedding, 0, 1);
+    check_range("pre_norm", shape.pre_norm, 0, 1);
+    check_range("silu", shape.silu, 0, 1);
+    check_range("output_bias", shape.output_bias, 0, 1);
+    check_range("window", shape.window, -1, INT32_MAX);
+    check_range("positions", shape.positions, 0, 2);
+    check_range("max_positions", shape.max_positions, 1, MOST_WIDTH);
+    check(std::isfinite(shape.norm_epsilon) && shape.norm_epsilon > 0,
+          "norm_epsilon is not above 0");
+    check(shape.own_src_embedding || shape.src_vocabulary == shape.tgt_vocabulary,
+          "vocabularies of different sizes share an embedding");
+    const auto positions = static_cast<Positions>(shape.positions);
+    const int unit = positions == Positions::words ? 4 : positions == Positions::sinusoidal ? 2 : 1;
+    check(shape.d_model % unit == 0, "d_model is not a multiple of " + text(unit));
+    // The widest rows before the largest matrices: a row has at most 2^20 numbers too.
+    const int64_t key_row = padded(int64_t{shape.heads} * shape.key_room());
+    const int64_t value_row = padded(int64_t{shape.heads} * shape.value_room());
+    check_range("the width of all keys", key_row, 1, MOST_WIDTH);
+    check_range("the width of all values", value_row, 1, MOST_WIDTH);
+    const int64_t row = shape.model_row();
+    check_numbers("attention", 2 * key_row + value_row, row);
+    check_numbers("feed-forward", shape.inner_row(), row);
+    check_numbers("embedding", padded(std::max(shape.src_vocabulary, shape.tgt_vocabulary)), row);
+    check_numbers("positions", shape.max_positions, row);
+}
+
+// What every batch must fulfil.
+void check_batch(const mtkit_model& owner, const int32_t* ids, const int32_t* lengths,
+                 int32_t sentences, int32_t slots) {
+    const Shape& shape = owner.model.shape;
+    check(owner.ready, "the model has no weights yet");
+    check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
+    check_range("slots", slots, 1, MOST_NUMBERS - 1);
+    const int64_t tokens = check_lengths("the length of a sentence", lengths, sentences, 1);
+    const int64_t widest = std::max({2 * shape.key_row() + shape.value_row(), shape.inner_row(),
+                                     shape.model_row()});
+    check_numbers("the batch", tokens, widest);
+    check_numbers("the hypotheses", int64_t{sentences} * slots, widest);
+    check_ids("a source id", ids, tokens, shape.src_vocabulary);
+}
+
+void check_request(const Model& model, const Settings& settings, const Request& request) {
+    const int32_t vocabulary = model.shape.tgt_vocabulary;
+    check_range("n_best", settings.n_best, 1, settings.beam_size);
+    check_range("bos", settings.bos, 0, vocabulary - 1);
+    check_range("eos", settings.eos, 0, vocabulary - 1);
+    check_range("min_length", settings.min_length, 0, INT32_MAX);
+    check_range("no_repeat_ngram", settings.no_repeat_ngram, 0, INT32_MAX);
+    check_range("top_k", settings.top_k, 0, INT32_MAX);
+    check_lengths("the limit of an output", request.limits, request.sentences, 0);
+    const int64_t prefixes =
+        check_lengths("the length of a prefix", request.prefix_lengths, request.sentences, 0);
+    check_ids("a prefix id", request.prefixes, prefixes, vocabulary);
+    check_range("forbidden_count", request.forbidden_count, 0, vocabulary);
+    check_ids("a forbidden id", request.forbidden, request.forbidden_count, vocabulary);
+    if (settings.samples > 0) {
+        const int32_t longest =
+            *std::max_element(request.limits, request.limits + request.sentences);
+        check_range("uniform_steps", request.uniform_steps, longest, MOST_NUMBERS - 1);
+        check(settings.temperature > 0 && settings.top_p > 0,
+              "temperature or top_p is not above 0");
+    }
+}
+
+}  // namespace
+
+EXPORT int32_t mtkit_abi(void) { return MTKIT_ABI; }
+
+EXPORT const char* mtkit_error(void) { return message.c_str(); }
+
+EXPORT const char* mtkit_kernels(int32_t precision) {
+    const char* name = nullptr;
+    guarded([&] {
+        check_range("precision", precision, 0, 2);
+        name = choose_kernels(static_cast<Precision>(precision))->name;
+    });
+    return name;
+}
+
+EXPORT mtkit_model* mtkit_new(const mtkit_shape* shape, int32_t precision) {
+    mtkit_model* created = nullptr;
+    guarded([&] {
+        const Shape& sizes = *reinterpret_cast<const Shape*>(shape);
+        check_shape(sizes, precision);
+        auto owner = std::make_unique<mtkit_model>();
+        Model& model = owner->model;
+        model.shape = sizes;
+        model.precision = static_cast<Precision>(precision);
+        model.kernels = choose_kernels(model.precision);
+        model.encoder.resize(sizes.encoder_layers);
+        model.decoder.resize(sizes.decoder_layers);
+        owner->tensors = tensors_of(model);
+        created = owner.release();
+    });
+    return created;
+}
+
+EXPORT const char* mtkit_tensor(const mtkit_model* model, int32_t number, int64_t* rows,
+                                int64_t* columns) {
+    if (number < 0 || static_cast<size_t>(number) >= model->tensors.size()) return nullptr;
+    const Tensor& tensor = model->tensors[number];
+    *rows = size(tensor.rows);
+    *columns = size(tensor.columns);
+    return tensor.name.c_str();
+}
+
+EXPORT int mtkit_set(mtkit_model* model, int32_t number, const float* values, int64_t size_given) {
+    return guarded([&] {
+        check(!model->ready, "the weights are complete");
+        check_range("the number of a tensor", number, 0,
+                    static_cast<int64_t>(model->tensors.size()) - 1);
+        Tensor& tensor = model->tensors[number];
+        const int64_t rows = tensor.rows.empty() ? 1 : size(tensor.rows);
+        check_size(tensor.name, size_given, rows * size(tensor.columns));
+        set_tensor(tensor, values, model->model.precision);
+    });
+}
+
+EXPORT int mtkit_ready(mtkit_model* model) {
+    return guarded([&] {
+        for (const Tensor& tensor : model->tensors)
+            check(tensor.is_set, "the tensor " + tensor.name + " was not set");
+        model->model.make_positions();
+        model->ready = true;
+    });
+}
+
+EXPORT void mtkit_free(mtkit_model* model) { delete model; }
+
+EXPORT mtkit_decoding* mtkit_start(const mtkit_model* model, const int32_t* ids, int64_t ids_size,
+                                   const int32_t* lengths, int32_t sentences, int32_t slots) {
+    mtkit_decoding* started = nullptr;
+    guarded([&] {
+        check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
+        check_size("ids", ids_size, check_lengths("a length", lengths, sentences, 1));
+        check_batch(*model, ids, lengths, sentences, slots);
+        started = new mtkit_decoding{{model->model, ids, lengths, sentences, slots}};
+    });
+    return started;
+}
+
+EXPORT int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_t* rows,
+                      int32_t count, float* log_probs) {
+    return guarded([&] {
+        Decoding& decoding = owner->decoding;
+        const int32_t all = decoding.sentences() * decoding.slots();
+        check_range("the number of rows", count, 1, all);
+        check_ids("a token", tokens, count, decoding.vocabulary());
+        check_ids("a row", rows, count, all);
+        for (int32_t r = 1; r < count; r++) check(rows[r - 1] < rows[r], "rows are not ascending");
+        decoding.step(tokens, rows, count);
+        decoding.all(0, count, log_probs);
+    });
+}
+
+EXPORT int mtkit_reorder(mtkit_decoding* owner, const int32_t* parents, int64_t size) {
+    return guarded([&] {
+        Decoding& decoding = owner->decoding;
+        check_size("parents", size, int64_t{decoding.sentences()} * decoding.slots());
+        check_ids("a parent", parents, size, decoding.slots());
+        decoding.reorder(parents);
+    });
+}
+
+EXPORT int mtkit_select(mtkit_decoding* owner, const int32_t* kept, int32_t count) {
+    return guarded([&] {
+        check_range("the number of sentences", count, 1, owner->decoding.sentences());
+        check_ids("a sentence", kept, count, owner->decoding.sentences());
+        owner->decoding.select(kept, count);
+    });
+}
+
+EXPORT void mtkit_end(mtkit_decoding* owner) { delete owner; }
+
+EXPORT int mtkit_translate(const mtkit_model* model, const mtkit_settings* of_search,
+                           const mtkit_request* of_batch, int32_t room, int32_t* tokens,
+                           int32_t* lengths, uint8_t* finished, double* log_probs, double* scores,
+                           double* token_log_probs) {
+    return guarded([&] {
+        const Settings& settings = *reinterpret_cast<const Settings*>(of_search);
+        const Request& request = *reinterpret_cast<const Request*>(of_batch);
+        check_range("beam_size", settings.beam_size, 1, MOST_NUMBERS - 1);
+        check_range("samples", settings.samples, 0, MOST_NUMBERS - 1);
+        const bool samples = settings.samples > 0;
+        const int32_t slots = samples ? settings.samples : settings.beam_size;
+        check_batch(*model, request.ids, request.lengths, request.sentences, slots);
+        check_request(model->model, settings, request);
+        Decoding decoding(model->model, request.ids, request.lengths, request.sentences, slots);
+        // As `Decoder._search` and `Decoder._sample` choose.
+        const Found found = samples      ? sample(decoding, settings, request)
+                            : slots == 1 ? greedy_search(decoding, settings, request)
+                                         : beam_search(decoding, settings, request);
+        const size_t most = samples ? settings.samples : settings.n_best;
+        std::fill_n(lengths, request.sentences * most, -1);
+        for (size_t b = 0; b < found.size(); b++) {
+            check(found[b].size() <= most, "the search found too many hypotheses");
+            for (size_t k = 0; k < found[b].size(); k++) {
+                const Hypothesis& one = found[b][k];
+                const size_t i = b * most + k, size = one.tokens.size();
+                const size_t scored = one.token_log_probs.size();
+                check(size <= scored && static_cast<int64_t>(scored) <= room,
+                      "a hypothesis is longer than " + text(room) + " tokens");
+                lengths[i] = static_cast<int32_t>(size);
+                finished[i] = one.finished;
+                log_probs[i] = one.log_prob;
+                scores[i] = one.score;
+                std::copy_n(one.tokens.data(), size, tokens + i * room);
+                std::copy_n(one.token_log_probs.data(), scored, token_log_probs + i * room);
+            }
+        }
+    });
+}
+
+EXPORT const void* mtkit_find_kernels(const char* name) { return find_kernels(name); }

@@ -1,0 +1,329 @@
+// The forward pass, as in model.py and engine.py; comments name the Python that a function equals.
+// docs/architecture.md explains how a layer is computed, and where a new activation goes. Every row
+// is computed in the same way whatever the rows beside it are.
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace mtkit {
+
+namespace {
+
+constexpr int TABLE_LENGTH = 1024;
+// Sentences are encoded in groups of about so many tokens, which bounds the memory needed.
+constexpr int GROUP_TOKENS = 512;
+
+// `sinusoidal_positions`: the encoding of one position.
+void sinusoids(int position, int width, float* out) {
+    for (int i = 0; i < width; i += 2) {
+        const double angle = position / std::pow(10000.0, static_cast<double>(i) / width);
+        out[i] = static_cast<float>(std::sin(angle));
+        out[i + 1] = static_cast<float>(std::cos(angle));
+    }
+}
+
+// A part of `Transformer.positions`: add the encoding of one position to `out`.
+void add_position(const Model& model, int position, float* out) {
+    const int width = model.position_width();
+    const float* encoding = nullptr;
+    std::vector<float> computed;
+    if (position < model.positions_in_table) {
+        encoding = &model.position_table[static_cast<size_t>(position) * padded(width)];
+    } else {
+        computed.resize(width);
+        sinusoids(position, width, computed.data());
+        encoding = computed.data();
+    }
+    for (int i = 0; i < width; i++) out[i] += encoding[i];
+}
+
+bool counts_words(const Model& model) {
+    return model.shape.positions == static_cast<int32_t>(Positions::words);
+}
+
+// The check in `Transformer.positions`.
+void check_length(const Model& model, int length) {
+    const Shape& shape = model.shape;
+    const bool learned = shape.positions == static_cast<int32_t>(Positions::learned);
+    if (learned && length > shape.max_positions)
+        throw std::invalid_argument(
+            "a sequence of " + std::to_string(length) +
+            " tokens is longer than model.max_positions (" + std::to_string(shape.max_positions) +
+            "), the limit of learned positions");
+}
+
+// `Transformer._embed` of one token: its scaled embedding, plus the encoding of its position.
+// `table` may be empty: then the embedding is the output layer.
+void embed(const Model& model, const Array<float>& table, int32_t id, int position, int word,
+           float* out) {
+    const int row = model.shape.model_row(), width = model.position_width();
+    if (table.empty()) {
+        unpack_row(model.output, id, out);
+    } else {
+        std::copy_n(&table[static_cast<size_t>(id) * row], row, out);
+    }
+    const float scale = static_cast<float>(std::sqrt(static_cast<double>(model.shape.d_model)));
+    for (int i = 0; i < row; i++) out[i] *= scale;
+    add_position(model, position, out);
+    if (counts_words(model)) add_position(model, word, out + width);
+}
+
+}  // namespace
+
+int Model::position_width() const {
+    return counts_words(*this) ? shape.d_model / 2 : shape.d_model;
+}
+
+void Model::make_positions() {
+    const bool learned = shape.positions == static_cast<int32_t>(Positions::learned);
+    positions_in_table = learned ? shape.max_positions : TABLE_LENGTH;
+    if (learned) return;
+    const int width = position_width();
+    position_table.resize(TABLE_LENGTH * padded(width));
+    for (int t = 0; t < TABLE_LENGTH; t++)
+        sinusoids(t, width, &position_table[t * padded(width)]);
+}
+
+// `Linear.forward`: rows of `in` to `out`.
+float* Decoding::linear(const Matrix& matrix, const float* in, int rows, Array<float>& out,
+                        Activation activation) {
+    float* y = out.room(size_t(rows) * matrix.out);
+    kernels_.linear(matrix, in, rows, y, matrix.out, {activation, false}, scratch_);
+    return y;
+}
+
+// `nn.LayerNorm.forward`.
+void Decoding::layer_norm(const Norm& norm, const float* in, int rows, float* out) {
+    kernels_.layer_norm(in, rows, shape_.d_model, norm.gain.data(), norm.bias.data(),
+                        shape_.norm_epsilon, out);
+}
+
+// `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear map
+// of the sub-layer, which adds its result to the rows.
+template <class Sublayer>
+void Decoding::residual(const Norm& norm, const Matrix& last, float* rows, int count,
+                        Sublayer sublayer) {
+    float* in = rows;
+    if (shape_.pre_norm) {
+        in = normed_.room(size_t(count) * shape_.model_row());
+        layer_norm(norm, rows, count, in);
+    }
+    kernels_.linear(last, sublayer(in), count, rows, shape_.model_row(), {Activation::none, true},
+                    scratch_);
+    if (!shape_.pre_norm) layer_norm(norm, rows, count, rows);
+}
+
+// `FeedForward.forward` up to its activation.
+const float* Decoding::feed_forward(const Matrix& inner, const float* in, int count) {
+    return linear(inner, in, count, inner_, shape_.silu ? Activation::silu : Activation::relu);
+}
+
+// `Engine.start`.
+Decoding::Decoding(const Model& model, const int32_t* ids, const int32_t* lengths, int sentences,
+                   int slots)
+    : model_(model),
+      shape_(model.shape),
+      kernels_(*model.kernels),
+      n_slots_(slots),
+      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.key_width)))),
+      memories_(model.decoder.size()),
+      slots_(size_t(sentences) * slots) {
+    check_length(model, *std::max_element(lengths, lengths + sentences));
+    size_t keys = 0, values = 0;
+    for (int b = 0; b < sentences; b++) {
+        batch_.push_back({lengths[b], keys, values});
+        keys += round_up(lengths[b], LANES);
+        values += lengths[b];
+    }
+    for (Memory& memory : memories_) {
+        memory.keys.resize(keys_size(keys));
+        memory.values.resize(values * shape_.value_row());
+    }
+    for (int begin = 0; begin < sentences;) {
+        int end = begin + 1, tokens = lengths[begin];
+        while (end < sentences && tokens < GROUP_TOKENS) tokens += lengths[end++];
+        encode(ids, &batch_[begin], end - begin);
+        ids += tokens;
+        begin = end;
+    }
+}
+
+// `Transformer.encode`, of a group of sentences.
+void Decoding::encode(const int32_t* ids, const Sentence* sentences, int count) {
+    const Array<float>& table =
+        shape_.own_src_embedding ? model_.src_embedding : model_.tgt_embedding;
+    int rows = 0;
+    for (int b = 0; b < count; b++) rows += sentences[b].positions;
+    float* x = x_.room(size_t(rows) * shape_.model_row());
+    float* row = x;
+    for (int b = 0; b < count; b++) {
+        int words = 0;
+        for (int t = 0; t < sentences[b].positions; t++, ids++, row += shape_.model_row()) {
+            if (counts_words(model_)) words += model_.src_words[*ids] != 0;
+            embed(model_, table, *ids, t, std::max(words - 1, 0), row);
+        }
+    }
+    // `EncoderLayer.forward`.
+    for (const Layer& layer : model_.encoder) {
+        residual(layer.norms[0], layer.out_proj, x, rows, [&](const float* in) {
+            const float* qkv = linear(layer.in_proj, in, rows, projected_);
+            float* attended = attended_.room(size_t(rows) * shape_.value_row());
+            float* out = attended;
+            for (int b = 0; b < count; b++) {
+                const int positions = sentences[b].positions;
+                attend_sentence(qkv, positions, out);
+                qkv += size_t(positions) * qkv_row();
+                out += size_t(positions) * shape_.value_row();
+            }
+            return attended;
+        });
+        residual(layer.norms[1], layer.outer, x, rows,
+                 [&](const float* in) { return feed_forward(layer.inner, in, rows); });
+    }
+    if (shape_.pre_norm) layer_norm(model_.encoder_norm, x, rows, x);
+    project_memory(x, rows, sentences, count);
+}
+
+// `SelfAttention.forward` in the encoder, of one sentence: `qkv` (positions, qkv_row).
+void Decoding::attend_sentence(const float* qkv, int positions, float* out) {
+    const int stride = qkv_row(), key_row = shape_.key_row();
+    float* keys = keys_.room(keys_size(positions));
+    kernels_.transpose_keys(shape_, qkv + key_row, stride, positions, keys);
+    const SharedKeys memory{keys, qkv + 2 * key_row, stride, positions};
+    const Queries queries{qkv, stride, out, shape_.value_row(), positions};
+    // `local_attention`: positions at most `window` away.
+    const int window = shape_.window < 0 ? positions : std::min(shape_.window, positions);
+    first_.resize(positions);
+    last_.resize(positions);
+    for (int t = 0; t < positions; t++) {
+        first_[t] = std::max(t - window, 0);
+        last_[t] = std::min(t + window + 1, positions);
+    }
+    kernels_.attend_shared(shape_, memory, queries, first_.data(), last_.data(), scale_, scratch_);
+}
+
+// `CrossAttention.project_memory` of all decoder layers.
+void Decoding::project_memory(const float* states, int rows, const Sentence* sentences,
+                              int count) {
+    const int key_row = shape_.key_row(), value_row = shape_.value_row();
+    for (size_t i = 0; i < memories_.size(); i++) {
+        const float* kv = linear(model_.decoder[i].kv_proj, states, rows, memory_kv_);
+        for (int b = 0; b < count; b++) {
+            const Sentence& sentence = sentences[b];
+            float* keys = &memories_[i].keys[keys_size(sentence.first_key)];
+            kernels_.transpose_keys(shape_, kv, kv_row(), sentence.positions, keys);
+            float* values = &memories_[i].values[sentence.first_value * value_row];
+            for (int t = 0; t < sentence.positions; t++, kv += kv_row(), values += value_row)
+                std::copy_n(kv + key_row, value_row, values);
+        }
+    }
+}
+
+// `Engine.step` up to `Transformer.logits`, with its last norm.
+void Decoding::step(const int32_t* tokens, const int32_t* rows, int count) {
+    const int position = static_cast<int>(steps_.size());
+    check_length(model_, position + 1);
+    rows_ = count;
+    float* x = x_.room(size_t(count) * shape_.model_row());
+    // `DecoderCache.advance`. What a dead slot refers to is never read.
+    for (Slot& slot : slots_) slot.rows.push_back(0);
+    for (int r = 0; r < count; r++) {
+        Slot& slot = slots_[rows[r]];
+        slot.rows.back() = r;
+        if (counts_words(model_)) slot.words += model_.tgt_words[tokens[r]] != 0;
+        embed(model_, model_.tgt_embedding, tokens[r], position, slot.words,
+              x + size_t(r) * shape_.model_row());
+    }
+    steps_.push_back({count, {}});
+    steps_.back().kv.allocate(model_.decoder.size() * count * kv_row());
+
+    // `_Layer.step`.
+    for (size_t i = 0; i < model_.decoder.size(); i++) {
+        const Layer& layer = model_.decoder[i];
+        residual(layer.norms[0], layer.out_proj, x, count, [&](const float* in) {
+            return attend_self(i, linear(layer.in_proj, in, count, projected_), rows, count);
+        });
+        residual(layer.norms[1], layer.cross_out, x, count, [&](const float* in) {
+            return attend_memory(memories_[i], linear(layer.q_proj, in, count, q_), rows, count);
+        });
+        residual(layer.norms[2], layer.outer, x, count,
+                 [&](const float* in) { return feed_forward(layer.inner, in, count); });
+    }
+    if (shape_.pre_norm) layer_norm(model_.decoder_norm, x, count, x);
+}
+
+// Attention of each hypothesis to its own steps: `LayerCache.append` and `DecoderCache.attend`.
+float* Decoding::attend_self(size_t layer, const float* qkv, const int32_t* rows, int count) {
+    float* attended = attended_.room(size_t(count) * shape_.value_row());
+    float* newest = &steps_.back().kv[layer * count * kv_row()];
+    for (int r = 0; r < count; r++)
+        std::copy_n(qkv + size_t(r) * qkv_row() + shape_.key_row(), kv_row(),
+                    newest + size_t(r) * kv_row());
+    const int end = static_cast<int>(steps_.size());
+    const int begin = shape_.window < 0 ? 0 : std::max(end - 1 - shape_.window, 0);
+    own_.resize(end - begin);
+    for (int r = 0; r < count; r++) {
+        const Slot& slot = slots_[rows[r]];
+        for (int t = begin; t < end; t++) {
+            const size_t row = layer * steps_[t].rows + slot.rows[t];
+            own_[t - begin] = &steps_[t].kv[row * kv_row()];
+        }
+        kernels_.attend_own(shape_, qkv + size_t(r) * qkv_row(), own_.data(), end - begin, scale_,
+                            attended + size_t(r) * shape_.value_row(), scratch_);
+    }
+    return attended;
+}
+
+// Attention of the hypotheses to the encoder's output: those of a sentence together.
+float* Decoding::attend_memory(const Memory& memory, const float* q, const int32_t* rows,
+                               int count) {
+    const int key_row = shape_.key_row(), value_row = shape_.value_row();
+    float* attended = attended_.room(size_t(count) * value_row);
+    for (int begin = 0, end = 0; begin < count; begin = end) {
+        const int b = rows[begin] / n_slots_;
+        while (end < count && rows[end] / n_slots_ == b) end++;
+        const Sentence& sentence = batch_[b];
+        const SharedKeys keys{&memory.keys[keys_size(sentence.first_key)],
+                              &memory.values[sentence.first_value * value_row], value_row,
+                              sentence.positions};
+        const Queries queries{q + size_t(begin) * key_row, key_row,
+                              attended + size_t(begin) * value_row, value_row, end - begin};
+        kernels_.attend_shared(shape_, keys, queries, nullptr, nullptr, scale_, scratch_);
+    }
+    return attended;
+}
+
+void Decoding::best(const Excluded& excluded, const Best& best) {
+    kernels_.log_probs(model_.output, x_.data(), rows_, vocabulary(), excluded.ids.data(),
+                       excluded.first.data(), excluded.count.data(), &best, nullptr, scratch_);
+}
+
+void Decoding::all(int first, int count, float* log_probs) {
+    kernels_.log_probs(model_.output, &x_[size_t(first) * shape_.model_row()], count, vocabulary(),
+                       nullptr, nullptr, nullptr, nullptr, log_probs, scratch_);
+}
+
+// `DecoderCache.reorder`.
+void Decoding::reorder(const int32_t* parents) {
+    const std::vector<Slot> before = slots_;
+    for (size_t i = 0; i < slots_.size(); i++)
+        slots_[i] = before[i / n_slots_ * n_slots_ + parents[i]];
+}
+
+// `DecoderCache.select`.
+void Decoding::select(const int32_t* kept, int count) {
+    std::vector<Sentence> batch;
+    std::vector<Slot> slots;
+    for (int b = 0; b < count; b++) {
+        batch.push_back(batch_[kept[b]]);
+        const Slot* first = &slots_[size_t(kept[b]) * n_slots_];
+        slots.insert(slots.end(), first, first + n_slots_);
+    }
+    batch_.swap(batch);
+    slots_.swap(slots);
+}
+
+}  // namespace mtkit

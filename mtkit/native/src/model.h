@@ -1,0 +1,121 @@
+// The Transformer: its packed weights, the encoder, and one step of the decoder.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scorer.h"
+
+namespace mtkit {
+
+struct Norm {  // `nn.LayerNorm`
+    Array<float> gain, bias;
+};
+
+struct Layer {
+    Matrix in_proj, out_proj;            // self-attention
+    Matrix q_proj, kv_proj, cross_out;   // cross-attention, in the decoder only
+    Matrix inner, outer;                 // feed-forward
+    Norm norms[3];                       // of the sub-layers, in this order
+};
+
+struct Model {
+    Shape shape{};
+    Precision precision = Precision::float32;
+    const Kernels* kernels = nullptr;
+    std::vector<Layer> encoder, decoder;
+    Norm encoder_norm, decoder_norm;    // of pre-norm stacks
+    Matrix output;                      // the embedding of the target too
+    Array<float> tgt_embedding;         // (V, model_row), only where `output` is in 8 bits
+    Array<float> src_embedding;         // (V, model_row), only where the source has its own
+    Array<float> position_table;        // (positions, padded(position_width)); see below
+    int positions_in_table = 0;
+    Array<float> src_words, tgt_words;  // of `positions: words`: not 0 where a word begins
+
+    // The width of a position encoding: half of the model's where the other half is for words.
+    int position_width() const;
+    // Fill the table with the first sinusoids, where positions are not learned.
+    void make_positions();
+};
+
+// The decoding state of a batch of sentences, with W slots for hypotheses of each; as
+// `DecoderCache` in engine.py. Keys and values of a hypothesis are written once and never moved:
+// `Slot` says in which row of each earlier step they are.
+class Decoding : public Scorer {
+public:
+    // Encode sentences: `ids` one after the other, each ended by EOS, of these lengths.
+    Decoding(const Model& model, const int32_t* ids, const int32_t* lengths, int sentences,
+             int slots);
+
+    int vocabulary() const override { return shape_.tgt_vocabulary; }
+    void step(const int32_t* tokens, const int32_t* rows, int count) override;
+    void best(const Excluded& excluded, const Best& best) override;
+    void all(int first, int count, float* log_probs) override;
+    void reorder(const int32_t* parents) override;
+    void select(const int32_t* kept, int count) override;
+
+    int sentences() const { return static_cast<int>(batch_.size()); }  // in the batch now
+    int slots() const { return n_slots_; }                              // W
+
+private:
+    // Where the keys and values of a sentence begin in `Memory`, in positions.
+    struct Sentence {
+        int positions;
+        size_t first_key, first_value;
+    };
+    // Of one decoder layer, for attention to the encoder's output; see `SharedKeys`.
+    struct Memory {
+        Array<float> keys, values;
+    };
+    // Keys and values of self-attention of one step: layer, row, key_row + value_row.
+    struct Step {
+        int rows;
+        Array<float> kv;
+    };
+    // A hypothesis.
+    struct Slot {
+        std::vector<int32_t> rows;  // of each step, its row there
+        int words = 0;              // words of the source read so far, with `positions: words`
+    };
+
+    void encode(const int32_t* ids, const Sentence* sentences, int count);
+    void project_memory(const float* states, int rows, const Sentence* sentences, int count);
+
+    // Sub-layers and their parts; see model.cpp.
+    float* linear(const Matrix& matrix, const float* in, int rows, Array<float>& out,
+                  Activation activation = Activation::none);
+    void layer_norm(const Norm& norm, const float* in, int rows, float* out);
+    template <class Sublayer>
+    void residual(const Norm& norm, const Matrix& last, float* rows, int count, Sublayer sublayer);
+    const float* feed_forward(const Matrix& inner, const float* in, int count);
+    void attend_sentence(const float* qkv, int positions, float* out);
+    float* attend_self(size_t layer, const float* qkv, const int32_t* rows, int count);
+    float* attend_memory(const Memory& memory, const float* q, const int32_t* rows, int count);
+
+    // The widths of rows of keys and values, and of queries, keys and values.
+    int kv_row() const { return shape_.key_row() + shape_.value_row(); }
+    int qkv_row() const { return shape_.key_row() + kv_row(); }
+    // The size of the keys of so many positions, in whole blocks.
+    size_t keys_size(size_t positions) const {
+        return round_up(positions, LANES) * shape_.heads * shape_.key_room();
+    }
+
+    const Model& model_;
+    const Shape& shape_;
+    const Kernels& kernels_;
+    const int n_slots_;
+    const float scale_;  // of attention scores
+    std::vector<Sentence> batch_;
+    std::vector<Memory> memories_;  // of each layer
+    std::vector<Step> steps_;
+    std::vector<Slot> slots_;  // sentence * W
+    int rows_ = 0;             // of the last step, whose states are in `x_`
+
+    // Buffers. One always has rows of the same width, so that the padding of rows stays zero.
+    Scratch scratch_;
+    Array<float> x_, normed_, projected_, q_, attended_, inner_, keys_, memory_kv_;
+    std::vector<const float*> own_;
+    std::vector<int32_t> first_, last_;
+};
+
+}  // namespace mtkit

@@ -1,0 +1,254 @@
+// Products of rows and a packed matrix: `F.linear` in float32, with weights in bf16 and in 8 bits.
+//
+// A block of some rows (M) and some panels of 16 columns (P) is computed in registers. Each output
+// is one sum in the order of its inputs, whatever M and P are, so a row has the same bits alone and
+// among others.
+
+// The most rows of a block, and its panels: few rows have many panels, so that there are enough
+// sums that do not wait for each other.
+constexpr int panels_for(int rows, int sums) {
+    int panels = 8;
+    while (panels > 1 && rows * panels > sums) panels /= 2;
+    return panels;
+}
+constexpr int sums_in_registers(Precision precision) {
+    if (precision == Precision::int8) return BYTE_SUMS;
+    return precision == Precision::bf16 ? BF16_SUMS : SUMS;
+}
+constexpr int most_rows(Precision precision) {
+    return sums_in_registers(precision) >= 24 ? 12 : sums_in_registers(precision);
+}
+
+// sums = x W in float32, for M rows of x and P panels of W. `step` lies between the weights of one
+// input and the next, in each panel.
+template <int M, int P>
+MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const float* weights,
+                           ptrdiff_t panel_stride, ptrdiff_t step, int inputs,
+                           Floats (&sums)[M][P]) {
+    MTKIT_UNROLL
+    for (int m = 0; m < M; ++m) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) sums[m][p] = broadcast(0.0f);
+    }
+    for (int k = 0; k < inputs; ++k, weights += step) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) {
+            const Floats w = load(weights + p * panel_stride);
+            MTKIT_UNROLL
+            for (int m = 0; m < M; ++m)
+                sums[m][p] = fma(broadcast(x[m * x_stride + k]), w, sums[m][p]);
+        }
+    }
+}
+
+// The same with weights in bf16: the upper halves of float32 numbers, two inputs in a word.
+template <int M, int P>
+MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* weights,
+                           ptrdiff_t panel_stride, int inputs, Floats (&sums)[M][P]) {
+    const Ints upper = broadcast_int(static_cast<int32_t>(0xffff0000));
+    MTKIT_UNROLL
+    for (int m = 0; m < M; ++m) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) sums[m][p] = broadcast(0.0f);
+    }
+    for (int k = 0; k < inputs; k += 2, weights += 2 * PANEL) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) {
+            const Ints pairs = load_ints(weights + p * panel_stride);
+            const Floats first = as_floats(shift_left<16>(pairs));
+            MTKIT_UNROLL
+            for (int m = 0; m < M; ++m)
+                sums[m][p] = fma(broadcast(x[m * x_stride + k]), first, sums[m][p]);
+            const Floats second = as_floats(pairs & upper);
+            MTKIT_UNROLL
+            for (int m = 0; m < M; ++m)
+                sums[m][p] = fma(broadcast(x[m * x_stride + k + 1]), second, sums[m][p]);
+        }
+    }
+}
+
+// The same in 8 bits; the sums are exact.
+template <int M, int P>
+MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* weights,
+                           ptrdiff_t panel_stride, int inputs, Ints (&sums)[M][P]) {
+    MTKIT_UNROLL
+    for (int m = 0; m < M; ++m) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) sums[m][p] = broadcast_int(0);
+    }
+    for (int k = 0; k < inputs; k += 4, weights += 4 * PANEL) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) {
+            const Ints w = load_ints(weights + p * panel_stride);
+            MTKIT_UNROLL
+            for (int m = 0; m < M; ++m) {
+                int32_t four;
+                __builtin_memcpy(&four, x + m * x_stride + k, 4);
+                sums[m][p] = dot(sums[m][p], w, broadcast_int(four));
+            }
+        }
+    }
+}
+
+// What is asked of a product. Rows of x are as `round_rows` leaves them.
+struct Product {
+    const Matrix& matrix;
+    const float* x = nullptr;           // in float32 and bf16
+    const int8_t* bytes = nullptr;      // in 8 bits
+    ptrdiff_t x_stride = 0;             // of x or bytes
+    const float* row_scales = nullptr;  // in 8 bits
+    float* y = nullptr;                 // its first column is that of `first_panel`
+    ptrdiff_t y_stride = 0;
+    Epilogue epilogue{};
+    int first_panel = 0;
+    int last_panel = 0;  // the one after the last
+};
+
+// The value of an exact sum in 8 bits.
+MTKIT_INLINE Floats value(const Product& product, int row, int column, Ints sums) {
+    const Matrix& matrix = product.matrix;
+    if (BYTE_ZERO != 0) sums = sums - load_ints(matrix.offsets.data() + column);
+    const Floats scaled = to_floats(sums) * load(matrix.scales.data() + column);
+    return scaled * broadcast(product.row_scales[row]);
+}
+
+// Write 16 results of a row: with the bias, the activation, and added to what is there.
+MTKIT_INLINE void finish(const Product& product, int row, int column, Floats sums) {
+    float* y = product.y + row * product.y_stride + (column - product.first_panel * PANEL);
+    Floats r = sums + load(product.matrix.bias.data() + column);
+    if (product.epilogue.activation == Activation::relu) r = max(r, broadcast(0.0f));
+    if (product.epilogue.activation == Activation::silu) r = silu(r);
+    if (product.epilogue.add) r = load(y) + r;
+    store(y, r);
+}
+
+// M rows from `row` on and P panels from `panel` on.
+template <Precision PRECISION, int M, int P>
+void block(const Product& product, int row, int panel) {
+    const Matrix& matrix = product.matrix;
+    const ptrdiff_t in = matrix.in, stride = product.x_stride;
+    const ptrdiff_t at = panel * in * PANEL;
+    if constexpr (PRECISION == Precision::int8) {
+        Ints sums[M][P];
+        multiply<M, P>(product.bytes + row * stride, stride, matrix.int8_weights.data() + at,
+                       in * PANEL, matrix.in, sums);
+        MTKIT_UNROLL
+        for (int m = 0; m < M; ++m) {
+            MTKIT_UNROLL
+            for (int p = 0; p < P; ++p) {
+                const int column = (panel + p) * PANEL;
+                finish(product, row + m, column, value(product, row + m, column, sums[m][p]));
+            }
+        }
+    } else {
+        Floats sums[M][P];
+        const float* x = product.x + row * stride;
+        if constexpr (PRECISION == Precision::bf16)
+            multiply<M, P>(x, stride, matrix.bf16_weights.data() + at, in * PANEL, matrix.in, sums);
+        else
+            multiply<M, P>(x, stride, matrix.weights.data() + at, in * PANEL, PANEL, matrix.in,
+                           sums);
+        MTKIT_UNROLL
+        for (int m = 0; m < M; ++m) {
+            MTKIT_UNROLL
+            for (int p = 0; p < P; ++p) finish(product, row + m, (panel + p) * PANEL, sums[m][p]);
+        }
+    }
+}
+
+// All panels for M rows. Matrices have whole groups of four panels.
+template <Precision PRECISION, int M>
+void all_panels(const Product& product, int row) {
+    constexpr int P = panels_for(M, sums_in_registers(PRECISION));
+    int panel = product.first_panel;
+    for (; panel + P <= product.last_panel; panel += P) block<PRECISION, M, P>(product, row, panel);
+    if constexpr (P > 4)
+        for (; panel < product.last_panel; panel += 4) block<PRECISION, M, 4>(product, row, panel);
+}
+
+template <Precision PRECISION, int M>
+void some_rows(const Product& product, int row, int rows) {
+    if (rows == M) return all_panels<PRECISION, M>(product, row);
+    if constexpr (M > 1) some_rows<PRECISION, M - 1>(product, row, rows);
+}
+
+// The rows from `first` to before `last`, in blocks of almost equal height.
+template <Precision PRECISION>
+void all_rows(const Product& product, int first, int last) {
+    constexpr int MOST = most_rows(PRECISION);
+    for (int blocks = (last - first + MOST - 1) / MOST; blocks > 0; --blocks) {
+        const int rows = (last - first + blocks - 1) / blocks;
+        some_rows<PRECISION, MOST>(product, first, rows);
+        first += rows;
+    }
+}
+
+#ifdef MTKIT_TILES
+#include "tiles.h"
+#endif
+
+// Copy rows of x, rounded to the precision of a matrix, to where a product reads them. Between rows
+// lie 64 bytes more: numbers that are a power of two apart share few lines of the first cache.
+inline void round_rows(Product& product, const float* x, int rows, Scratch& scratch) {
+    const int in = product.matrix.in;
+    const Precision precision = product.matrix.precision;
+    if (precision == Precision::int8) {
+        product.x_stride = in + 64;
+        int8_t* bytes = reinterpret_cast<int8_t*>(
+            scratch.rounded.room(size_t(rows) * size_t(product.x_stride)));
+        float* scales = scratch.row_scales.room(size_t(rows));
+        for (int r = 0; r < rows; ++r, x += in)
+            scales[r] = round_to_bytes(x, in, BYTE_ZERO, bytes + r * product.x_stride);
+        product.bytes = bytes;
+        product.row_scales = scales;
+        return;
+    }
+#ifdef MTKIT_TILES
+    if (precision == Precision::bf16) return round_rows_for_tiles(product, x, rows, scratch);
+#endif
+    product.x_stride = in + LANES;
+    float* copy = reinterpret_cast<float*>(
+        scratch.rounded.room(size_t(rows) * size_t(product.x_stride) * sizeof(float)));
+    product.x = copy;
+    const bool bf16 = precision == Precision::bf16;
+    for (int r = 0; r < rows; ++r, x += in, copy += product.x_stride)
+        for (int i = 0; i < in; i += LANES)
+            store(copy + i, bf16 ? round_to_bf16(load(x + i)) : load(x + i));
+}
+
+inline void multiply_rows(const Product& product, int first, int last) {
+#ifdef MTKIT_TILES
+    if (product.matrix.precision == Precision::bf16
+        && all_rows_by_tiles<Precision::bf16>(product, first, last))
+        return;
+    if (product.matrix.precision == Precision::int8
+        && all_rows_by_tiles<Precision::int8>(product, first, last))
+        return;
+#endif
+    switch (product.matrix.precision) {
+        case Precision::float32: return all_rows<Precision::float32>(product, first, last);
+        case Precision::bf16: return all_rows<Precision::bf16>(product, first, last);
+        case Precision::int8: return all_rows<Precision::int8>(product, first, last);
+    }
+}
+
+// `F.linear`, with what follows it. The rows of x are taken in chunks, and the panels of the matrix
+// in groups, that stay together in the second cache.
+inline void linear(const Matrix& matrix, const float* x, int rows, float* y, int y_stride,
+                   Epilogue epilogue, Scratch& scratch) {
+    Product product{matrix};
+    product.y_stride = y_stride;
+    product.epilogue = epilogue;
+    round_rows(product, x, rows, scratch);
+    const int width = matrix.precision == Precision::int8 ? 1 : 4;
+    const int chunk = max_int(64, CACHED_BYTES / (matrix.in * width) / 32 * 32);
+    const int group = max_int(8, CACHED_BYTES / (matrix.in * width * PANEL) / 8 * 8);
+    for (int row = 0; row < rows; row += chunk) {
+        for (int panel = 0; panel < matrix.out / PANEL; panel += group) {
+            product.first_panel = panel;
+            product.last_panel = min_int(panel + group, matrix.out / PANEL);
+            product.y = y + panel * PANEL;
+            multiply_rows(product, row, min_int(row + chunk, rows));
+        }
+    }
+}

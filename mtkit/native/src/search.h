@@ -1,0 +1,66 @@
+// Beam search, greedy search and sampling, with the results of `mtkit.translate.search`,
+// `independent` and `sampling`: the same rules, sums in float64, ties resolved in the same way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scorer.h"
+
+namespace mtkit {
+
+// As `SearchSettings` and `Constraints` in Python. Plain numbers, because Python fills it in.
+struct Settings {
+    int32_t beam_size;       // W; 1 is greedy search
+    int32_t n_best;          // hypotheses returned of each sentence, at most W
+    int32_t rank_cut_off;    // 1: hypotheses at the length limit are ranked among the finished
+    int32_t power_penalty;   // 1 for `length_penalty_form: power`
+    double alpha;            // strength of the length penalty
+    int32_t bos, eos;
+    int32_t min_length;
+    int32_t no_repeat_ngram;
+    int32_t samples;         // W samples instead of a search; 0 to search
+    int32_t top_k;
+    double temperature, top_p;
+};
+
+struct Hypothesis {
+    std::vector<int32_t> tokens;       // without BOS and EOS
+    std::vector<double> token_log_probs;  // with EOS, if it is finished
+    double log_prob, score;
+    bool finished;
+};
+
+// What is asked of one batch.
+struct Request {
+    const int32_t* ids;        // of all sentences, one after the other, each ended by EOS
+    const int32_t* lengths;    // with EOS
+    int sentences;
+    const int32_t* limits;     // most tokens of each output, with EOS
+    const int32_t* prefixes;   // of all sentences, one after the other
+    const int32_t* prefix_lengths;
+    const int32_t* forbidden;  // ids that are never in an output
+    int forbidden_count;
+    const double* uniforms;    // of sampling: sentence, sample, step
+    int uniform_steps;
+    const volatile int32_t* stop;  // when it is not zero, the search ends and has no results
+};
+
+// Of each sentence its hypotheses, best first; samples in sampling order. Empty when stopped.
+using Found = std::vector<std::vector<Hypothesis>>;
+
+// The scorer has W slots: as many as the beam or samples; greedy search has one.
+Found beam_search(Scorer& scorer, const Settings& settings, const Request& request);
+Found greedy_search(Scorer& scorer, const Settings& settings, const Request& request);
+Found sample(Scorer& scorer, const Settings& settings, const Request& request);
+
+// The divisor of the log-probability of a hypothesis; the length includes EOS.
+double length_penalty(const Settings& settings, int length);
+
+inline bool stopped(const Request& request) {
+    return request.stop != nullptr && *request.stop != 0;
+}
+// Whether so few sentences of a batch are live that the finished ones are removed (`DONE_PART`).
+inline bool worth_removing(size_t live, size_t batch) { return 4 * live <= 3 * batch; }
+
+}  // namespace mtkit

@@ -1,0 +1,48 @@
+// Compiles all kernels once for one kind of CPU. A target file defines MTKIT_NAME, MTKIT_FEATURES
+// (instructions, as the compiler names them) and MTKIT_WORDS (the header of its words), and
+// includes this.
+//
+// No header of the standard library may be included or used in what is compiled for a CPU: the
+// linker could take its functions, which then need this CPU, for all others.
+#include "kernels.h"
+
+#define MTKIT_PRAGMA(tokens) _Pragma(#tokens)
+#define MTKIT_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define MTKIT_BEGIN(features) \
+    MTKIT_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define MTKIT_END MTKIT_PRAGMA(clang attribute pop)
+#define MTKIT_UNROLL _Pragma("unroll")
+#else
+#define MTKIT_BEGIN(features) MTKIT_PRAGMA(GCC push_options) MTKIT_PRAGMA(GCC target features)
+#define MTKIT_END MTKIT_PRAGMA(GCC pop_options)
+#define MTKIT_UNROLL _Pragma("GCC unroll 16")
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // warns of its own headers
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#define MTKIT_STRING_OF(name) #name
+#define MTKIT_STRING(name) MTKIT_STRING_OF(name)
+
+#ifdef MTKIT_FEATURES
+MTKIT_BEGIN(MTKIT_FEATURES)
+#endif
+namespace mtkit::MTKIT_NAME {
+namespace {
+#include MTKIT_WORDS
+#include "targets/words.h"
+#include "vectors.h"
+#include "products.h"
+#include "attention.h"
+#include "best.h"
+}  // namespace
+}  // namespace mtkit::MTKIT_NAME
+#ifdef MTKIT_FEATURES
+MTKIT_END
+#endif
+
+namespace mtkit::MTKIT_NAME {
+extern const Kernels kernels = {
+    MTKIT_STRING(MTKIT_NAME), linear, layer_norm, attend_shared, attend_own, transpose_keys,
+    log_probs,
+};
+}

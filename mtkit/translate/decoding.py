@@ -1,0 +1,165 @@
+"""What decoders of this process share: from sentences to settings, from hypotheses to translations.
+
+Nothing here loads PyTorch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from mtkit.base.memory import memory_explained
+from mtkit.config import DecodeConfig
+from mtkit.parsing import Task
+from mtkit.score import mutual_chrf
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from mtkit.translate.constraints import Array, Constraints
+from mtkit.translate.requests import BaseDecoder, Sentence, Translation, hypotheses_of
+from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
+from mtkit.translate.terms import Demand, TermEncoder
+
+
+class LocalDecoder(BaseDecoder):
+    """Decodes in this process; what `search` and `sample` do depends on the engine.
+
+    Args:
+        tokenizer: of the target language.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, config: DecodeConfig, *, task: Task | None) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self._task = task or Task()
+
+    def search(
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+    ) -> list[list[Hypothesis]]:
+        """Up to `n_best` hypotheses of each sentence, best first."""
+        raise NotImplementedError
+
+    def sample(
+        self,
+        sentences: Sequence[Sentence],
+        settings: SearchSettings,
+        sampling: Sampling,
+        uniforms_BWT: Array,
+    ) -> list[list[Hypothesis]]:
+        """W samples of each sentence, in sampling order."""
+        raise NotImplementedError
+
+    def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
+        """Up to `n_best` translations of each sentence, best first; samples in sampling order."""
+        started = time.perf_counter()
+        config, settings = self.config, self.settings(sentences)
+        with memory_explained(self._out_of_memory_advice(sentences, n_best)):
+            if config.sample or config.mbr_samples:
+                found = self.sample(
+                    sentences,
+                    settings,
+                    Sampling(config.temperature, config.top_k, config.top_p),
+                    uniforms(
+                        config.seed,
+                        [sentence.number for sentence in sentences],
+                        n_samples=hypotheses_of(config, n_best),
+                        steps=max(settings.max_lengths),
+                    ),
+                )
+            else:
+                found = self.search(sentences, settings, n_best=n_best)
+        seconds = time.perf_counter() - started
+        results = [
+            [self._translation(hypothesis, seconds, sentence) for hypothesis in hypotheses]
+            for sentence, hypotheses in zip(sentences, found, strict=True)
+        ]
+        if self.config.mbr_samples:
+            results = [rank_by_mbr(translations)[:n_best] for translations in results]
+        # Constraints can leave a sentence without any.
+        return [
+            found or [Translation("", finished=False, missing=_terms_of(sentence.terms))]
+            for sentence, found in zip(sentences, results, strict=True)
+        ]
+
+    def _out_of_memory_advice(self, sentences: Sequence[Sentence], n_best: int) -> str:
+        """What was translated, and which settings need less memory."""
+        config, count = self.config, len(sentences)
+        if count > 1:
+            return (
+                f"translating {count} sentences at a time; lower decode.batch_tokens, which is "
+                f"{config.batch_tokens_on(self.device_type)} (--batch-tokens)"
+            )
+        return (
+            f"translating a sentence of {len(sentences[0].ids)} subwords with "
+            f"{hypotheses_of(config, n_best)} hypotheses; lower decode.beam_size or "
+            "decode.max_source_tokens, or translate on a machine with more memory"
+        )
+
+    def settings(self, sentences: Sequence[Sentence]) -> SearchSettings:
+        """What the search of these sentences is given, with its constraints."""
+        limits = self._limits(sentences)
+        return SearchSettings(
+            limits,
+            BOS_ID,
+            EOS_ID,
+            self.config.length_penalty,
+            self.config.length_penalty_form,
+            self._constraints(sentences, limits),
+        )
+
+    @cached_property
+    def terms(self) -> TermEncoder:
+        """Encodes the target terms of a glossary."""
+        return TermEncoder(self.tokenizer)
+
+    def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
+        config, masks = self.config, None
+        if config.well_formed_trees:
+            words = [len(sentence.words) for sentence in sentences]
+            masks = self._task.token_masks(words, limits)
+        return Constraints(
+            config.min_length,
+            config.no_repeat_ngram,
+            [sentence.prefix for sentence in sentences],
+            masks,
+            # Only a source has tags.
+            forbidden=self.tokenizer.tag_ids,
+        )
+
+    def _translation(self, found: Hypothesis, seconds: float, sentence: Sentence) -> Translation:
+        ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
+        text = self.tokenizer.decode(found.tokens)
+        missing = self.terms.missing(sentence.terms, text) if sentence.terms else ()
+        return Translation(
+            text,
+            found.score,
+            found.log_prob,
+            found.finished,
+            tuple(self.tokenizer.piece(i) for i in ids),
+            found.token_log_probs,
+            seconds,
+            _terms_of(missing),
+        )
+
+    def _limits(self, sentences: Sequence[Sentence]) -> list[int]:
+        """The maximum length of each output in tokens, including EOS."""
+        limits = []
+        for sentence in sentences:
+            longest = len(sentence.ids) + 1 + self.config.max_extra_length
+            if self.config.max_length is not None:
+                longest = min(longest, self.config.max_length)
+            limits.append(max(longest, len(sentence.prefix) + 1))
+        return limits
+
+
+def _terms_of(demands: Sequence[Demand]) -> tuple[str, ...]:
+    return tuple(demand.term for demand in demands)
+
+
+def rank_by_mbr(samples: Sequence[Translation]) -> list[Translation]:
+    """Each text once, those most similar to all samples first; of equal ones the first sample."""
+    similarities = mutual_chrf([translation.text for translation in samples])
+    scored: dict[str, Translation] = {}
+    for translation, score in zip(samples, similarities, strict=True):
+        scored.setdefault(translation.text, replace(translation, score=score))
+    return sorted(scored.values(), key=lambda translation: -translation.score)

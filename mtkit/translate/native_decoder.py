@@ -1,0 +1,209 @@
+"""Decodes batches of sentences with the native engine, in threads over one copy of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit import native
+from mtkit.base.errors import MtkitError
+from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.parsing import Task
+from mtkit.run_folder import Run
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
+from mtkit.translate.choosing import threads_wanted
+from mtkit.translate.constraints import Array, Constraints
+from mtkit.translate.decoding import LocalDecoder
+from mtkit.translate.loading import note_weights, unable
+from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
+from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
+
+# Batches that a thread has at a time: the one that it decodes, and the next one.
+_AT_A_TIME = 2
+_STOPPED = "translating was stopped"
+
+
+class NativeDecoder(LocalDecoder):
+    """Decodes with a native model.
+
+    Args:
+        threads: batches are decoded by so many threads.
+    """
+
+    def __init__(
+        self,
+        model: native.NativeModel,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        threads: int = 1,
+        task: Task | None = None,
+    ) -> None:
+        super().__init__(tokenizer, config, task=task)
+        self._model = model
+        self._threads = threads
+        # One thread needs no batches in advance.
+        self.capacity = _AT_A_TIME * threads if threads > 1 else 1
+        self._stop = np.zeros(1, np.int32)
+        self._pool: ThreadPoolExecutor | None = None
+        self._begun: dict[PendingBatch, Future[None]] = {}
+
+    def search(
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+    ) -> list[list[Hypothesis]]:
+        """As `LocalDecoder.search`."""
+        return self._found(
+            sentences,
+            settings,
+            beam_size=hypotheses_of(self.config, n_best),
+            n_best=n_best,
+            rank_cut_off=self.config.max_length is not None,
+        )
+
+    def sample(
+        self,
+        sentences: Sequence[Sentence],
+        settings: SearchSettings,
+        sampling: Sampling,
+        uniforms_BWT: Array,
+    ) -> list[list[Hypothesis]]:
+        """As `LocalDecoder.sample`."""
+        samples = uniforms_BWT.shape[1]
+        return self._found(sentences, settings, uniforms_BWT, samples=samples, **vars(sampling))
+
+    def _found(
+        self,
+        sentences: Sequence[Sentence],
+        settings: SearchSettings,
+        uniforms_BWT: Array | None = None,
+        **how: Any,
+    ) -> list[list[Hypothesis]]:
+        constraints = settings.constraints or Constraints()
+        found = self._model.translate(
+            [[*sentence.ids, EOS_ID] for sentence in sentences],
+            settings.max_lengths,
+            native.Search(
+                bos_id=settings.bos_id,
+                eos_id=settings.eos_id,
+                alpha=settings.alpha,
+                penalty_form=settings.penalty_form,
+                min_length=constraints.min_length,
+                no_repeat_ngram=constraints.no_repeat_ngram,
+                forbidden=constraints.forbidden,
+                **how,
+            ),
+            prefixes=constraints.prefixes,
+            uniforms=uniforms_BWT,
+            stop=self._stop,
+        )
+        if self._stop[0]:
+            raise MtkitError(_STOPPED)
+        return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
+
+    def begin(self, batches: Sequence[PendingBatch]) -> None:
+        """Decode batches in this order."""
+        if self._pool is None:
+            self._stop = np.zeros(1, np.int32)
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mtkit")
+        for batch in batches:
+            self._begun[batch] = self._pool.submit(self._decode, batch)
+
+    def _decode(self, batch: PendingBatch) -> None:
+        try:
+            batch.found = self.decode(batch.sentences, batch.n_best)
+        except Exception as error:
+            batch.error = error
+
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
+        """The translations of a batch.
+
+        Raises:
+            MtkitError: if memory ran out, or the decoder was closed.
+        """
+        if not pending.is_done:
+            # The main thread waits here and not in the engine, so that Ctrl-C interrupts it.
+            self._begun[pending].result()
+        self._begun.pop(pending, None)
+        if pending.error is not None:
+            raise pending.error
+        assert pending.found is not None
+        return pending.found
+
+    def forget(self, pending: Sequence[PendingBatch]) -> None:
+        """Cancel batches that no thread has yet."""
+        for batch in pending:
+            if future := self._begun.pop(batch, None):
+                future.cancel()
+
+    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
+        """Whether every thread has two batches besides these."""
+        ahead = [one for one in self._begun if not one.is_done and one not in besides]
+        return self._threads == 1 or len(ahead) >= self.capacity
+
+    def close(self) -> None:
+        """Stop decoding and end the threads; the next batch starts new ones."""
+        if self._pool is not None:
+            self._stop[0] = 1
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            for batch in self._begun:
+                batch.error = batch.error or MtkitError(_STOPPED)
+            self._begun.clear()
+
+
+def load_native(
+    runs: Sequence[Run],
+    vocabularies: Vocabularies,
+    checkpoint: str | None,
+    config: DecodeConfig,
+    *,
+    precision: native.Precision,
+    threads: int | None,
+    task: Task,
+) -> tuple[NativeDecoder, str, str]:
+    """The decoder of a run; arguments are those of `Translator.load`.
+
+    Returns:
+        Also which weights of the run these are, and the engine in words.
+    """
+    (run,) = runs
+    weights, description = run.select_arrays(checkpoint)
+    threads = threads or threads_wanted()
+    size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
+    try:
+        model = native.NativeModel(weights, run.config.model, size, src_size, precision=precision)
+    except MtkitError as error:
+        raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
+    note_weights(run, description)
+    decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
+    in_words = f"native, {precision}, {native.kernels(precision)}"
+    return decoder, description, f"{in_words}, {threads} thread{'s' * (threads > 1)}"
+
+
+def decoder_of_weights(
+    weights: Mapping[str, npt.NDArray[Any]],
+    of_model: ModelConfig,
+    vocabularies: Vocabularies,
+    config: DecodeConfig,
+    *,
+    threads: int,
+    task: Task,
+) -> NativeDecoder | None:
+    """The decoder of a model that is being trained on a CPU, in float32.
+
+    Args:
+        weights: as `NativeModel` takes them; they are copied.
+
+    Returns:
+        None if PyTorch must decode: `decode.engine` demands it, or the native engine cannot.
+    """
+    lack = unable([], config, glossary=None, prepared=True) or native.available()
+    if config.engine == "torch" or lack:
+        return None
+    size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
+    model = native.NativeModel(weights, of_model, size, src_size, precision="fp32")
+    return NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)

@@ -1,0 +1,49 @@
+"""The native engine under the searches in Python: for ensembles, terms, trees and other masks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mtkit import native
+from mtkit.model import Transformer
+
+
+class NativeStep:
+    """What `engine.Engine` is to a search, computed by the native engine.
+
+    Args:
+        model: on the CPU; its weights are copied.
+    """
+
+    def __init__(self, model: Transformer, precision: native.Precision) -> None:
+        self.model = model
+        weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+        self._native = native.NativeModel(
+            weights, model.config, model.vocab_size, model.src_vocab_size, precision=precision
+        )
+
+    def start(self, src: Tensor, beam_size: int, _: object = None) -> NativeCache:
+        """As `Engine.start`."""
+        lengths = (src != self.model.pad_id).sum(1).tolist()
+        sentences = [ids[:length] for ids, length in zip(src.tolist(), lengths, strict=True)]
+        return NativeCache(self._native.start(sentences, beam_size))
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: NativeCache) -> Tensor:
+        """As `Engine.step`."""
+        return torch.from_numpy(cache.decoding.step(tokens.numpy(), rows.numpy()))
+
+
+class NativeCache:
+    """The decoding state of a batch; as `engine.DecoderCache`."""
+
+    def __init__(self, decoding: native.NativeDecoding) -> None:
+        self.decoding = decoding
+
+    def reorder(self, parents: Tensor) -> None:
+        """As `DecoderCache.reorder`."""
+        self.decoding.reorder(parents.numpy())
+
+    def select(self, sentences: Tensor) -> None:
+        """As `DecoderCache.select`."""
+        self.decoding.select(sentences.numpy())

@@ -1,0 +1,228 @@
+"""Beam search for outputs that contain given phrases (Post & Vilar 2018, dynamic beam allocation).
+
+Like `search`, this module does not depend on models or text. Hypotheses are divided into banks by
+how many tokens of phrases they still need (`phrases`). A full beam of probable hypotheses without
+the phrases would push out those that have begun one, so each bank has slots of its own. EOS is
+possible only for hypotheses that have all phrases.
+
+Departures from the paper: slots that a bank does not need go to the most probable candidates of all
+others. A hypothesis that could no longer have all phrases within the length limit is pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtkit.translate.constraints import Array
+from mtkit.translate.phrases import Deadline, Tracker, slots_for
+from mtkit.translate.search import (
+    Cache,
+    Choice,
+    Chooser,
+    History,
+    Step,
+    beam_search,
+    top_k,
+)
+from mtkit.translate.settings import Hypothesis, SearchSettings
+
+
+def constrained_search(
+    step: Step[Cache],
+    cache: Cache,
+    settings: SearchSettings,
+    trackers: Sequence[Tracker],
+    *,
+    beam_size: int,
+    deadlines: Sequence[Sequence[Deadline]] | None = None,
+    n_best: int = 1,
+    rank_cut_off: bool = False,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of B sentences that contain their phrases.
+
+    The candidates of a decoding step are the 2·beam most probable next tokens of each hypothesis,
+    and all that advance a phrase. As in `beam_search`, a hypothesis ends if EOS is among the 2·beam
+    best candidates (with beam 1, if it is the best one); here, of those with all phrases.
+
+    Args:
+        cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
+        settings: tokens that advance a phrase are exempt from its `no_repeat_ngram`.
+        trackers: of the phrases of each sentence, which must be `fitting`.
+        deadlines: per sentence, when it must have phrases; they must be possible.
+        step, others: as in `beam_search`.
+
+    Returns:
+        For each sentence up to `n_best` hypotheses, best first; all have all phrases.
+    """
+    nothing: Sequence[Sequence[Any]] = [()] * len(trackers)
+    prefixes = (settings.constraints and settings.constraints.prefixes) or nothing
+    sentences = [
+        _Sentence(tracker, beam_size, [*of_sentence, Deadline(limit, 0)], len(prefix))
+        for tracker, of_sentence, limit, prefix in zip(
+            trackers, deadlines or nothing, settings.max_lengths, prefixes, strict=True
+        )
+    ]
+    return beam_search(
+        step,
+        cache,
+        settings,
+        beam_size=beam_size,
+        n_best=n_best,
+        rank_cut_off=rank_cut_off,
+        chooser=_Banks(settings, sentences, beam_size),
+    )
+
+
+class _Banks(Chooser):
+    """Chooses probable hypotheses of each bank."""
+
+    def __init__(
+        self, settings: SearchSettings, sentences: Sequence[_Sentence], beam_size: int
+    ) -> None:
+        slots = max(sentence.slots for sentence in sentences)
+        super().__init__(settings, slots)
+        self._sentences = sentences
+        self._beam_size = beam_size
+        # Per sentence and slot, the state of its tracker.
+        self._states = np.zeros((len(sentences), slots), dtype=np.int64)
+
+    def choose(
+        self,
+        next_RV: Tensor,
+        rows_R: Array,
+        log_probs_BW: Array,
+        active: Array,
+        history: History,
+    ) -> Choice:
+        """As `Chooser.choose`."""
+        length = len(history) + 1
+        places_R, slots_R = np.divmod(rows_R, self.slots)
+        sentences_R = active[places_R]
+        states_R = self._states[sentences_R, slots_R].tolist()
+        before_R = log_probs_BW.flat[rows_R].tolist()
+        hypotheses = list(map(_Hypothesis, before_R, slots_R.tolist(), states_R))
+        # The tokens of each row that advance a phrase, and the rows that may not end.
+        wanted: list[Sequence[int]] = []
+        lacking = []
+        for row, (number, state) in enumerate(zip(sentences_R, states_R, strict=True)):
+            sentence = self._sentences[number]
+            is_free = length > sentence.forced
+            wanted.append(sentence.tracker.advancing(state) if is_free else ())
+            if sentence.tracker.remaining[state]:
+                lacking.append(row)
+        # Read before tokens are excluded, except where a prefix leaves no choice.
+        advancing = _gathered(next_RV, wanted)
+        self.constrainer.forbid(next_RV, history, sentences_R, slots_R)
+        next_RV[lacking, self.eos_id] = -torch.inf
+        top_RC, ids_RC = top_k(next_RV, min(2 * self._beam_size, next_RV.shape[1]))
+        tops, ids = top_RC.double().tolist(), ids_RC.tolist()
+
+        ended: list[tuple[int, int, float]] = []
+        log_probs_BW = np.full(log_probs_BW.shape, -np.inf)
+        parents_BW = np.zeros(log_probs_BW.shape, dtype=np.int64)
+        tokens_BW, states_BW = np.zeros_like(parents_BW), np.zeros_like(parents_BW)
+        bounds = np.searchsorted(places_R, np.arange(len(active) + 1)).tolist()
+        for index, (start, end) in enumerate(pairwise(bounds)):
+            sentence = self._sentences[active[index]]
+            candidates: list[_Hypothesis] = []
+            for row in range(start, end):
+                gains = dict(zip(ids[row], tops[row], strict=True))
+                # Those that advance a phrase come last, each once.
+                for token, gain in advancing[row].items():
+                    gains.pop(token, None)
+                    gains[token] = gain
+                candidates += sentence.continued(hypotheses[row], gains, self.eos_id, length)
+            at_end, kept = sentence.chosen(candidates, self.eos_id)
+            ended += [(index, one.slot, one.log_prob) for one in at_end]
+            if kept:
+                arrays = log_probs_BW, parents_BW, states_BW, tokens_BW
+                for array, column in zip(arrays, zip(*kept, strict=True), strict=True):
+                    array[index, : len(kept)] = column
+        self._states[active] = states_BW
+        return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
+
+
+class _Hypothesis(NamedTuple):
+    """A hypothesis; `slot` is where it was before its newest token."""
+
+    log_prob: float
+    slot: int
+    state: int
+    token: int = -1
+
+
+class _Sentence:
+    """Continues and chooses the hypotheses of one sentence, whose first tokens are forced."""
+
+    def __init__(
+        self, tracker: Tracker, beam_size: int, deadlines: Sequence[Deadline], forced: int
+    ) -> None:
+        self.tracker = tracker
+        self.slots = slots_for(beam_size, tracker.total)
+        self.forced = forced
+        self._deadlines = deadlines
+        self._considered = 2 * beam_size if beam_size > 1 else 1
+
+    def continued(
+        self, before: _Hypothesis, gains: dict[int, float], eos_id: int, length: int
+    ) -> Iterator[_Hypothesis]:
+        """A hypothesis with some tokens, which have these log-probabilities."""
+        follow, remaining = self.tracker.follow, self.tracker.remaining
+        most = min(most + max(0, by - length) for by, most in self._deadlines)
+        for token, gain in gains.items():
+            if gain > -np.inf:
+                # Only a hypothesis with all phrases may end.
+                state = before.state if token == eos_id else follow(before.state, token)
+                if length <= self.forced or remaining[state] <= most:
+                    yield _Hypothesis(before.log_prob + gain, before.slot, state, token)
+
+    def chosen(
+        self, candidates: Sequence[_Hypothesis], eos_id: int
+    ) -> tuple[list[_Hypothesis], list[_Hypothesis]]:
+        """The candidates that end, and those that continue, at most one for each slot.
+
+        Both are sorted, the most probable first.
+        """
+        ended: list[_Hypothesis] = []
+        kept: list[_Hypothesis] = []
+        others: list[_Hypothesis] = []
+
+        def bank_of(candidate: _Hypothesis) -> int:
+            # A spelling with more tokens than the first one may need more than all had at first.
+            return min(self.tracker.remaining[candidate.state], self.tracker.total)
+
+        # The number of slots of each bank.
+        banks = sorted(set(map(bank_of, candidates)))
+        share, more = divmod(self.slots, self.tracker.total + 1)
+        room = {bank: share if bank else share + more for bank in banks}
+        if not share:
+            # More banks than slots: those that need the fewest tokens have one each.
+            room = dict.fromkeys(banks[: self.slots], 1)
+        complete = 0
+        for candidate in sorted(candidates, key=lambda one: -one.log_prob):
+            bank = bank_of(candidate)
+            complete += bank == 0
+            if candidate.token == eos_id:
+                if complete <= self._considered:
+                    ended.append(candidate)
+            elif room.get(bank, 0):
+                room[bank] -= 1
+                kept.append(candidate)
+            else:
+                others.append(candidate)
+        kept += others[: self.slots - len(kept)]
+        return ended, sorted(kept, key=lambda one: -one.log_prob)
+
+
+def _gathered(log_probs_RV: Tensor, wanted: Sequence[Sequence[int]]) -> list[dict[int, float]]:
+    """The log-probabilities of some tokens of each row."""
+    rows = [row for row, tokens in enumerate(wanted) for _ in tokens]
+    flat = [token for tokens in wanted for token in tokens]
+    values = iter(log_probs_RV[rows, flat].double().tolist() if rows else [])
+    return [{token: next(values) for token in tokens} for tokens in wanted]

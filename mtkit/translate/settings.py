@@ -1,0 +1,118 @@
+"""What a search or sampling is given besides the model, and the hypotheses that it finds.
+
+Like `search`, this module does not depend on models or text, and it does not load PyTorch: the
+native engine has the same settings and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from mtkit.translate.constraints import Array, Constraints
+
+if TYPE_CHECKING:
+    import torch
+
+
+PenaltyForm = Literal["gnmt", "power"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation found by the search.
+
+    Attributes:
+        tokens: ids without BOS and EOS.
+        log_prob: sum of the natural log-probabilities of its tokens, including EOS if finished.
+        score: `log_prob` over the length penalty.
+        finished: False if it was cut off at the length limit.
+        token_log_probs: the log-probability of each token.
+    """
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    score: float
+    finished: bool
+    token_log_probs: tuple[float, ...]
+
+
+def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
+    """The divisor of the log-probability of a hypothesis; the length includes EOS.
+
+    `gnmt` is ((5 + length) / 6) ** alpha (Wu et al. 2016), as in the paper. `power` is
+    length ** alpha; fairseq and others use it with a different search.
+    """
+    return float(length**alpha if form == "power" else ((5 + length) / 6) ** alpha)
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What every search is given, besides the model.
+
+    Attributes:
+        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
+        bos_id: first token of every hypothesis.
+        eos_id: the token that ends one.
+        alpha: strength of the length penalty; 0 ranks by log-probability.
+        penalty_form: of `length_penalty`.
+        constraints: on outputs.
+        device: the device of the step function.
+    """
+
+    max_lengths: Sequence[int]
+    bos_id: int
+    eos_id: int
+    alpha: float
+    penalty_form: PenaltyForm = "gnmt"
+    constraints: Constraints | None = None
+    device: torch.device | None = None
+
+    def penalty(self, length: int) -> float:
+        """`length_penalty` with these settings."""
+        return length_penalty(length, self.alpha, self.penalty_form)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of sampling; they are applied in this order.
+
+    Attributes:
+        temperature: log-probabilities are divided by it; above 0. Below 1, probable tokens become
+            more probable.
+        top_k: sample only from this many most probable tokens; 0 for all.
+        top_p: sample only from the fewest most probable tokens whose probabilities sum to this,
+            at least one; above 0, and 1 for all. Nucleus sampling (Holtzman et al. 2020).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
+    """Random numbers for `sample`; each is independent of how many others are requested.
+
+    Philox (Salmon et al. 2011) is a function of a key, here the seed and the line, and of a
+    counter, here the sample and the step.
+
+    Args:
+        seed: from 0, in 64 bits.
+        lines: a number for each of B sentences, likewise.
+        n_samples: W, samples of each sentence.
+        steps: T, the maximum number of tokens of a hypothesis.
+
+    Returns:
+        (B, W, T) in [0, 1), multiples of 2 ** -53.
+    """
+    bits = np.empty((len(lines), n_samples, steps), dtype=np.uint64)
+    for of_line, line in zip(bits, lines, strict=True):
+        philox = np.random.Philox(key=np.array([seed, line], dtype=np.uint64))
+        for of_sample in of_line:
+            of_sample[:] = philox.random_raw(steps)
+            # Every count gives four numbers, and a sample has 2 ** 64 counts.
+            philox.advance(2**64 - -(-steps // 4))
+    return (bits >> np.uint64(11)) * 2.0**-53

@@ -1,0 +1,105 @@
+"""The models of runs for PyTorch: loaded, prepared for fast decoding, and their decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from mtkit import native
+from mtkit.base.devices import (
+    choose_device,
+    choose_precision,
+    describe_device,
+    devices,
+    select_matmul_backend,
+)
+from mtkit.base.memory import disable_malloc_trim
+from mtkit.checkpoint import load_into
+from mtkit.config import DecodeConfig
+from mtkit.model import Transformer
+from mtkit.parsing import Task
+from mtkit.run_folder import Run
+from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.translate.choosing import has_native_steps, native_precision
+from mtkit.translate.decoder import Decoder
+from mtkit.translate.linear import pack_weights
+from mtkit.translate.loading import note_weights
+from mtkit.translate.native_step import NativeStep
+from mtkit.translate.pool import Pool
+from mtkit.translate.requests import BaseDecoder
+
+
+class TorchModels(NamedTuple):
+    """Models in evaluation mode, and what decodes with them.
+
+    Attributes:
+        checkpoint: which weights of each run these are.
+        device: where the models are; with worker processes the CPU.
+        decoder: what decodes with them.
+        engine: the engine in words.
+    """
+
+    models: list[Transformer]
+    checkpoint: str
+    device: torch.device
+    decoder: BaseDecoder
+    engine: str
+
+
+def load_models(
+    runs: Sequence[Run],
+    vocabularies: Vocabularies,
+    checkpoint: str | None,
+    config: DecodeConfig,
+    *,
+    device: str,
+    workers: int = 1,
+    prepared: bool = True,
+    task: Task | None = None,
+) -> TorchModels:
+    """The models of one run, or of an ensemble; arguments are those of `Translator.load`.
+
+    Raises:
+        MtkitError: if the checkpoint or the device does not exist.
+    """
+    on_device = choose_device(device)
+    loaded = [_load(run, vocabularies, checkpoint) for run in runs]
+    models = [model for model, _ in loaded]
+    precision = choose_precision(config.precision, on_device, exact=True) if prepared else "fp32"
+    engine = f"PyTorch, {precision}, {describe_device(on_device)}"
+    decoder: BaseDecoder
+    if workers > 1:
+        places, on_device = devices(on_device, workers), torch.device("cpu")
+        decoder = Pool(models, vocabularies.tgt, config, devices=places, task=task)
+        engine += f", {workers} processes"
+    else:
+        together, steps = nn.ModuleList(models).to(on_device), []
+        if prepared and has_native_steps(config, on_device.type):
+            in_words = native_precision(precision, exact=True)
+            steps = [NativeStep(model, in_words) for model in models]
+            engine = (
+                f"PyTorch, its steps by the native engine, {in_words}, {native.kernels(in_words)}"
+            )
+        elif prepared:
+            pack_weights(together, precision, on_device)
+        disable_malloc_trim()
+        decoder = Decoder(
+            models, vocabularies.tgt, config, device=on_device, task=task, steps=steps
+        )
+    select_matmul_backend(on_device)
+    descriptions = ", ".join(description for _, description in loaded)
+    return TorchModels(models, descriptions, on_device, decoder, engine)
+
+
+def _load(run: Run, vocabularies: Vocabularies, checkpoint: str | None) -> tuple[Transformer, str]:
+    """The model of a run, and a description of its weights."""
+    weights, description = run.select(checkpoint)
+    with torch.device("meta"):
+        config, size = run.config.model, len(vocabularies.tgt)
+        model = Transformer(config, size, PAD_ID, vocabularies.own_src_size)
+    load_into(model, weights, of=run.path)
+    note_weights(run, description)
+    return model.eval(), description

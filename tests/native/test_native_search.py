@@ -1,0 +1,320 @@
+"""The native search gives what the search in Python gives, to the last bit, on random tables."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import mtkit
+from mtkit.native.library import Request, Settings
+from mtkit.translate import search as search_module
+from mtkit.translate.constraints import Constraints
+from mtkit.translate.independent import greedy_search
+from mtkit.translate.sampling import Sampling, sample
+from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.settings import uniforms
+
+BOS, EOS = 0, 1
+SOURCES = Path(mtkit.__file__).parent / "native" / "src"
+TABLES = Path(__file__).parents[1] / "support" / "table_search.cpp"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    path = tmp_path_factory.mktemp("native") / "search.so"
+    sources = [SOURCES / f"{name}.cpp" for name in ("search", "independent", "constraints")]
+    # The assertions check every index of a vector.
+    options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(SOURCES)]
+    subprocess.run(
+        [compiler, *options, "-D_GLIBCXX_ASSERTIONS", TABLES, *sources, "-o", path], check=True
+    )
+    return ctypes.CDLL(str(path))
+
+
+@dataclass
+class Case:
+    """What is searched, and how; `tables` are log-probabilities (sentences, states, V)."""
+
+    tables: np.ndarray
+    limits: list[int]
+    beam_size: int = 4
+    n_best: int = 1
+    alpha: float = 0.6
+    form: Any = "gnmt"
+    rank_cut_off: bool = False
+    constraints: Constraints = field(default_factory=Constraints)
+    samples: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+    uniforms: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+
+
+class TableCache:
+    """A state for each hypothesis, on which the next token depends; it counts what is asked."""
+
+    def __init__(self, case: Case, slots: int) -> None:
+        self.tables, self.slots = case.tables, slots
+        self.sentences = np.arange(len(case.tables))
+        self.states = np.zeros((len(case.tables), slots), dtype=np.int64)
+        self.work = [0, 0, 0, 0]
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: TableCache) -> Tensor:
+        states, slots = self.states.reshape(-1), rows.numpy()
+        states[slots] = (states[slots] * 7 + tokens.numpy() + 1) % self.tables.shape[1]
+        self.work[0] += 1
+        self.work[1] += len(slots)
+        sentences = self.sentences[slots // self.slots]
+        return torch.from_numpy(self.tables[sentences, states[slots]])
+
+    def reorder(self, parents: Tensor) -> None:
+        self.states = np.take_along_axis(self.states, parents.numpy(), axis=1)
+
+    def select(self, sentences: Tensor) -> None:
+        kept = sentences.numpy()
+        self.sentences, self.states = self.sentences[kept], self.states[kept]
+        self.work[2] += 1
+        self.work[3] += len(kept)
+
+
+def in_python(case: Case, name: str) -> tuple[list[list[Hypothesis]], list[int]]:
+    slots = {"beam": case.beam_size, "greedy": 1, "sample": case.samples}[name]
+    cache = TableCache(case, slots)
+    settings = SearchSettings(case.limits, BOS, EOS, case.alpha, case.form, case.constraints)
+    if name == "greedy":
+        found = greedy_search(cache.step, cache, settings)
+    elif name == "sample":
+        found = sample(cache.step, cache, settings, case.sampling, case.uniforms)
+    else:
+        found = beam_search(
+            cache.step,
+            cache,
+            settings,
+            beam_size=slots,
+            n_best=case.n_best,
+            rank_cut_off=case.rank_cut_off,
+        )
+    return found, cache.work
+
+
+def natively(
+    library: ctypes.CDLL, case: Case, name: str, *, stop_at: int = 0
+) -> tuple[list[list[Hypothesis]], list[int]]:
+    slots = {"beam": case.beam_size, "greedy": 1, "sample": case.samples}[name]
+    B, states, V = case.tables.shape
+    constraints, room = case.constraints, max(case.limits) + 1
+    settings = Settings(
+        *(case.beam_size, case.n_best, case.rank_cut_off, case.form == "power", case.alpha),
+        *(BOS, EOS, constraints.min_length, constraints.no_repeat_ngram, case.samples),
+        *(case.sampling.top_k, case.sampling.temperature, case.sampling.top_p),
+    )
+    prefixes = constraints.prefixes or [()] * B
+    given = [
+        np.array(values, dtype=np.int32)
+        for values in (
+            case.limits,
+            [token for prefix in prefixes for token in prefix],
+            [len(prefix) for prefix in prefixes],
+            constraints.forbidden,
+        )
+    ]
+    numbers = np.ascontiguousarray(case.uniforms)
+    limits, flat_prefixes, prefix_lengths, forbidden = (array.ctypes.data for array in given)
+    request = Request(
+        *(None, None, B, limits, flat_prefixes, prefix_lengths, forbidden, len(given[3])),
+        *(numbers.ctypes.data, numbers.shape[2], None),
+    )
+    counts = np.zeros(B, np.int32)
+    tokens, lengths = np.zeros((B, slots, room), np.int32), np.zeros((B, slots), np.int32)
+    finished, log_probs = np.zeros((B, slots), np.uint8), np.zeros((B, slots))
+    scores, token_log_probs = np.zeros((B, slots)), np.zeros((B, slots, room))
+    work = np.zeros(4, np.int32)
+    tables = np.ascontiguousarray(case.tables)
+    arrays = (counts, tokens, lengths, finished, log_probs, scores, token_log_probs, work)
+    library.table_search(
+        *(name.encode(), ctypes.c_void_p(tables.ctypes.data), states, V, ctypes.byref(settings)),
+        *(ctypes.byref(request), stop_at, room),
+        *(ctypes.c_void_p(array.ctypes.data) for array in arrays),
+    )
+
+    def hypothesis(b: int, k: int) -> Hypothesis:
+        length, ended = int(lengths[b, k]), bool(finished[b, k])
+        return Hypothesis(
+            tuple(tokens[b, k, :length].tolist()),
+            float(log_probs[b, k]),
+            float(scores[b, k]),
+            ended,
+            tuple(token_log_probs[b, k, : length + ended].tolist()),
+        )
+
+    return [[hypothesis(b, k) for k in range(counts[b])] for b in range(B)], work.tolist()
+
+
+def random_case(draw: np.random.Generator, *, ties: bool = False, **settings: Any) -> Case:
+    """Tables of a few sentences; with ties many log-probabilities are equal, and some are -inf."""
+    B, states, V = draw.integers(1, 7), draw.integers(2, 40), draw.integers(3, 30)
+    logits = draw.normal(0, draw.choice([0.5, 2, 5]), (B, states, V))
+    logits[:, :, EOS] += draw.choice([-2, 0, 2])
+    if ties:
+        tables = -np.abs(np.round(logits))
+        tables[draw.random(tables.shape) < 0.1] = -np.inf
+    else:
+        tables = torch.from_numpy(logits).log_softmax(-1).numpy()
+    limits = draw.integers(0, 14, B).tolist()
+    return Case(tables.astype(np.float32), limits, **settings)
+
+
+def random_constraints(draw: np.random.Generator, case: Case) -> Constraints:
+    B, _, V = case.tables.shape
+    prefixes = [draw.integers(0, V, draw.integers(0, 4)).tolist() for _ in range(B)]
+    return Constraints(
+        min_length=int(draw.choice([0, 0, 1, 4])),
+        no_repeat_ngram=int(draw.integers(0, 5)),
+        prefixes=prefixes if draw.random() < 0.5 else None,
+        forbidden=draw.integers(2, V, draw.integers(0, 3)).tolist(),
+    )
+
+
+def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row; of equal ones the lowest ids, which PyTorch does not promise."""
+    top, ids = values.sort(dim=1, descending=True, stable=True)
+    return top[:, :k], ids[:, :k]
+
+
+def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]:
+    expected = in_python(case, name)
+    assert natively(library, case, name) == expected
+    return expected[0]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4, 10])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
+@pytest.mark.parametrize("form", ["gnmt", "power"])
+def test_beam_search_is_that_of_python(
+    library: ctypes.CDLL, beam_size: int, alpha: float, form: str
+) -> None:
+    draw = np.random.default_rng(beam_size)
+    found = []
+    for _ in range(60):
+        case = random_case(draw, beam_size=beam_size, alpha=alpha, form=form)
+        if form == "power":  # in Python, 0 ** -0.5 is an error
+            case.limits = [max(limit, 1) for limit in case.limits]
+        case.n_best = int(draw.integers(1, beam_size + 1))
+        case.rank_cut_off = bool(draw.integers(2))
+        found += check(library, case, "beam")
+    hypotheses = [hypothesis for of_sentence in found for hypothesis in of_sentence]
+    assert {hypothesis.finished for hypothesis in hypotheses} == {True, False}
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4, 10])
+def test_ties_are_resolved_as_in_python(
+    library: ctypes.CDLL, beam_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "top_k", stable_top_k)
+    draw = np.random.default_rng(10 + beam_size)
+    for _ in range(400):
+        case = random_case(draw, ties=True, beam_size=beam_size, alpha=draw.choice([0, 0.6, -0.5]))
+        case.n_best = int(draw.integers(1, beam_size + 1))
+        case.rank_cut_off = bool(draw.integers(2))
+        check(library, case, "beam")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_constraints_of_beam_search_are_those_of_python(
+    library: ctypes.CDLL, ties: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "top_k", stable_top_k)
+    draw = np.random.default_rng(20)
+    for _ in range(600):
+        case = random_case(draw, ties=ties, beam_size=int(draw.choice([1, 2, 4, 10])))
+        case.n_best = int(draw.integers(1, case.beam_size + 1))
+        case.rank_cut_off = bool(draw.integers(2))
+        case.constraints = random_constraints(draw, case)
+        check(library, case, "beam")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_greedy_search_is_that_of_python(library: ctypes.CDLL, ties: bool) -> None:
+    draw = np.random.default_rng(30)
+    for number in range(500):
+        case = with_exact_sums(random_case(draw, ties=ties, alpha=draw.choice([0, 0.6, -0.5])))
+        if number % 2:
+            case.constraints = random_constraints(draw, case)
+        check(library, case, "greedy")
+
+
+def with_exact_sums(case: Case) -> Case:
+    """Round log-probabilities, so that the way in which `sum` rounds does not matter.
+
+    It differs between versions of Python.
+    """
+    case.tables = (np.round(case.tables * 2.0**16) / 2.0**16).astype(np.float32)
+    return case
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool) -> None:
+    draw = np.random.default_rng(40)
+    drawn = set()
+    for number in range(500):
+        case = with_exact_sums(random_case(draw, ties=ties, samples=int(draw.integers(1, 9))))
+        B, _, V = case.tables.shape
+        case.sampling = Sampling(
+            temperature=float(draw.choice([0.3, 1.0, 1.7])),
+            top_k=int(draw.choice([0, 1, 3, 10, V, V + 1])),
+            top_p=float(draw.choice([0.01, 0.5, 0.9, 1.0])),
+        )
+        steps = max(case.limits) + 1
+        case.uniforms = uniforms(number, range(B), n_samples=case.samples, steps=steps)
+        if number % 2:
+            case.constraints = random_constraints(draw, case)
+        for hypotheses in check(library, case, "sample"):
+            drawn |= {hypothesis.tokens for hypothesis in hypotheses}
+    assert len(drawn) > 1000
+
+
+def test_samples_of_large_vocabularies_and_batches_are_those_of_python(
+    library: ctypes.CDLL,
+) -> None:
+    draw = np.random.default_rng(50)
+    logits = draw.normal(0, 1, (5, 20, 3000))
+    tables = torch.from_numpy(logits).log_softmax(-1).float().numpy()
+    for sampling in (Sampling(), Sampling(top_p=0.9), Sampling(0.7, 50, 0.95)):
+        case = with_exact_sums(Case(tables, [3, 0, 10, 20, 20], samples=9, sampling=sampling))
+        case.uniforms = uniforms(1, range(5), n_samples=9, steps=20)
+        check(library, case, "sample")
+
+
+@pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
+def test_the_search_ends_at_the_step_after_it_is_stopped(library: ctypes.CDLL, name: str) -> None:
+    tables = np.full((2, 5, 4), np.log(1 / 3), dtype=np.float32)
+    tables[:, :, EOS] = -np.inf
+    case = Case(tables, [30, 30], samples=2, uniforms=np.full((2, 2, 30), 0.5))
+    found, work = natively(library, case, name)
+    assert [len(hypotheses) for hypotheses in found] == [
+        case.samples if name == "sample" else 1
+    ] * 2
+    assert work[0] == 30
+    for stop_at in (1, 7):
+        found, work = natively(library, case, name, stop_at=stop_at)
+        assert found == [[], []]
+        assert work[0] == stop_at
+
+
+@pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
+def test_numbers_that_are_not_numbers_leave_no_hypothesis(library: ctypes.CDLL, name: str) -> None:
+    tables = np.full((2, 5, 4), np.nan, dtype=np.float32)
+    case = Case(tables, [9, 9], samples=2, uniforms=np.full((2, 2, 9), 0.5))
+    case.sampling = Sampling(top_k=2, top_p=0.5)
+    assert natively(library, case, name)[0] == [[], []]

@@ -1,0 +1,169 @@
+"""Whole batches of the native engine, against the PyTorch engine in float32."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtkit.batches import pad_ids
+from mtkit.model import Transformer
+from mtkit.native import NativeModel
+from mtkit.native.engine import NativeHypothesis, Search
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.constraints import Constraints
+from mtkit.translate.engine import Engine
+from mtkit.translate.independent import greedy_search
+from mtkit.translate.sampling import Sampling, sample
+from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.settings import uniforms
+
+Draw = Callable[..., Transformer]
+ToNative = Callable[..., NativeModel]
+
+MODELS: dict[str, dict[str, Any]] = {
+    "post-norm": {},
+    "pre-norm": {"norm": "pre"},
+    "learned positions": {"positions": "learned", "max_positions": 60},
+    "word positions": {"positions": "words"},
+    "a window of 2": {"attention_window": 2},
+    "other widths of heads": {"d_k": 3, "d_v": 20},
+    "own source vocabulary": {"src_vocab_size": 31},
+    "SiLU and output bias": {"activation": "silu", "output_bias": True},
+}
+SEARCHES: dict[str, Search] = {
+    "greedy": Search(BOS_ID, EOS_ID),
+    "beam 4": Search(BOS_ID, EOS_ID, beam_size=4, alpha=0.6),
+    "beam 10, power": Search(
+        BOS_ID, EOS_ID, beam_size=10, n_best=10, alpha=0.6, penalty_form="power"
+    ),
+    "beam 4, limits rank": Search(
+        BOS_ID, EOS_ID, beam_size=4, n_best=3, alpha=-0.5, rank_cut_off=True
+    ),
+    "beam 4, constraints": Search(
+        BOS_ID, EOS_ID, beam_size=4, alpha=0.6, min_length=3, no_repeat_ngram=2, forbidden=(9, 5)
+    ),
+    "greedy, constraints": Search(BOS_ID, EOS_ID, min_length=3, no_repeat_ngram=1, forbidden=(5,)),
+    "samples": Search(BOS_ID, EOS_ID, samples=3),
+    "samples of few": Search(BOS_ID, EOS_ID, samples=3, temperature=0.7, top_k=20, top_p=0.8),
+}
+
+
+@pytest.fixture(autouse=True)
+def same_models_each_time() -> None:
+    torch.manual_seed(1)
+
+
+def with_pytorch(
+    model: Transformer,
+    sentences: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    search: Search,
+    prefixes: Sequence[Sequence[int]],
+    numbers: np.ndarray,
+) -> list[list[Hypothesis]]:
+    constraints = Constraints(
+        search.min_length, search.no_repeat_ngram, prefixes, forbidden=search.forbidden
+    )
+    settings = SearchSettings(
+        limits, BOS_ID, EOS_ID, search.alpha, search.penalty_form, constraints
+    )
+    engine = Engine(model)
+    cache = engine.start(pad_ids(sentences), search.samples or search.beam_size)
+    if search.samples:
+        sampling = Sampling(search.temperature, search.top_k, search.top_p)
+        return sample(engine.step, cache, settings, sampling, numbers)
+    if search.beam_size == 1:
+        return greedy_search(engine.step, cache, settings)
+    return beam_search(
+        engine.step,
+        cache,
+        settings,
+        beam_size=search.beam_size,
+        n_best=search.n_best,
+        rank_cut_off=search.rank_cut_off,
+    )
+
+
+def batch_of(
+    model: Transformer, rng: random.Random, size: int
+) -> tuple[list[list[int]], list[int], list[list[int]]]:
+    """Sentences, limits and prefixes; half of the batches have no prefix."""
+    of_source = model.src_vocab_size or model.vocab_size
+    sentences = [
+        [*(rng.randrange(4, of_source) for _ in range(rng.randrange(20))), EOS_ID]
+        for _ in range(size)
+    ]
+    limits = [rng.randint(1, 25) for _ in sentences]
+    longest = rng.choice([0, 3])
+    prefixes = [
+        [rng.randrange(10, model.vocab_size) for _ in range(rng.randint(0, longest))]
+        for _ in sentences
+    ]
+    return sentences, limits, prefixes
+
+
+def assert_near(
+    found: Sequence[Sequence[NativeHypothesis]], expected: Sequence[Sequence[Hypothesis]]
+) -> None:
+    """The same tokens, and scores and log-probabilities that differ by rounding only."""
+    assert [len(hypotheses) for hypotheses in found] == [len(hypotheses) for hypotheses in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one.tokens, one.finished) == (other.tokens, other.finished)
+            assert one.score == pytest.approx(other.score, abs=1e-5, rel=1e-5)
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-5)
+            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_translations_are_those_of_pytorch(name: str, draw: Draw, to_native: ToNative) -> None:
+    model = draw(**MODELS[name])
+    native = to_native(model)
+    rng = random.Random(1)
+    ended = set()
+    for number, search in enumerate(SEARCHES.values()):
+        for size in (1, 8, 16):
+            sentences, limits, prefixes = batch_of(model, rng, size)
+            numbers = uniforms(
+                number, range(size), n_samples=search.samples, steps=max(limits, default=0)
+            )
+            expected = with_pytorch(model, sentences, limits, search, prefixes, numbers)
+            found = native.translate(sentences, limits, search, prefixes=prefixes, uniforms=numbers)
+            assert_near(found, expected)
+            ended |= {hypothesis.finished for some in found for hypothesis in some}
+    assert ended == {True, False}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
+def test_translations_do_not_depend_on_their_batch_or_thread(
+    search: str, precision: str, draw: Draw, to_native: ToNative
+) -> None:
+    model = draw()
+    native = to_native(model, precision=precision)
+    sentences, limits, prefixes = batch_of(model, random.Random(2), 40)
+    samples = SEARCHES[search].samples
+    numbers = uniforms(3, range(40), n_samples=samples, steps=25)
+
+    def translate(rows: Sequence[int]) -> list[list[NativeHypothesis]]:
+        return native.translate(
+            [sentences[row] for row in rows],
+            [limits[row] for row in rows],
+            SEARCHES[search],
+            prefixes=[prefixes[row] for row in rows],
+            uniforms=numbers[list(rows)],
+        )
+
+    together = translate(range(40))
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(translate, ([row] for row in range(40)))) == [
+            [hypotheses] for hypotheses in together
+        ]
+    assert translate(range(39, -1, -1)) == together[::-1]

@@ -1,0 +1,339 @@
+"""The encoder and the decoding step of the native engine, against PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtkit.base.errors import MtkitError
+from mtkit.batches import pad_ids
+from mtkit.config import ModelConfig
+from mtkit.model import Transformer
+from mtkit.native import NativeDecoding, NativeModel
+from mtkit.native.library import Shape, check, check_done, library
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.engine import Engine
+
+Draw = Callable[..., Transformer]
+ToNative = Callable[..., NativeModel]
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "post-norm": {},
+    "pre-norm": {"norm": "pre"},
+    "learned positions": {"positions": "learned", "max_positions": 40},
+    "word positions": {"positions": "words"},
+    "pre-norm and word positions": {"positions": "words", "norm": "pre"},
+    "a window of 1": {"attention_window": 1},
+    "a window of 5": {"attention_window": 5},
+    "a window longer than all sentences": {"attention_window": 10**12},
+    "narrow keys": {"d_k": 3, "d_v": 20},
+    "wide keys": {"d_k": 33, "d_v": 7},
+    "one head": {"n_heads": 1},
+    "six heads": {"n_heads": 6},
+    "own source vocabulary": {"src_vocab_size": 31},
+    "own source vocabulary and word positions": {"src_vocab_size": 90, "positions": "words"},
+    "one embedding of two vocabularies": {"src_vocab_size": 70, "shared_embedding": True},
+    "SiLU": {"activation": "silu"},
+    "output bias": {"output_bias": True},
+    "a large epsilon": {"norm_epsilon": 0.3},
+    "widths that need no padding": {"d_model": 64, "d_ff": 128, "n_heads": 4, "vocab_size": 128},
+    "more layers in the encoder": {"encoder_layers": 3, "decoder_layers": 1},
+}
+
+
+def drawn_sentences(rng: random.Random, count: int, vocabulary: int) -> list[list[int]]:
+    """Sentences of 1 to 20 tokens, each ended by EOS."""
+    lengths = [rng.choice([0, 1, 2, 5, 11, 15, 16, 19]) for _ in range(count)]
+    return [[*(rng.randrange(4, vocabulary) for _ in range(n)), EOS_ID] for n in lengths]
+
+
+def walk(
+    native: NativeDecoding, of_torch: Any, engine: Engine, rng: random.Random, *, slots: int
+) -> float:
+    """Decode 12 steps with random tokens; returns the largest difference of log-probabilities.
+
+    In every step other hypotheses are live and continue others, and some sentences end.
+    """
+    sentences = of_torch.shape[0]
+    live = [b * slots for b in range(sentences)]
+    tokens = [BOS_ID] * len(live)
+    largest = 0.0
+    for _ in range(12):
+        expected = engine.step(torch.tensor(tokens), torch.tensor(live), of_torch)
+        found = native.step(tokens, live)
+        largest = max(largest, float((expected - torch.from_numpy(found)).abs().max()))
+        by_sentence: dict[int, list[int]] = {}
+        for row in live:
+            by_sentence.setdefault(row // slots, []).append(row % slots)
+        parents = [[rng.choice(by_sentence[b]) for _ in range(slots)] for b in range(sentences)]
+        native.reorder(parents)
+        of_torch.reorder(torch.tensor(parents))
+        if sentences > 1 and rng.random() < 0.3:
+            kept = rng.sample(range(sentences), sentences - 1)
+            native.select(kept)
+            of_torch.select(torch.tensor(kept))
+            sentences -= 1
+        live = sorted(
+            b * slots + w
+            for b in range(sentences)
+            for w in rng.sample(range(slots), rng.randint(1, slots))
+        )
+        tokens = [rng.randrange(engine.model.vocab_size) for _ in live]
+    return largest
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.inference_mode()
+def test_log_probabilities_of_a_step_equal_pytorchs(
+    variant: str, draw: Draw, to_native: ToNative
+) -> None:
+    model = draw(**VARIANTS[variant])
+    native = to_native(model)
+    # The reference has float64, so that all rounding is the engine's.
+    engine = Engine(model.double())
+    for seed, slots in ((1, 1), (2, 3), (3, 4)):
+        rng = random.Random(seed)
+        sentences = drawn_sentences(rng, 6, model.src_vocab_size or model.vocab_size)
+        of_torch = engine.start(pad_ids(sentences), slots)
+        assert walk(native.start(sentences, slots), of_torch, engine, rng, slots=slots) < 1e-5
+
+
+@torch.inference_mode()
+def test_positions_beyond_the_table_are_computed(draw: Draw, to_native: ToNative) -> None:
+    model = draw(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16)
+    sentence = [*([7, 8, 9] * 400), EOS_ID]
+    native, engine = to_native(model), Engine(model.double())
+    of_torch = engine.start(pad_ids([sentence]), 1)
+    of_native = native.start([sentence], 1)
+    expected = engine.step(torch.tensor([BOS_ID]), torch.tensor([0]), of_torch)
+    assert np.allclose(of_native.step([BOS_ID], [0]), expected, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_sequence_beyond_learned_positions_has_the_same_message(
+    draw: Draw, to_native: ToNative
+) -> None:
+    model = draw(positions="learned", max_positions=3)
+    native, engine = to_native(model), Engine(model)
+
+    def message(action: Callable[[], Any]) -> str:
+        with pytest.raises(MtkitError) as raised:
+            action()
+        return str(raised.value)
+
+    long, short = [[5, 6, 7, EOS_ID], [5, EOS_ID]], [[5, 6, EOS_ID]]
+    expected = message(lambda: engine.start(pad_ids(long), 1))
+    assert message(lambda: native.start(long, 1)) == expected
+    cache, decoding = engine.start(pad_ids(short), 1), native.start(short, 1)
+    for _ in range(3):
+        engine.step(torch.tensor([5]), torch.tensor([0]), cache)
+        decoding.step([5], [0])
+    expected = message(lambda: engine.step(torch.tensor([5]), torch.tensor([0]), cache))
+    assert message(lambda: decoding.step([5], [0])) == expected
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
+def test_a_batch_of_64_has_the_bits_of_batches_of_one(
+    table: str, precision: str, draw: Draw, to_native: ToNative
+) -> None:
+    model = draw(attention_window=6, vocab_size=200, d_model=72, d_ff=136)
+    native = to_native(model, precision=precision)
+    rng = random.Random(1)
+    sentences = drawn_sentences(rng, 64, 200)
+    tokens = [[rng.randrange(200) for _ in range(3)] for _ in range(64 * 2)]
+    together = native.start(sentences, 2)
+    one_by_one = [native.start([sentence], 2) for sentence in sentences]
+    for step in range(3):
+        # In every step fewer hypotheses are live.
+        live = [row for row in range(128) if row % 2**step == 0 or row % 7 == 0]
+        found = together.step([tokens[row][step] for row in live], live)
+        for row, log_probs in zip(live, found, strict=True):
+            mate = [other for other in live if other // 2 == row // 2]
+            if row == mate[0]:
+                alone = one_by_one[row // 2].step(
+                    [tokens[other][step] for other in mate], [other % 2 for other in mate]
+                )
+            assert np.array_equal(log_probs, alone[mate.index(row)])
+
+
+@torch.inference_mode()
+def test_all_kernels_give_the_same_log_probabilities(
+    table: str, draw: Draw, to_native: ToNative, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = draw(vocab_size=200, d_model=72, d_ff=136, d_k=20)
+    sentences = drawn_sentences(random.Random(1), 5, 200)
+
+    def bits(precision: str) -> list[bytes]:
+        decoding = to_native(model, precision=precision).start(sentences, 1)
+        return [decoding.step([token] * 5, range(5)).tobytes() for token in (BOS_ID, 5, 9)]
+
+    found = {precision: bits(precision) for precision in ("fp32", "int8")}
+    monkeypatch.setenv("MTKIT_KERNELS", "plain")
+    for precision, expected in found.items():
+        assert bits(precision) == expected
+
+
+@pytest.mark.parametrize(("precision", "most"), [("int8", 0.2), ("bf16", 0.1)])
+@torch.inference_mode()
+def test_a_lower_precision_is_near(
+    table: str, precision: str, most: float, draw: Draw, to_native: ToNative
+) -> None:
+    model = draw(src_vocab_size=80)
+    sentences = drawn_sentences(random.Random(1), 8, 80)
+    native, engine = to_native(model, precision=precision), Engine(model)
+    cache, decoding = engine.start(pad_ids(sentences), 1), native.start(sentences, 1)
+    for token in (BOS_ID, 5, 9):
+        expected = engine.step(torch.tensor([token] * 8), torch.arange(8), cache)
+        found = decoding.step([token] * 8, range(8))
+        assert np.abs(found - expected.numpy()).mean() < most
+
+
+def weights_of(model: Transformer) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"norm": "pre", "positions": "learned", "output_bias": True},
+        {"positions": "words", "src_vocab_size": 50},
+    ],
+)
+def test_a_missing_tensor_and_one_of_another_shape_are_refused(
+    config: dict[str, Any], draw: Draw
+) -> None:
+    model = draw(**config)
+    weights = weights_of(model)
+    for name, tensor in weights.items():
+        rest = {other: value for other, value in weights.items() if other != name}
+        with pytest.raises(MtkitError, match=f"have no tensor {name}"):
+            NativeModel(rest, model.config, model.vocab_size, model.src_vocab_size)
+        for other in (tensor[1:], np.concatenate((tensor, tensor[:1])), tensor[..., None]):
+            with pytest.raises(MtkitError, match=f"the tensor {name} is of shape"):
+                NativeModel(
+                    rest | {name: other}, model.config, model.vocab_size, model.src_vocab_size
+                )
+
+
+def test_ids_and_sizes_outside_of_the_model_are_refused(draw: Draw, to_native: ToNative) -> None:
+    native = to_native(draw(src_vocab_size=50))
+    for sentences in ([[50, EOS_ID]], [[-1, EOS_ID]], [[EOS_ID], []], [], [[2**31 - 1]]):
+        with pytest.raises(MtkitError, match="is"):
+            native.start(sentences, 1)
+    for slots in (0, -1, 2**31 - 1):
+        with pytest.raises(MtkitError):
+            native.start([[EOS_ID]], slots)
+    decoding = native.start([[5, EOS_ID], [EOS_ID], [6, EOS_ID]], 2)
+    steps: Sequence[tuple[list[int], list[int]]] = (
+        ([], []),
+        ([70], [0]),
+        ([-1], [0]),
+        ([5], [6]),
+        ([5], [-1]),
+        ([5, 5], [1, 0]),
+        ([5, 5], [1, 1]),
+        ([5] * 7, list(range(7))),
+    )
+    for tokens, rows in steps:
+        with pytest.raises(MtkitError):
+            decoding.step(tokens, rows)
+    with pytest.raises(ValueError, match="differ in number"):
+        decoding.step([5, 5], [0])
+    for parents in ([[0, 0]] * 2, [[0, 0]] * 4, [[0, 2]] * 3, [[-1, 0]] * 3):
+        with pytest.raises(MtkitError):
+            decoding.reorder(parents)
+    kept: list[int]
+    for kept in ([], [3], [-1], [0, 1, 2, 0]):
+        with pytest.raises(MtkitError):
+            decoding.select(kept)
+    # It can still be used.
+    assert np.isfinite(decoding.step([BOS_ID] * 6, range(6))).all()
+
+
+SMALLEST = {
+    "d_model": 4,
+    "d_ff": 1,
+    "heads": 1,
+    "key_width": 1,
+    "value_width": 1,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "src_vocabulary": 5,
+    "tgt_vocabulary": 5,
+    "window": -1,
+    "max_positions": 1,
+    "norm_epsilon": 1e-6,
+}
+
+
+@pytest.mark.parametrize("size", [name for name, _ in Shape._fields_])
+def test_an_absurd_shape_is_refused(size: str) -> None:
+    check_model = library().mtkit_new(Shape(**SMALLEST), 0)
+    assert check_model
+    library().mtkit_free(check_model)
+    absurd: list[float] = [-2, 2**31 - 1]
+    if size == "norm_epsilon":
+        absurd = [0, -1, float("inf"), float("nan")]
+    elif size == "window":
+        absurd = [-2, -(2**31)]
+    elif size not in ("own_src_embedding", "pre_norm", "silu", "output_bias", "positions"):
+        absurd = [0, -1, 2**31 - 1]
+    for value in absurd:
+        with pytest.raises(MtkitError, match=r"\w"):
+            check(library().mtkit_new(Shape(**(SMALLEST | {size: value})), 0))
+
+
+def test_weights_too_large_for_an_array_are_refused() -> None:
+    large = {"heads": 4096, "key_width": 2**20, "value_width": 2**20}
+    wide = {"d_model": 2**20, "d_ff": 2**20}
+    many = {"d_model": 2**18, "src_vocabulary": 2**20, "tgt_vocabulary": 2**20}
+    for changes in (large, wide, many):
+        with pytest.raises(MtkitError):
+            check(library().mtkit_new(Shape(**(SMALLEST | changes)), 0))
+
+
+def test_sizes_of_tensors_are_checked_by_the_library_too() -> None:
+    engine = library()
+    model = check(engine.mtkit_new(Shape(**SMALLEST), 0))
+    numbers = np.zeros(100, dtype=np.float32).ctypes.data
+    rows, columns = ctypes.c_int64(), ctypes.c_int64()
+    # The vocabulary has 5 tokens, and d_model is 4.
+    name = engine.mtkit_tensor(model, 0, ctypes.byref(rows), ctypes.byref(columns))
+    assert (name, rows.value, columns.value) == (b"embedding.weight", 5, 4)
+    for size in (19, 21, -20, 0):
+        with pytest.raises(MtkitError, match="has size"):
+            check_done(engine.mtkit_set(model, 0, numbers, size))
+    for number in (-1, 1000):
+        assert engine.mtkit_tensor(model, number, rows, columns) is None
+        with pytest.raises(MtkitError, match="the number of a tensor"):
+            check_done(engine.mtkit_set(model, number, numbers, 20))
+    check_done(engine.mtkit_set(model, 0, numbers, 20))
+    with pytest.raises(
+        MtkitError, match=r"encoder\.0\.self_attention\.in_proj\.weight was not set"
+    ):
+        check_done(engine.mtkit_ready(model))
+    ids = np.ones(1, dtype=np.int32).ctypes.data
+    with pytest.raises(MtkitError, match="no weights"):
+        check(engine.mtkit_start(model, ids, 1, ids, 1, 1))
+    engine.mtkit_free(model)
+
+
+def test_lengths_that_are_not_those_of_the_ids_are_refused(draw: Draw, to_native: ToNative) -> None:
+    native = to_native(draw())
+    ids = np.full(4, 5, dtype=np.int32)
+    for lengths in ([1, 2], [1, 4], [0, 4], [-1, 5], [2**31 - 1, 5]):
+        sizes = np.array(lengths, dtype=np.int32)
+        with pytest.raises(MtkitError):
+            check(library().mtkit_start(native.handle, ids.ctypes.data, 4, sizes.ctypes.data, 2, 1))
+
+
+def test_structures_have_the_sizes_of_the_header() -> None:
+    assert ctypes.sizeof(Shape) == 17 * 4
+    assert ModelConfig().norm_epsilon == pytest.approx(Shape(norm_epsilon=1e-6).norm_epsilon)

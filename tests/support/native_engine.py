@@ -1,0 +1,54 @@
+"""An engine in the place of `mtkit.native`, for tests of all that is around the real one.
+
+As a program it is `mtkit` with that engine: native_engine.py ARGUMENTS... Its translation of a
+sentence is the sentence, and it must not load PyTorch. A sentence of more than 50 subwords has no
+end: it is searched until the engine is told to stop.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mtkit import native
+
+ENDLESS = 50
+
+
+class Copier:
+    """A model that translates a sentence to itself, if both vocabularies are one."""
+
+    def __init__(self, weights: Any, *_: Any, precision: str) -> None:
+        self.sizes = {name: weights[name].size for name in weights}
+
+    def translate(self, sources: Any, limits: Any, search: Any, *, stop: Any, **_: Any) -> Any:
+        """The sentences, `n_best` times each."""
+        if any(len(source) > ENDLESS for source in sources):
+            sys.stderr.write("searching\n")
+            while not stop[0]:
+                time.sleep(0.01)
+            return []
+        return [
+            [(tuple(one[:-1]), -1.0, -0.5, True, (-1.0 / len(one),) * len(one))] * search.n_best
+            for one in sources
+        ]
+
+
+def install(
+    replace: Callable[[Any, str, Any], None] = setattr, *, reason: str = "", amx: bool = False
+) -> None:
+    """Put it in the place of the engine; `reason` says why that is not available."""
+    replace(native, "NativeModel", Copier)
+    replace(native, "available", lambda: reason)
+    replace(native, "kernels", lambda precision: "amx" if amx and precision != "fp32" else "plain")
+
+
+if __name__ == "__main__":
+    from mtkit.__main__ import program
+
+    install()
+    # A library that is not found cannot be loaded.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    program()

@@ -1,0 +1,119 @@
+"""What `pip install` builds: a wheel with the engine, or without it where no compiler is."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from mtkit import native
+
+ROOT = Path(__file__).parents[1]
+ENGINE = "mtkit/native/_engine.so"
+
+pytestmark = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="mtkit is installed alone")
+
+
+def test_the_engine_is_there_after_an_installation_with_a_compiler():
+    if "MTKIT_NATIVE_LIBRARY" in os.environ:
+        pytest.skip("MTKIT_NATIVE_LIBRARY names another library")
+    installed = json.loads(distribution("mtkit").read_text("direct_url.json") or "{}")
+    is_editable = installed.get("dir_info", {}).get("editable", False)
+    if not is_editable or installed["url"] != ROOT.as_uri():
+        pytest.skip("mtkit was not installed with pip install --editable from this folder")
+    compiler = shutil.which("c++")
+    check = [compiler or "", "-std=c++20", "-fsyntax-only", "-x", "c++", os.devnull]
+    if compiler is None or subprocess.run(check, capture_output=True).returncode:
+        pytest.skip("no compiler of C++20 is installed as c++")
+    assert native.available() == "", "install it again: make clean, make test"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of what a wheel is built from; a build writes into it."""
+    folder = tmp_path / "sources"
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "mtkit", folder / "mtkit", ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def build(sources: Path, **environment: str) -> tuple[zipfile.ZipFile, str]:
+    """Build a wheel; returns it and what was printed."""
+    pytest.importorskip("setuptools", "77")
+    folder = sources / "wheels"
+    options = ["--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-v", *options, str(sources)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel), done.stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_has_the_engine_for_every_python_of_its_platform(sources: Path):
+    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        pytest.skip("no C++ compiler is installed")
+    wheel, _ = build(sources)
+    assert "-py3-none-" in str(wheel.filename)
+    assert not str(wheel.filename).endswith("-any.whl")
+    assert ENGINE in wheel.namelist()
+    assert not [name for name in wheel.namelist() if name.endswith((".cpp", ".h"))]
+    library = ctypes.CDLL(wheel.extract(ENGINE, sources))
+    assert library.mtkit_abi() > 0
+
+
+@pytest.mark.slow
+def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_says_so(
+    sources: Path,
+):
+    wheel, printed = build(sources, CC="/missing/cc", CXX="/missing/c++")
+    assert str(wheel.filename).endswith("-py3-none-any.whl")
+    assert ENGINE not in wheel.namelist()
+    assert "mtkit/native/library.py" in wheel.namelist()
+    (line,) = (line for line in printed.splitlines() if "PyTorch" in line)
+    assert "/missing/c++" in line
+
+
+@pytest.mark.slow
+def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_compile(
+    sources: Path,
+):
+    built = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    stale = sources / "build" / built / ENGINE
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    (source, *_) = sorted((sources / "mtkit/native/src").glob("*.cpp"))
+    source.write_text("not C++")
+    wheel, _ = build(sources)
+    assert ENGINE not in wheel.namelist()
+
+
+@pytest.mark.slow
+def test_the_sources_of_the_engine_are_in_the_source_distribution(sources: Path):
+    code = "from setuptools import build_meta; print(build_meta.build_sdist('dist'))"
+    subprocess.run([sys.executable, "-c", code], cwd=sources, check=True, capture_output=True)
+    (archive,) = (sources / "dist").glob("*.tar.gz")
+    shutil.unpack_archive(archive, sources / "unpacked")
+    (unpacked,) = (sources / "unpacked").iterdir()
+    native = Path("mtkit/native/src")
+    expected, found = (
+        {file.relative_to(top) for file in (top / native).rglob("*") if file.is_file()}
+        for top in (sources, unpacked)
+    )
+    assert found == expected

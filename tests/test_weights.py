@@ -1,0 +1,116 @@
+"""Weights that are read and averaged as NumPy arrays, against PyTorch and safetensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mtkit import weights
+from mtkit.base.errors import MtkitError
+from mtkit.checkpoint import average
+from mtkit.run_folder import Run
+from mtkit.weights import WeightFile, Weights
+
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def written(folder: Path, count: int) -> list[Path]:
+    """Files with the same tensors of every type, and random numbers of very different sizes."""
+    generator = torch.Generator().manual_seed(count)
+    paths = []
+    for number in range(count):
+        scale = torch.exp(4 * torch.randn(7, 5, generator=generator))
+        numbers = scale * torch.randn(7, 5, generator=generator)
+        tensors = {str(kind): numbers.to(kind) for kind in TYPES}
+        tensors |= {"mask": numbers > 0, "empty": torch.zeros(0, 3), "one": numbers[0, 0].clone()}
+        paths.append(folder / f"{number}.safetensors")
+        save_file(tensors, paths[-1], metadata={"format": "pt"})
+    return paths
+
+
+@pytest.mark.parametrize("block", [4, 2**18])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_mean_of_files_has_the_bits_of_the_mean_that_pytorch_computes(
+    count: int, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(weights, "_BLOCK", block)
+    paths = written(tmp_path, count)
+    expected = average([lambda path=path: load_file(path) for path in paths])
+    found = Weights(list(map(WeightFile, paths)))
+    assert found.keys() == expected.keys()
+    assert len(found) == len(expected)
+    for name, tensor in expected.items():
+        wanted = tensor if tensor.dtype == torch.bool else tensor.float()
+        assert found[name].dtype == wanted.numpy().dtype
+        assert found[name].shape == tuple(tensor.shape)
+        assert found[name].tobytes() == wanted.numpy().tobytes(), name
+
+
+@pytest.mark.parametrize("which", ["last", None, "average:2"])
+def test_a_run_has_the_same_weights_as_arrays_and_as_tensors(tiny_run: Run, which: str | None):
+    tensors, described = tiny_run.select(which)
+    arrays, also = tiny_run.select_arrays(which)
+    assert also == described
+    assert {name: array.tobytes() for name, array in arrays.items()} == {
+        name: tensor.numpy().tobytes() for name, tensor in tensors.items()
+    }
+
+
+def _header(**changes: Any) -> Callable[[bytes], bytes]:
+    """A damage: the header of the tensor `w` has other entries."""
+
+    def damage(content: bytes) -> bytes:
+        start = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:start])
+        header["w"] |= changes
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + content[start:]
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:20],
+        lambda content: content[:-1],
+        lambda content: b"\xff" * 8 + content[8:],
+        lambda content: content[:8] + b"[" * (len(content) - 8),
+        _header(data_offsets=[4, 28]),
+        _header(data_offsets=[-4, 20]),
+        _header(data_offsets=[0, 2**70]),
+        _header(data_offsets=[float("inf"), 24]),
+        _header(data_offsets=None),
+        _header(shape=[-2, -3]),
+        _header(shape=[2**40, 2**40]),
+        _header(dtype="I4"),
+        _header(dtype=[]),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(damage: Callable[[bytes], bytes], tmp_path: Path):
+    path = tmp_path / "w.safetensors"
+    save_file({"w": torch.ones(2, 3)}, path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(MtkitError, match=r"w\.safetensors: is not a safetensors file of weights$"):
+        WeightFile(path)
+
+
+def test_files_with_other_tensors_have_no_mean(tmp_path: Path):
+    for name, shape in (("a", (2, 3)), ("b", (3, 2))):
+        save_file({"w": torch.ones(shape)}, tmp_path / name)
+    with pytest.raises(MtkitError, match=r"b: has other tensors than .*a$"):
+        Weights([WeightFile(tmp_path / name) for name in "ab"])
+
+
+def test_part_of_a_tensor_is_read_from_its_place(tmp_path: Path):
+    numbers = torch.arange(100.0)
+    save_file({"before": torch.ones(3), "w": numbers.bfloat16()}, tmp_path / "w")
+    assert WeightFile(tmp_path / "w").read("w", 90, 20).tolist() == list(np.arange(90.0, 100.0))

@@ -1,0 +1,196 @@
+"""Translations of the native engine: those of PyTorch, and the same bits in any batch."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import UNTRAINED, random_run
+from support.command_line import Place
+from support.translators import changed_to, loaded, numbers
+
+from mtkit import native
+from mtkit.base.errors import MtkitError
+from mtkit.config import ModelConfig
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.translate import Translation, Translator
+
+pytestmark = pytest.mark.skipif(native.available() != "", reason=native.available())
+
+LINES = [*numbers(30), "", "nine " * 12]
+PREFIXES = ["acht neun", "", "eins"] * 10 + ["", "drei"]
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    **{
+        f"beam {beam_size}, length penalty {alpha}": {
+            "beam_size": beam_size,
+            "length_penalty": alpha,
+        }
+        for beam_size in (1, 4, 10)
+        for alpha in (0.0, 0.6)
+    },
+    "power": {"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "power"},
+    "greedy, shorter": {"beam_size": 1, "max_length": 4},
+    "shorter": {"beam_size": 4, "max_length": 4},
+    "greedy, longer": {"beam_size": 1, "min_length": 6},
+    "longer": {"beam_size": 4, "min_length": 6},
+    "greedy, no repetition": {"beam_size": 1, "no_repeat_ngram": 2},
+    "no repetition": {"beam_size": 4, "no_repeat_ngram": 1},
+    "samples": {"sample": True},
+    "samples of few": {"sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.9},
+    # With another seed a draw falls nearer to the limit of two tokens than float32 can tell.
+    "chosen samples": {"mbr_samples": 6, "temperature": 0.7, "seed": 2},
+}
+
+
+def reference(run: Run) -> Translator:
+    """By PyTorch, in float64: which of two translations is better does not depend on the CPU."""
+    translator = loaded(run, prepared=False)
+    translator.model.double()
+    return translator
+
+
+def assert_near(found: list[list[Translation]], expected: list[list[Translation]]) -> None:
+    """The same translations; sums of more than 10 in float32 have an error above 1e-5."""
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one.text, one.pieces, one.finished) == (
+                other.text,
+                other.pieces,
+                other.finished,
+            )
+            assert one.score == pytest.approx(other.score, abs=1e-5, rel=1e-6)
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-6)
+            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tiny_run", "untrained", "uneven"])
+def test_translations_are_those_of_pytorch(name: str, request: pytest.FixtureRequest):
+    run: Run = request.getfixturevalue(name)
+    with_pytorch = reference(run)
+    for changes in SEARCHES.values():
+        engines = (
+            loaded(run, "native", config=run.config.decode.model_copy(update=changes)),
+            changed_to(with_pytorch, **changes),
+        )
+        for n_best, prefixes in ((1, None), (3, PREFIXES)):
+            assert_near(
+                *(
+                    list(one.translate_nbest(LINES, n_best=n_best, prefixes=prefixes))
+                    for one in engines
+                )
+            )
+
+
+def facts(found: list[list[Translation]]) -> list[Any]:
+    """All that is said of translations but for the time that they took."""
+    return [[vars(one) | {"seconds": 0} for one in of_line] for of_line in found]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
+@pytest.mark.parametrize("changes", [{}, {"beam_size": 1, "no_repeat_ngram": 2}])
+def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
+    changes: dict[str, Any], precision: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    lines = [*numbers(60, seed=2), "", "nine " * 12, "x" * 300, "one"]
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    # So that two threads have several batches, whose sizes differ from those of one thread.
+    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 60)
+    results = {}
+    for batch_tokens in (1, 100_000):
+        for threads in (1, 2):
+            update = {"precision": precision, "batch_tokens": batch_tokens, **changes}
+            config = untrained.config.decode.model_copy(update=update)
+            with loaded(untrained, "native", config=config, workers=threads) as translator:
+                in_order = facts(list(translator.translate_nbest(lines, n_best=2)))
+                shuffled = [lines[number] for number in order]
+                found = facts(list(translator.translate_nbest(shuffled, n_best=2)))
+            results[batch_tokens, threads, "in order"] = in_order
+            placed = dict(zip(order, found, strict=True))
+            results[batch_tokens, threads, "shuffled"] = [placed[i] for i in range(len(lines))]
+    (first, *others) = results.values()
+    assert len({str(one) for one in first}) > 40
+    for other in others:
+        assert other == first
+
+
+def test_samples_are_the_same_bits_in_any_batch_and_number_of_threads(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 60)
+    results = []
+    for batch_tokens, threads in ((1, 1), (100_000, 1), (100_000, 2)):
+        update = {"sample": True, "batch_tokens": batch_tokens}
+        config = untrained.config.decode.model_copy(update=update)
+        with loaded(untrained, "native", config=config, workers=threads) as translator:
+            results.append(facts(list(translator.translate_nbest(LINES, n_best=3))))
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_sentence_longer_than_learned_positions_is_refused(
+    engine: str, tiny_data: PreparedData, tmp_path: Path
+):
+    model = ModelConfig(
+        encoder_layers=1,
+        decoder_layers=1,
+        d_model=16,
+        d_ff=32,
+        n_heads=2,
+        positions="learned",
+        max_positions=16,
+    )
+    config = UNTRAINED.model_copy(update={"model": model})
+    run = random_run(tmp_path / "run", tiny_data, 1, config=config)
+    with loaded(run, engine, workers=1) as translator:
+        with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):
+            list(translator.translate(["one two", "nine " * 40]))
+        assert len(list(translator.translate(["one"]))) == 1
+
+
+# ---------------------------------------------------------------------------------------------
+# The program
+
+# A library that is not found cannot be loaded.
+WITHOUT_PYTORCH = """
+import sys
+sys.modules["torch"] = None
+from mtkit.__main__ import program
+program()
+"""
+
+
+def said(run: Run, *arguments: str, text: str = "") -> str:
+    """What the program prints where PyTorch cannot be loaded; the data is where the run says."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYTORCH, "-q", *arguments, "--run", str(run.path)],
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run: Run):
+    lines = numbers(20)
+    expected = "".join(f"{text}\n" for text in reference(tiny_run).translate(lines))
+    text = "".join(f"{line}\n" for line in lines)
+    assert said(tiny_run, "translate", text=text) == expected
+    assert said(tiny_run, "translate", "--workers", "2", "--batch-tokens", "1", text=text) == (
+        expected
+    )
+    sampled = ("--sample", "--nbest", "2", "--json", "--precision", "int8")
+    assert len(said(tiny_run, "translate", *sampled, text=text).splitlines()) == len(lines)
+
+
+def test_scoring_loads_no_pytorch_and_gives_its_score(place: Place, tiny_run: Run):
+    expected = place.mtkit("-q", "score", "--run", tiny_run.path, "--engine", "torch")
+    assert expected.status == 0
+    assert said(tiny_run, "score") == expected.out

@@ -1,0 +1,331 @@
+"""What is around the native engine: when it is chosen, its threads, its end, and no PyTorch."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import native_engine
+from support.native_engine import Copier
+from support.translators import numbers
+
+from mtkit.base.errors import MtkitError
+from mtkit.batches import pad_ids
+from mtkit.config import DecodeConfig
+from mtkit.native import available
+from mtkit.run_folder import Run
+from mtkit.translate import Glossary, Translation, Translator, choosing
+from mtkit.translate.constraints import Constraints
+from mtkit.translate.decoder import Decoder
+from mtkit.translate.independent import greedy_search
+from mtkit.translate.native_decoder import NativeDecoder
+from mtkit.translate.sampling import sample
+from mtkit.translate.search import beam_search
+from mtkit.translate.settings import Sampling, SearchSettings
+
+CPU = torch.device("cpu")
+
+
+class Searcher:
+    """A model as the native engine has one, which searches with PyTorch."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.engine = Decoder(
+            translator.models, translator.tokenizer, translator.config, device=CPU
+        ).engine
+
+    @torch.inference_mode()
+    def translate(
+        self, sources: Any, limits: Any, search: Any, *, prefixes: Any, uniforms: Any, stop: Any
+    ) -> Any:
+        """As the engine's."""
+        constraints = Constraints(
+            search.min_length, search.no_repeat_ngram, prefixes, forbidden=search.forbidden
+        )
+        settings = SearchSettings(
+            limits,
+            search.bos_id,
+            search.eos_id,
+            search.alpha,
+            search.penalty_form,
+            constraints,
+            CPU,
+        )
+        cache: Any = self.engine.start(pad_ids(sources), search.samples or search.beam_size)
+        if search.samples:
+            sampling = Sampling(search.temperature, search.top_k, search.top_p)
+            found = sample(self.engine.step, cache, settings, sampling, uniforms)
+        elif search.beam_size == 1:
+            found = greedy_search(self.engine.step, cache, settings)
+        else:
+            found = beam_search(
+                self.engine.step,
+                cache,
+                settings,
+                beam_size=search.beam_size,
+                n_best=search.n_best,
+                rank_cut_off=search.rank_cut_off,
+            )
+        return [[vars(one).values() for one in of_sentence] for of_sentence in found]
+
+
+def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
+    """The same translator, which decodes with such a model."""
+    config = translator.config.model_copy(update=changes)
+    decoder = NativeDecoder(model, translator.tokenizer, config, threads=threads)
+    return Translator(translator.models, translator.vocabularies, config, decoder=decoder)
+
+
+def untimed(found: list[list[Translation]]) -> list[list[Translation]]:
+    return [[replace(one, seconds=0.0) for one in of_line] for of_line in found]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"beam_size": 1},
+        {"beam_size": 1, "no_repeat_ngram": 2, "min_length": 3},
+        {"max_length": 4, "length_penalty_form": "power"},
+        {"sample": True, "temperature": 0.7, "top_p": 0.9},
+        {"mbr_samples": 4},
+    ],
+)
+def test_the_engine_gets_all_that_a_translation_depends_on(
+    translator: Translator, changes: dict[str, Any]
+):
+    lines, prefixes = [*numbers(20), "", "nine " * 30], [*["eins zwei", ""] * 10, "", "drei"]
+    config = translator.config.model_copy(update=changes)
+    plain = Translator(translator.models, translator.vocabularies, config, device=CPU)
+    own = natively(translator, Searcher(translator), **changes)
+    expected, found = (
+        untimed(list(one.translate_nbest(lines, n_best=2, prefixes=prefixes)))
+        for one in (plain, own)
+    )
+    own.close()
+    assert found == expected
+
+
+def test_several_threads_decode_many_small_batches_in_order(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
+    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
+    lines = numbers(60, seed=3)
+    with natively(translator, Copier({}, precision="fp32"), threads=3) as held:
+        for _ in range(2):
+            # A decoder that was closed begins again.
+            assert [one.split() for one in held.translate(lines)] == [
+                held.tokenizer.decode(held.tokenizer.encode_batch([line])[0]).split()
+                for line in lines
+            ]
+            held.close()
+
+
+class Failing(Copier):
+    def translate(self, *arguments: Any, **options: Any) -> Any:
+        raise MemoryError
+
+
+def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(
+    translator: Translator,
+):
+    with (
+        natively(translator, Failing({}, precision="fp32"), threads=2) as held,
+        pytest.raises(MtkitError, match=r"^out of memory translating"),
+    ):
+        list(held.translate(["one two"]))
+
+
+# ---------------------------------------------------------------------------------------------
+# Choosing
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "reason", "expected"),
+    [
+        ({}, "cpu", "", (True, "fp32", "")),
+        ({"precision": "int8"}, "cpu", "", (True, "int8", "")),
+        ({"engine": "native"}, "cpu", "", (True, "fp32", "")),
+        ({"engine": "torch"}, "cpu", "", (False, "fp32", "")),
+        ({}, "cuda", "", (False, "fp32", "it is for a CPU")),
+        ({}, "cpu", "no compiler", (False, "fp32", "no compiler")),
+    ],
+)
+def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
+    changes: dict[str, Any],
+    device: str,
+    reason: str,
+    expected: tuple[bool, str, str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    native_engine.install(monkeypatch.setattr, reason=reason)
+    config = DecodeConfig(**changes)
+    assert choosing.choose(config, device=device, exact=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "exact", "amx", "expected"),
+    [
+        ("auto", True, True, "fp32"),
+        ("auto", False, True, "bf16"),
+        ("auto", False, False, "fp32"),
+        ("int8", False, True, "int8"),
+        ("bf16", True, False, "bf16"),
+    ],
+)
+def test_precision_is_bf16_by_default_only_for_translations_where_there_is_amx(
+    precision: str, exact: bool, amx: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    native_engine.install(monkeypatch.setattr, amx=amx)
+    assert choosing.native_precision(precision, exact=exact) == expected
+
+
+def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    native_engine.install(monkeypatch.setattr)
+    with Translator.load(untrained, device="cpu", workers=2) as native:
+        assert native.engine == "native, fp32, plain, 2 threads"
+        assert list(native.translate(["one two"])) == ["one two"]
+        # PyTorch is loaded for what needs it.
+        assert native.device == CPU
+        assert next(native.score_given(["one"], ["eins"])).log_prob < 0
+    steps = "PyTorch, its steps by the native engine, fp32, plain"
+    for run, how, why, options in (
+        ([untrained, untrained], steps, "it decodes with one model", {}),
+        (untrained, steps, "it has no glossary", {"glossary": Glossary({"one": "eins"})}),
+        (untrained, "PyTorch, fp32, CPU, .*", "its weights are packed", {"prepared": False}),
+    ):
+        with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]
+            assert re.search(rf"^{how} \(not native: {why}\)$", other.engine)
+    demanded = untrained.config.decode.model_copy(update={"engine": "native"})
+    with pytest.raises(MtkitError, match=r"^decode\.engine native: it decodes with one model"):
+        Translator.load([untrained, untrained], device="cpu", config=demanded)
+
+
+@pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
+def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
+    untrained: Run, parser: Run, what: str
+):
+    if reason := available():
+        pytest.skip(reason)
+    run: Any = {"ensemble": [untrained, untrained], "glossary": untrained, "parser": parser}
+    lines = [*numbers(20), "nine " * 30]
+    glossary = Glossary({"one": "eins", "nine": "zwei"}) if what == "glossary" else None
+    found = {}
+    for engine in ("auto", "torch"):
+        config = parser.config if what == "parser" else untrained.config
+        changes = {"engine": engine, "well_formed_trees": what == "parser"}
+        with Translator.load(
+            run[what],
+            device="cpu",
+            config=config.decode.model_copy(update=changes),
+            glossary=glossary,
+        ) as translator:
+            assert ("steps by the native engine" in translator.engine) == (engine == "auto")
+            found[engine] = list(translator.translate_nbest(lines, n_best=2))
+    for own, plain in zip(*found.values(), strict=True):
+        assert [one.text for one in own] == [one.text for one in plain]
+        assert [one.score for one in own] == pytest.approx([one.score for one in plain], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision", "expected"),
+    [
+        ("native", "auto", "fp32"),
+        ("torch", "auto", "fp32"),
+        ("native", "int8", "native int8"),
+        ("torch", "int8", "int8"),
+    ],
+)
+def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
+    engine: str, precision: str, expected: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    native_engine.install(monkeypatch.setattr)
+    changes = {"engine": engine, "precision": precision}
+    config = untrained.config.decode.model_copy(update=changes)
+    # What a resumed translation must have in common with its beginning.
+    assert Translator.load(untrained, device="cpu", config=config).precision == expected
+
+
+# ---------------------------------------------------------------------------------------------
+# The program
+
+
+def command(*arguments: Any) -> list[str]:
+    """The program with that engine, where PyTorch cannot be loaded."""
+    return [sys.executable, native_engine.__file__, *map(str, arguments)]
+
+
+def test_translating_and_scoring_load_no_pytorch(untrained: Run, tmp_path: Path):
+    folder = tmp_path / "at"
+    folder.mkdir()
+    run = ("--run", untrained.path)
+    for arguments, text in (
+        (["translate", *run], b"one two\n"),
+        (["translate", *run, "--nbest", 2, "--workers", 2], b"one\n\ntwo\n"),
+        (["translate", *run, "--json"], b"one\n"),
+    ):
+        done = subprocess.run(
+            command("-q", *arguments), input=text, capture_output=True, cwd=folder, timeout=120
+        )
+        assert (done.stderr.decode(), done.returncode) == ("", 0)
+        assert b"one" in done.stdout
+    done = subprocess.run(
+        command("-q", "score", *run), capture_output=True, cwd=untrained.path.parent, timeout=120
+    )
+    assert (done.stderr.decode(), done.returncode) == ("", 0)
+    assert b"BLEU" in done.stdout
+
+
+def test_the_exit_status_is_that_of_an_error_and_all_that_was_said_is_written(
+    untrained: Run, tmp_path: Path
+):
+    done = subprocess.run(
+        command("translate", "--run", tmp_path / "none"), capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"there is no such run folder" in done.stderr
+    done = subprocess.run(command("translate", "--beam"), capture_output=True, timeout=120)
+    assert done.returncode == 2
+    lines = b"one two three\n" * 5000
+    done = subprocess.run(
+        command("translate", "--run", untrained.path), input=lines, capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, lines)
+    assert b"mtkit: engine: native, fp32, plain" in done.stderr
+
+
+def test_ctrl_c_ends_a_search_that_is_under_way(untrained: Run):
+    with subprocess.Popen(
+        command("-q", "translate", "--run", untrained.path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one two three four " * 50 + b"\n")
+        process.stdin.close()
+        try:
+            notes = iter(process.stderr.readline, b"")
+            # Before it there may be a warning of the long line.
+            assert b"searching\n" in notes
+            until = time.monotonic() + 100
+            while process.poll() is None and time.monotonic() < until:
+                # Python misses an interrupt that comes just before it waits.
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.2)
+            assert process.stderr.read().lstrip() == b"mtkit: interrupted: 0 lines were written\n"
+            assert process.returncode == 130
+        finally:
+            process.kill()
