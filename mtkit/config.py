@@ -363,8 +363,8 @@ class DecodeConfig(Section):
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",
-        "precision of matrix products; auto: fp32, the most exact; int8: for large models (512 "
-        "wide or more) on x86 CPUs, no help for small ones",
+        "precision of matrix products; auto: fp32, the most exact; int8: the fastest on most "
+        "CPUs, slightly less accurate; bf16: for GPUs and CPUs with AMX",
     )
     engine: Literal["auto", "native", "torch"] = setting(
         "auto",

@@ -172,7 +172,9 @@ def has_int8(device: torch.device) -> bool:
     )
 
 
-def choose_precision(wanted: Precision, device: torch.device, *, exact: bool = False) -> Precision:
+def choose_precision(
+    wanted: Precision, device: torch.device, *, exact: bool = False
+) -> Literal["fp32", "bf16", "int8"]:
     """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
 
     `auto` is bf16 if the hardware has it, and fp32 if `exact` is set: another batch shape can

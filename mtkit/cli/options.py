@@ -269,8 +269,7 @@ hardware_options = _together(
     hardware_option(
         "--precision [auto|fp32|bf16|int8]",
         help="Precision of matrix products. auto: fp32, or bf16 for translate by the native"
-        " engine on CPUs with AMX. int8 is for x86 CPUs and models of 512 and wider: faster there,"
-        " not with small ones, and slightly less accurate.",
+        " engine on CPUs with AMX. int8 is the fastest on most CPUs, and slightly less accurate.",
     ),
     hardware_option(
         "--batch-tokens N",

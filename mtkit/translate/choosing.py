@@ -72,6 +72,11 @@ def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) 
     return "bf16" if not exact and "amx" in native.kernels("bf16") else "fp32"
 
 
+def in_results(precision: str, *, is_native: bool) -> str:
+    """A precision, and whose; in float32 both engines have the same texts."""
+    return f"native {precision}" if is_native and precision != "fp32" else precision
+
+
 def describe_engine() -> str:
     """The engine of `mtkit translate` on the CPU of this machine, in words."""
     if reason := native.available():

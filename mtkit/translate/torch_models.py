@@ -23,7 +23,7 @@ from mtkit.model import Transformer
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
-from mtkit.translate.choosing import has_native_steps, native_precision
+from mtkit.translate.choosing import has_native_steps, in_results, native_precision
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import note_weights
@@ -40,6 +40,7 @@ class TorchModels(NamedTuple):
         device: where the models are; with worker processes the CPU.
         decoder: what decodes with them.
         engine: the engine in words.
+        precision: of the results; see `in_results`.
     """
 
     models: list[Transformer]
@@ -47,6 +48,7 @@ class TorchModels(NamedTuple):
     device: torch.device
     decoder: BaseDecoder
     engine: str
+    precision: str
 
 
 def load_models(
@@ -68,7 +70,12 @@ def load_models(
     on_device = choose_device(device)
     loaded = [_load(run, vocabularies, checkpoint) for run in runs]
     models = [model for model, _ in loaded]
-    precision = choose_precision(config.precision, on_device, exact=True) if prepared else "fp32"
+    is_native = prepared and workers == 1 and has_native_steps(config, on_device.type)
+    precision: native.Precision = "fp32"
+    if is_native:
+        precision = native_precision(config.precision, exact=True)
+    elif prepared:
+        precision = choose_precision(config.precision, on_device, exact=True)
     engine = f"PyTorch, {precision}, {describe_device(on_device)}"
     decoder: BaseDecoder
     if workers > 1:
@@ -77,11 +84,10 @@ def load_models(
         engine += f", {workers} processes"
     else:
         together, steps = nn.ModuleList(models).to(on_device), []
-        if prepared and has_native_steps(config, on_device.type):
-            in_words = native_precision(precision, exact=True)
-            steps = [NativeStep(model, in_words) for model in models]
+        if is_native:
+            steps = [NativeStep(model, precision) for model in models]
             engine = (
-                f"PyTorch, its steps by the native engine, {in_words}, {native.kernels(in_words)}"
+                f"PyTorch, its steps by the native engine, {precision}, {native.kernels(precision)}"
             )
         elif prepared:
             pack_weights(together, precision, on_device)
@@ -91,7 +97,8 @@ def load_models(
         )
     select_matmul_backend(on_device)
     descriptions = ", ".join(description for _, description in loaded)
-    return TorchModels(models, descriptions, on_device, decoder, engine)
+    named = in_results(precision, is_native=is_native)
+    return TorchModels(models, descriptions, on_device, decoder, engine, named)
 
 
 def _load(run: Run, vocabularies: Vocabularies, checkpoint: str | None) -> tuple[Transformer, str]:

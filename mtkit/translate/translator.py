@@ -19,7 +19,7 @@ from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate.choosing import choose
+from mtkit.translate.choosing import choose, in_results
 from mtkit.translate.doubts import Doubts, check
 from mtkit.translate.loading import check_combination, load_runs, unable
 from mtkit.translate.native_decoder import load_native
@@ -166,8 +166,9 @@ class Translator:
             )
             plain = used.model_copy(update={"precision": "fp32"})
             models, place = lambda: _torch_models(*of_run, plain, device="cpu")[0], None
+            precision = in_results(choice.precision, is_native=True)
         else:
-            models, found, place, decoder, engine = _torch_models(
+            models, found, place, decoder, engine, precision = _torch_models(
                 *of_run,
                 used,
                 device=device,
@@ -188,10 +189,7 @@ class Translator:
         translator._runs = list(runs)
         translator.checkpoint = found
         translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
-        precision = choice.precision if choice.is_native else used.precision.replace("auto", "fp32")
-        # Engines have the same texts in float32 only.
-        is_own = choice.is_native and precision != "fp32"
-        translator.precision = f"native {precision}" if is_own else precision
+        translator.precision = precision
         translator.src_lang, translator.tgt_lang = loaded.src_lang, loaded.tgt_lang
         translator.line_facts = runs[0].manifest.data.lines or LineFacts()
         return translator

@@ -133,7 +133,7 @@ def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: 
 
 @pytest.mark.slow
 def test_lines_are_translated_alike_in_any_batch_order_and_number_of_processes(untrained: Run):
-    # tests/fuzzed.py takes more lines.
+    # tests/support/fuzzed.py takes more lines.
     found = fuzzed.compare(untrained.path, fuzzed.fuzzed_lines(300, SEED), SEED)
     for variant in found.values():
         assert variant.lines == 300

@@ -257,6 +257,18 @@ def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
     assert Translator.load(untrained, device="cpu", config=config).precision == expected
 
 
+def test_an_ensemble_is_not_resumed_in_int8_by_another_engine(untrained: Run):
+    if reason := available():
+        pytest.skip(reason)
+    found = {}
+    for engine in ("auto", "torch"):
+        changes = {"engine": engine, "precision": "int8"}
+        config = untrained.config.decode.model_copy(update=changes)
+        loaded = Translator.load([untrained, untrained], device="cpu", config=config)
+        found[engine] = loaded.precision
+    assert found == {"auto": "native int8", "torch": "int8"}
+
+
 # ---------------------------------------------------------------------------------------------
 # The program
 
