@@ -21,7 +21,7 @@ Precision = Literal["fp32", "int8", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 
 # The library must be of this version of the interface.
-ABI = 2
+ABI = 3
 
 
 def _fields(names: str, kind: Any) -> tuple[tuple[str, Any], ...]:
@@ -33,7 +33,7 @@ class Shape(ctypes.Structure):
 
     _fields_ = (
         *_fields("d_model d_ff heads key_width value_width encoder_layers decoder_layers", c_int32),
-        *_fields("src_vocabulary tgt_vocabulary own_src_embedding pre_norm silu", c_int32),
+        *_fields("src_vocabulary tgt_vocabulary own_src_embedding pre_norm activation", c_int32),
         *_fields("output_bias window positions max_positions", c_int32),
         ("norm_epsilon", c_float),
     )

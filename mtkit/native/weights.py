@@ -14,7 +14,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.native.library import PRECISIONS, Precision, Shape, address, check, check_done, library
 
+# Their numbers in shape.h.
 POSITIONS = ("sinusoidal", "learned", "words")
+ACTIVATIONS = ("none", "relu", "silu")
 
 
 def load(
@@ -42,7 +44,7 @@ def load(
         tgt_vocabulary=vocab_size,
         own_src_embedding=own_src,
         pre_norm=config.norm == "pre",
-        silu=config.activation == "silu",
+        activation=ACTIVATIONS.index(config.activation),
         output_bias=config.output_bias,
         # A window longer than any sentence restricts nothing.
         window=-1 if config.attention_window is None else min(config.attention_window, 2**31 - 1),

@@ -172,7 +172,7 @@ def step(model: NativeModel, rng: random.Random) -> None:
 
 def hostile_shape(rng: random.Random) -> None:
     """Make a model of impossible sizes, and set some tensors of wrong sizes."""
-    usual = [8, 8, 2, 4, 4, 1, 1, V, V, 0, 0, 0, 0, -1, 0, 9]
+    usual = [8, 8, 2, 4, 4, 1, 1, V, V, 0, 0, 1, 0, -1, 0, 9]
     shape = Shape(*(rng.choice([size] * 150 + EDGES) for size in usual))
     shape.norm_epsilon = rng.choice([1e-5, 0.0, -1.0, math.nan])
     model = library().mtkit_new(shape, some(rng, rng.randrange(3)))

@@ -17,7 +17,7 @@ void make_ascending(std::vector<int32_t>& ids, size_t first) {
 
 Constrainer::Constrainer(const Settings& settings, const Request& request, int vocabulary)
     : vocabulary_(vocabulary),
-      eos_(settings.eos),
+      eos_(settings.eos_id),
       min_length_(settings.min_length),
       ngram_(settings.no_repeat_ngram),
       prefix_lengths_(request.prefix_lengths),

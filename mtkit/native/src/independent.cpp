@@ -68,7 +68,7 @@ Found decode_independently(Scorer& scorer, const Settings& settings, const Reque
         if (request.limits[static_cast<size_t>(index) / slots] > 0) live.rows.push_back(index);
     }
     live.hypotheses = live.rows;
-    live.tokens.assign(live.rows.size(), settings.bos);
+    live.tokens.assign(live.rows.size(), settings.bos_id);
     size_t in_batch = found.size();
     for (int done = 0; !live.rows.empty(); ++done) {
         if (stopped(request)) return {};
@@ -90,7 +90,7 @@ Found decode_independently(Scorer& scorer, const Settings& settings, const Reque
                 continue;
             }
             one.token_log_probs.push_back(live.gains[r]);
-            one.finished = live.tokens[r] == settings.eos;
+            one.finished = live.tokens[r] == settings.eos_id;
             if (one.finished) continue;
             one.tokens.push_back(live.tokens[r]);
             stays[r] = done + 1 < request.limits[static_cast<size_t>(index) / slots];

@@ -7,14 +7,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "search.h"
 #include "tensors.h"
-
-#if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
 
 using namespace mtkit;
 
@@ -99,19 +92,22 @@ void check_shape(const Shape& shape, int32_t precision) {
     check_range("tgt_vocabulary", shape.tgt_vocabulary, 1, MOST_VOCABULARY);
     check_range("own_src_embedding", shape.own_src_embedding, 0, 1);
     check_range("pre_norm", shape.pre_norm, 0, 1);
-    check_range("silu", shape.silu, 0, 1);
+    check_range("activation", int32_t(shape.activation), int32_t(Activation::relu),
+                int32_t(Activation::silu));
     check_range("output_bias", shape.output_bias, 0, 1);
     check_range("window", shape.window, -1, INT32_MAX);
-    check_range("positions", shape.positions, 0, 2);
+    check_range("positions", int32_t(shape.positions), 0, int32_t(Positions::words));
     check_range("max_positions", shape.max_positions, 1, MOST_WIDTH);
     check(std::isfinite(shape.norm_epsilon) && shape.norm_epsilon > 0,
           "norm_epsilon is not above 0");
     check(shape.own_src_embedding || shape.src_vocabulary == shape.tgt_vocabulary,
           "vocabularies of different sizes share an embedding");
-    const auto positions = static_cast<Positions>(shape.positions);
-    const int unit = positions == Positions::words ? 4 : positions == Positions::sinusoidal ? 2 : 1;
+    // Sinusoids are pairs of a sine and a cosine; with `words`, a row is two encodings.
+    const int unit = shape.positions == Positions::words        ? 4
+                     : shape.positions == Positions::sinusoidal ? 2
+                                                                : 1;
     check(shape.d_model % unit == 0, "d_model is not a multiple of " + text(unit));
-    // The widest rows before the largest matrices: a row has at most 2^20 numbers too.
+    // Rows first: as no row has more than 2^20 numbers, the products below do not overflow.
     const int64_t key_row = padded(int64_t{shape.heads} * shape.key_room());
     const int64_t value_row = padded(int64_t{shape.heads} * shape.value_room());
     check_range("the width of all keys", key_row, 1, MOST_WIDTH);
@@ -123,9 +119,9 @@ void check_shape(const Shape& shape, int32_t precision) {
     check_numbers("positions", shape.max_positions, row);
 }
 
-// What every batch must fulfil.
-void check_batch(const mtkit_model& owner, const int32_t* ids, const int32_t* lengths,
-                 int32_t sentences, int32_t slots) {
+// What every batch must fulfil, besides its ids. Returns how many ids it has.
+int64_t check_batch(const mtkit_model& owner, const int32_t* lengths, int32_t sentences,
+                    int32_t slots) {
     const Shape& shape = owner.model.shape;
     check(owner.ready, "the model has no weights yet");
     check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
@@ -135,14 +131,14 @@ void check_batch(const mtkit_model& owner, const int32_t* ids, const int32_t* le
                                      shape.model_row()});
     check_numbers("the batch", tokens, widest);
     check_numbers("the hypotheses", int64_t{sentences} * slots, widest);
-    check_ids("a source id", ids, tokens, shape.src_vocabulary);
+    return tokens;
 }
 
 void check_request(const Model& model, const Settings& settings, const Request& request) {
     const int32_t vocabulary = model.shape.tgt_vocabulary;
     check_range("n_best", settings.n_best, 1, settings.beam_size);
-    check_range("bos", settings.bos, 0, vocabulary - 1);
-    check_range("eos", settings.eos, 0, vocabulary - 1);
+    check_range("bos_id", settings.bos_id, 0, vocabulary - 1);
+    check_range("eos_id", settings.eos_id, 0, vocabulary - 1);
     check_range("min_length", settings.min_length, 0, INT32_MAX);
     check_range("no_repeat_ngram", settings.no_repeat_ngram, 0, INT32_MAX);
     check_range("top_k", settings.top_k, 0, INT32_MAX);
@@ -163,11 +159,11 @@ void check_request(const Model& model, const Settings& settings, const Request& 
 
 }  // namespace
 
-EXPORT int32_t mtkit_abi(void) { return MTKIT_ABI; }
+int32_t mtkit_abi(void) { return MTKIT_ABI; }
 
-EXPORT const char* mtkit_error(void) { return message.c_str(); }
+const char* mtkit_error(void) { return message.c_str(); }
 
-EXPORT const char* mtkit_kernels(int32_t precision) {
+const char* mtkit_kernels(int32_t precision) {
     const char* name = nullptr;
     guarded([&] {
         check_range("precision", precision, 0, 2);
@@ -176,46 +172,43 @@ EXPORT const char* mtkit_kernels(int32_t precision) {
     return name;
 }
 
-EXPORT mtkit_model* mtkit_new(const mtkit_shape* shape, int32_t precision) {
+mtkit_model* mtkit_new(const Shape* shape, int32_t precision) {
     mtkit_model* created = nullptr;
     guarded([&] {
-        const Shape& sizes = *reinterpret_cast<const Shape*>(shape);
-        check_shape(sizes, precision);
+        check_shape(*shape, precision);
         auto owner = std::make_unique<mtkit_model>();
         Model& model = owner->model;
-        model.shape = sizes;
+        model.shape = *shape;
         model.precision = static_cast<Precision>(precision);
         model.kernels = choose_kernels(model.precision);
-        model.encoder.resize(sizes.encoder_layers);
-        model.decoder.resize(sizes.decoder_layers);
+        model.encoder.resize(shape->encoder_layers);
+        model.decoder.resize(shape->decoder_layers);
         owner->tensors = tensors_of(model);
         created = owner.release();
     });
     return created;
 }
 
-EXPORT const char* mtkit_tensor(const mtkit_model* model, int32_t number, int64_t* rows,
-                                int64_t* columns) {
-    if (number < 0 || static_cast<size_t>(number) >= model->tensors.size()) return nullptr;
+const char* mtkit_tensor(const mtkit_model* model, int32_t number, int64_t* rows,
+                         int64_t* columns) {
+    if (number < 0 || size_t(number) >= model->tensors.size()) return nullptr;
     const Tensor& tensor = model->tensors[number];
-    *rows = size(tensor.rows);
+    *rows = tensor.rows.empty() ? 0 : size(tensor.rows);
     *columns = size(tensor.columns);
     return tensor.name.c_str();
 }
 
-EXPORT int mtkit_set(mtkit_model* model, int32_t number, const float* values, int64_t size_given) {
+int mtkit_set(mtkit_model* model, int32_t number, const float* values, int64_t size_given) {
     return guarded([&] {
         check(!model->ready, "the weights are complete");
-        check_range("the number of a tensor", number, 0,
-                    static_cast<int64_t>(model->tensors.size()) - 1);
+        check_range("the number of a tensor", number, 0, int64_t(model->tensors.size()) - 1);
         Tensor& tensor = model->tensors[number];
-        const int64_t rows = tensor.rows.empty() ? 1 : size(tensor.rows);
-        check_size(tensor.name, size_given, rows * size(tensor.columns));
+        check_size(tensor.name, size_given, size(tensor.rows) * size(tensor.columns));
         set_tensor(tensor, values, model->model.precision);
     });
 }
 
-EXPORT int mtkit_ready(mtkit_model* model) {
+int mtkit_ready(mtkit_model* model) {
     return guarded([&] {
         for (const Tensor& tensor : model->tensors)
             check(tensor.is_set, "the tensor " + tensor.name + " was not set");
@@ -224,22 +217,21 @@ EXPORT int mtkit_ready(mtkit_model* model) {
     });
 }
 
-EXPORT void mtkit_free(mtkit_model* model) { delete model; }
+void mtkit_free(mtkit_model* model) { delete model; }
 
-EXPORT mtkit_decoding* mtkit_start(const mtkit_model* model, const int32_t* ids, int64_t ids_size,
-                                   const int32_t* lengths, int32_t sentences, int32_t slots) {
+mtkit_decoding* mtkit_start(const mtkit_model* model, const int32_t* ids, int64_t ids_size,
+                            const int32_t* lengths, int32_t sentences, int32_t slots) {
     mtkit_decoding* started = nullptr;
     guarded([&] {
-        check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
-        check_size("ids", ids_size, check_lengths("a length", lengths, sentences, 1));
-        check_batch(*model, ids, lengths, sentences, slots);
+        check_size("ids", ids_size, check_batch(*model, lengths, sentences, slots));
+        check_ids("a source id", ids, ids_size, model->model.shape.src_vocabulary);
         started = new mtkit_decoding{{model->model, ids, lengths, sentences, slots}};
     });
     return started;
 }
 
-EXPORT int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_t* rows,
-                      int32_t count, float* log_probs) {
+int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_t* rows, int32_t count,
+               float* log_probs) {
     return guarded([&] {
         Decoding& decoding = owner->decoding;
         const int32_t all = decoding.sentences() * decoding.slots();
@@ -252,7 +244,7 @@ EXPORT int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_
     });
 }
 
-EXPORT int mtkit_reorder(mtkit_decoding* owner, const int32_t* parents, int64_t size) {
+int mtkit_reorder(mtkit_decoding* owner, const int32_t* parents, int64_t size) {
     return guarded([&] {
         Decoding& decoding = owner->decoding;
         check_size("parents", size, int64_t{decoding.sentences()} * decoding.slots());
@@ -261,7 +253,7 @@ EXPORT int mtkit_reorder(mtkit_decoding* owner, const int32_t* parents, int64_t 
     });
 }
 
-EXPORT int mtkit_select(mtkit_decoding* owner, const int32_t* kept, int32_t count) {
+int mtkit_select(mtkit_decoding* owner, const int32_t* kept, int32_t count) {
     return guarded([&] {
         check_range("the number of sentences", count, 1, owner->decoding.sentences());
         check_ids("a sentence", kept, count, owner->decoding.sentences());
@@ -269,37 +261,34 @@ EXPORT int mtkit_select(mtkit_decoding* owner, const int32_t* kept, int32_t coun
     });
 }
 
-EXPORT void mtkit_end(mtkit_decoding* owner) { delete owner; }
+void mtkit_end(mtkit_decoding* owner) { delete owner; }
 
-EXPORT int mtkit_translate(const mtkit_model* model, const mtkit_settings* of_search,
-                           const mtkit_request* of_batch, int32_t room, int32_t* tokens,
-                           int32_t* lengths, uint8_t* finished, double* log_probs, double* scores,
-                           double* token_log_probs) {
+int mtkit_translate(const mtkit_model* model, const Settings* settings, const Request* request,
+                    int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
+                    double* log_probs, double* scores, double* token_log_probs) {
     return guarded([&] {
-        const Settings& settings = *reinterpret_cast<const Settings*>(of_search);
-        const Request& request = *reinterpret_cast<const Request*>(of_batch);
-        check_range("beam_size", settings.beam_size, 1, MOST_NUMBERS - 1);
-        check_range("samples", settings.samples, 0, MOST_NUMBERS - 1);
-        const bool samples = settings.samples > 0;
-        const int32_t slots = samples ? settings.samples : settings.beam_size;
-        check_batch(*model, request.ids, request.lengths, request.sentences, slots);
-        check_request(model->model, settings, request);
-        Decoding decoding(model->model, request.ids, request.lengths, request.sentences, slots);
+        check_range("beam_size", settings->beam_size, 1, MOST_NUMBERS - 1);
+        check_range("samples", settings->samples, 0, MOST_NUMBERS - 1);
+        const bool samples = settings->samples > 0;
+        const int32_t slots = samples ? settings->samples : settings->beam_size;
+        const int64_t ids = check_batch(*model, request->lengths, request->sentences, slots);
+        check_ids("a source id", request->ids, ids, model->model.shape.src_vocabulary);
+        check_request(model->model, *settings, *request);
+        Decoding decoding(model->model, request->ids, request->lengths, request->sentences, slots);
         // As `Decoder._search` and `Decoder._sample` choose.
-        const Found found = samples      ? sample(decoding, settings, request)
-                            : slots == 1 ? greedy_search(decoding, settings, request)
-                                         : beam_search(decoding, settings, request);
-        const size_t most = samples ? settings.samples : settings.n_best;
-        std::fill_n(lengths, request.sentences * most, -1);
+        const auto search = samples ? sample : slots == 1 ? greedy_search : beam_search;
+        const Found found = search(decoding, *settings, *request);
+        const size_t most = samples ? settings->samples : settings->n_best;
+        std::fill_n(lengths, request->sentences * most, -1);
         for (size_t b = 0; b < found.size(); b++) {
             check(found[b].size() <= most, "the search found too many hypotheses");
             for (size_t k = 0; k < found[b].size(); k++) {
                 const Hypothesis& one = found[b][k];
                 const size_t i = b * most + k, size = one.tokens.size();
                 const size_t scored = one.token_log_probs.size();
-                check(size <= scored && static_cast<int64_t>(scored) <= room,
+                check(size <= scored && int64_t(scored) <= room,
                       "a hypothesis is longer than " + text(room) + " tokens");
-                lengths[i] = static_cast<int32_t>(size);
+                lengths[i] = int32_t(size);
                 finished[i] = one.finished;
                 log_probs[i] = one.log_prob;
                 scores[i] = one.score;
@@ -310,4 +299,4 @@ EXPORT int mtkit_translate(const mtkit_model* model, const mtkit_settings* of_se
     });
 }
 
-EXPORT const void* mtkit_find_kernels(const char* name) { return find_kernels(name); }
+const void* mtkit_find_kernels(const char* name) { return find_kernels(name); }

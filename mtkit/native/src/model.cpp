@@ -28,27 +28,24 @@ void sinusoids(int position, int width, float* out) {
 // A part of `Transformer.positions`: add the encoding of one position to `out`.
 void add_position(const Model& model, int position, float* out) {
     const int width = model.position_width();
-    const float* encoding = nullptr;
-    std::vector<float> computed;
-    if (position < model.positions_in_table) {
-        encoding = &model.position_table[static_cast<size_t>(position) * padded(width)];
-    } else {
-        computed.resize(width);
-        sinusoids(position, width, computed.data());
-        encoding = computed.data();
+    const size_t at = size_t(position) * padded(width);
+    std::vector<float> beyond_table;
+    if (at >= model.position_table.size()) {
+        beyond_table.resize(width);
+        sinusoids(position, width, beyond_table.data());
     }
+    const float* encoding = beyond_table.empty() ? &model.position_table[at] : beyond_table.data();
     for (int i = 0; i < width; i++) out[i] += encoding[i];
 }
 
 bool counts_words(const Model& model) {
-    return model.shape.positions == static_cast<int32_t>(Positions::words);
+    return model.shape.positions == Positions::words;
 }
 
 // The check in `Transformer.positions`.
 void check_length(const Model& model, int length) {
     const Shape& shape = model.shape;
-    const bool learned = shape.positions == static_cast<int32_t>(Positions::learned);
-    if (learned && length > shape.max_positions)
+    if (shape.positions == Positions::learned && length > shape.max_positions)
         throw std::invalid_argument(
             "a sequence of " + std::to_string(length) +
             " tokens is longer than model.max_positions (" + std::to_string(shape.max_positions) +
@@ -78,9 +75,7 @@ int Model::position_width() const {
 }
 
 void Model::make_positions() {
-    const bool learned = shape.positions == static_cast<int32_t>(Positions::learned);
-    positions_in_table = learned ? shape.max_positions : TABLE_LENGTH;
-    if (learned) return;
+    if (shape.positions == Positions::learned) return;
     const int width = position_width();
     position_table.resize(TABLE_LENGTH * padded(width));
     for (int t = 0; t < TABLE_LENGTH; t++)
@@ -114,11 +109,6 @@ void Decoding::residual(const Norm& norm, const Matrix& last, float* rows, int c
     kernels_.linear(last, sublayer(in), count, rows, shape_.model_row(), {Activation::none, true},
                     scratch_);
     if (!shape_.pre_norm) layer_norm(norm, rows, count, rows);
-}
-
-// `FeedForward.forward` up to its activation.
-const float* Decoding::feed_forward(const Matrix& inner, const float* in, int count) {
-    return linear(inner, in, count, inner_, shape_.silu ? Activation::silu : Activation::relu);
 }
 
 // `Engine.start`.
@@ -180,8 +170,9 @@ void Decoding::encode(const int32_t* ids, const Sentence* sentences, int count) 
             }
             return attended;
         });
-        residual(layer.norms[1], layer.outer, x, rows,
-                 [&](const float* in) { return feed_forward(layer.inner, in, rows); });
+        residual(layer.norms[1], layer.outer, x, rows, [&](const float* in) {
+            return linear(layer.inner, in, rows, inner_, shape_.activation);
+        });
     }
     if (shape_.pre_norm) layer_norm(model_.encoder_norm, x, rows, x);
     project_memory(x, rows, sentences, count);
@@ -249,8 +240,9 @@ void Decoding::step(const int32_t* tokens, const int32_t* rows, int count) {
         residual(layer.norms[1], layer.cross_out, x, count, [&](const float* in) {
             return attend_memory(memories_[i], linear(layer.q_proj, in, count, q_), rows, count);
         });
-        residual(layer.norms[2], layer.outer, x, count,
-                 [&](const float* in) { return feed_forward(layer.inner, in, count); });
+        residual(layer.norms[2], layer.outer, x, count, [&](const float* in) {
+            return linear(layer.inner, in, count, inner_, shape_.activation);
+        });
     }
     if (shape_.pre_norm) layer_norm(model_.decoder_norm, x, count, x);
 }

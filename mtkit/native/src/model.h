@@ -29,7 +29,6 @@ struct Model {
     Array<float> tgt_embedding;         // (V, model_row), only where `output` is in 8 bits
     Array<float> src_embedding;         // (V, model_row), only where the source has its own
     Array<float> position_table;        // (positions, padded(position_width)); see below
-    int positions_in_table = 0;
     Array<float> src_words, tgt_words;  // of `positions: words`: not 0 where a word begins
 
     // The width of a position encoding: half of the model's where the other half is for words.
@@ -87,7 +86,6 @@ private:
     void layer_norm(const Norm& norm, const float* in, int rows, float* out);
     template <class Sublayer>
     void residual(const Norm& norm, const Matrix& last, float* rows, int count, Sublayer sublayer);
-    const float* feed_forward(const Matrix& inner, const float* in, int count);
     void attend_sentence(const float* qkv, int positions, float* out);
     float* attend_self(size_t layer, const float* qkv, const int32_t* rows, int count);
     float* attend_memory(const Memory& memory, const float* q, const int32_t* rows, int count);

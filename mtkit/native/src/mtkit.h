@@ -8,24 +8,24 @@
 
 #include <stdint.h>
 
-#define MTKIT_ABI 2
+#include "search.h"
+#include "shape.h"
 
-#ifdef __cplusplus
+#define MTKIT_ABI 3
+
+struct mtkit_model;
+struct mtkit_decoding;
+
+// Everything else in the library is hidden.
+#pragma GCC visibility push(default)
 extern "C" {
-#endif
-
-typedef struct mtkit_model mtkit_model;
-typedef struct mtkit_decoding mtkit_decoding;
-struct mtkit_shape;     // Shape in shape.h
-struct mtkit_settings;  // Settings in search.h
-struct mtkit_request;   // Request in search.h
 
 int32_t mtkit_abi(void);
 const char* mtkit_error(void);
 // The kernels for a precision on this CPU, such as "avx2".
 const char* mtkit_kernels(int32_t precision);
 
-mtkit_model* mtkit_new(const struct mtkit_shape* shape, int32_t precision);
+mtkit_model* mtkit_new(const mtkit::Shape*, int32_t precision);
 // The name in `Transformer.state_dict` of the tensor with this number, from 0 on, and its shape:
 // (rows, columns), or (columns) where rows is 0. Null after the last tensor.
 const char* mtkit_tensor(const mtkit_model*, int32_t number, int64_t* rows, int64_t* columns);
@@ -45,13 +45,12 @@ void mtkit_end(mtkit_decoding*);
 
 // A whole batch. Results of sentence b and rank k are at index b * n_best + k: tokens and
 // log-probabilities in rows of `room` numbers; lengths are -1 where there is no hypothesis.
-int mtkit_translate(const mtkit_model*, const struct mtkit_settings*, const struct mtkit_request*,
+int mtkit_translate(const mtkit_model*, const mtkit::Settings*, const mtkit::Request*,
                     int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
                     double* log_probs, double* scores, double* token_log_probs);
 
 // The table of kernels of a name, `Kernels` in kernels.h, or null; for tests and benchmarks.
 const void* mtkit_find_kernels(const char* name);
 
-#ifdef __cplusplus
 }
-#endif
+#pragma GCC visibility pop

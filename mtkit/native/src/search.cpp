@@ -77,7 +77,7 @@ public:
             at_limit_.push_back(length_penalty(settings, request.limits[sentence]));
             // All hypotheses begin with the same token, so only the first one is live.
             if (request.limits[sentence] > 0) {
-                live_[static_cast<size_t>(sentence) * slots_] = {0.0, settings.bos, -1};
+                live_[static_cast<size_t>(sentence) * slots_] = {0.0, settings.bos_id, -1};
             }
         }
     }
@@ -158,7 +158,7 @@ private:
         size_t continued = b * slots_;
         for (const Candidate& candidate : candidates_) {
             const Live& parent = live_[static_cast<size_t>(candidate.slot)];
-            if (candidate.token == settings_.eos) {
+            if (candidate.token == settings_.eos_id) {
                 finish(active_[b], parent.newest, candidate.log_prob, penalty);
             } else if (continued < (b + 1) * slots_) {
                 next_[continued] = {candidate.log_prob, candidate.token,

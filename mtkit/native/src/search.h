@@ -16,7 +16,7 @@ struct Settings {
     int32_t rank_cut_off;    // 1: hypotheses at the length limit are ranked among the finished
     int32_t power_penalty;   // 1 for `length_penalty_form: power`
     double alpha;            // strength of the length penalty
-    int32_t bos, eos;
+    int32_t bos_id, eos_id;
     int32_t min_length;
     int32_t no_repeat_ngram;
     int32_t samples;         // W samples instead of a search; 0 to search

@@ -30,21 +30,21 @@ struct Shape {
     int32_t src_vocabulary, tgt_vocabulary;
     int32_t own_src_embedding;  // 1 if the source has an embedding matrix of its own
     int32_t pre_norm;           // 1 for `norm: pre`
-    int32_t silu;               // 1 for `activation: silu`
+    Activation activation;
     int32_t output_bias;        // 1 if the output layer has a bias
     int32_t window;             // `attention_window`; -1 if attention is not restricted
-    int32_t positions;          // a `Positions`
+    Positions positions;
     int32_t max_positions;      // of learned positions
     float norm_epsilon;
 
     // The width of one head's keys or values, padded: heads begin at whole vectors.
-    int key_room() const { return static_cast<int>(round_up(key_width, LANES)); }
-    int value_room() const { return static_cast<int>(round_up(value_width, LANES)); }
+    int key_room() const { return int(round_up(key_width, LANES)); }
+    int value_room() const { return int(round_up(value_width, LANES)); }
     // The widths of rows, padded: model, feed-forward, queries or keys of all heads, their values.
-    int model_row() const { return static_cast<int>(padded(d_model)); }
-    int inner_row() const { return static_cast<int>(padded(d_ff)); }
-    int key_row() const { return static_cast<int>(padded(int64_t{heads} * key_room())); }
-    int value_row() const { return static_cast<int>(padded(int64_t{heads} * value_room())); }
+    int model_row() const { return int(padded(d_model)); }
+    int inner_row() const { return int(padded(d_ff)); }
+    int key_row() const { return int(padded(int64_t{heads} * key_room())); }
+    int value_row() const { return int(padded(int64_t{heads} * value_room())); }
 };
 
 }  // namespace mtkit

@@ -8,35 +8,34 @@ namespace {
 
 // Of each number along an axis, where it is when the axis is padded.
 std::vector<int64_t> places(const Axis& axis) {
+    if (axis.empty()) return {0};
     std::vector<int64_t> all;
     int64_t start = 0;
-    for (const Heads& part : axis) {
+    for (const AxisPart& part : axis) {
         for (int64_t i = 0; i < part.size(); i++)
             all.push_back(start + i / part.width * part.head_room() + i % part.width);
         start += part.room();
     }
-    return axis.empty() ? std::vector<int64_t>{0} : all;
+    return all;
+}
+
+int64_t sum_of(const Axis& axis, int64_t (AxisPart::*length)() const) {
+    if (axis.empty()) return 1;
+    int64_t sum = 0;
+    for (const AxisPart& part : axis) sum += (part.*length)();
+    return sum;
 }
 
 }  // namespace
 
-int64_t size(const Axis& axis) {
-    int64_t sum = 0;
-    for (const Heads& part : axis) sum += part.size();
-    return sum;
-}
-
-int64_t room(const Axis& axis) {
-    int64_t sum = 0;
-    for (const Heads& part : axis) sum += part.room();
-    return sum;
-}
+int64_t size(const Axis& axis) { return sum_of(axis, &AxisPart::size); }
+int64_t room(const Axis& axis) { return sum_of(axis, &AxisPart::room); }
 
 std::vector<Tensor> tensors_of(Model& model) {
     const Shape& shape = model.shape;
     const Axis width{{1, shape.d_model}}, inner{{1, shape.d_ff}};
     const Axis src{{1, shape.src_vocabulary}}, tgt{{1, shape.tgt_vocabulary}};
-    const Heads keys{shape.heads, shape.key_width}, values{shape.heads, shape.value_width};
+    const AxisPart keys{shape.heads, shape.key_width}, values{shape.heads, shape.value_width};
     std::vector<Tensor> all;
     const auto array = [&](const std::string& name, const Axis& rows, const Axis& columns,
                            Array<float>& to) {
@@ -73,9 +72,9 @@ std::vector<Tensor> tensors_of(Model& model) {
     else
         model.output.bias.resize(room(tgt));
     if (shape.own_src_embedding) array("src_embedding.weight", src, width, model.src_embedding);
-    if (shape.positions == static_cast<int32_t>(Positions::learned))
+    if (shape.positions == Positions::learned)
         array("learned_positions", {{1, shape.max_positions}}, width, model.position_table);
-    if (shape.positions == static_cast<int32_t>(Positions::words)) {
+    if (shape.positions == Positions::words) {
         array("src_words", {}, src, model.src_words);
         array("tgt_words", {}, tgt, model.tgt_words);
     }
@@ -91,16 +90,14 @@ std::vector<Tensor> tensors_of(Model& model) {
 }
 
 void set_tensor(Tensor& tensor, const float* values, Precision precision) {
-    const int64_t rows = tensor.rows.empty() ? 1 : room(tensor.rows);
-    const int64_t columns = room(tensor.columns);
+    const int64_t rows = room(tensor.rows), columns = room(tensor.columns);
     const std::vector<int64_t> places_in_row = places(tensor.columns);
     Array<float> padded;
     padded.resize(rows * columns);
     for (const int64_t row : places(tensor.rows))
         for (const int64_t column : places_in_row) padded[row * columns + column] = *values++;
     if (tensor.matrix != nullptr)
-        pack(*tensor.matrix, padded.data(), static_cast<int>(rows), static_cast<int>(columns),
-             precision);
+        pack(*tensor.matrix, padded.data(), int(rows), int(columns), precision);
     if (tensor.array != nullptr) *tensor.array = std::move(padded);
     tensor.is_set = true;
 }

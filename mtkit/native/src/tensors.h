@@ -8,18 +8,20 @@
 
 namespace mtkit {
 
-// Numbers along an axis: of some heads one after the other, or of one "head" as wide as the model.
-struct Heads {
-    int64_t count, width;
+// Some of the numbers along an axis of a tensor: those of `heads` attention heads, one after the
+// other. An axis without heads is one part with one head.
+struct AxisPart {
+    int64_t heads, width;
 
-    int64_t size() const { return count * width; }
+    int64_t size() const { return heads * width; }
     // In the engine each head is padded to whole vectors, and all together to whole rows.
     int64_t head_room() const { return round_up(width, LANES); }
-    int64_t room() const { return padded(count * head_room()); }
+    int64_t room() const { return padded(heads * head_room()); }
 };
 
-// An axis of a tensor; several parts are queries, keys and values.
-using Axis = std::vector<Heads>;
+// An axis of a tensor; several parts are queries, keys and values. A vector has an axis without
+// parts for its rows, and one row.
+using Axis = std::vector<AxisPart>;
 int64_t size(const Axis& axis);
 int64_t room(const Axis& axis);  // the same, padded
 

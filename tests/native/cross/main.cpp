@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "mtkit.h"
-#include "search.h"
 
 namespace {
 
@@ -39,7 +38,7 @@ int main(int, char** arguments) {
     if (file == nullptr) return 2;
     const auto precision = read<int32_t>();
     const auto shape = read<mtkit::Shape>();
-    mtkit_model* model = mtkit_new(reinterpret_cast<const mtkit_shape*>(&shape), precision);
+    mtkit_model* model = mtkit_new(&shape, precision);
     check(model != nullptr);
     int32_t number = 0;
     for (auto values = read_array<float>(); !values.empty(); values = read_array<float>())
@@ -60,10 +59,9 @@ int main(int, char** arguments) {
     std::vector<int32_t> tokens(count * room), sizes(count);
     std::vector<uint8_t> finished(count);
     std::vector<double> log_probs(count), scores(count), of_tokens(count * room);
-    check(mtkit_translate(model, reinterpret_cast<const mtkit_settings*>(&settings),
-                          reinterpret_cast<const mtkit_request*>(&request), limits[0],
-                          tokens.data(), sizes.data(), finished.data(), log_probs.data(),
-                          scores.data(), of_tokens.data()) == 0);
+    check(mtkit_translate(model, &settings, &request, limits[0], tokens.data(), sizes.data(),
+                          finished.data(), log_probs.data(), scores.data(),
+                          of_tokens.data()) == 0);
     std::printf("%s\n", mtkit_kernels(precision));
     for (size_t i = 0; i < count; i++) {
         std::printf("%a", scores[i]);
