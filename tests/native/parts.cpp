@@ -36,7 +36,7 @@ extern "C" void part_free(void* matrix) { delete static_cast<Matrix*>(matrix); }
 
 extern "C" int part_unpack(const void* matrix, int32_t row, float* out) {
     const Matrix& packed = *static_cast<const Matrix*>(matrix);
-    if (row < 0 || row >= packed.out) return 1;
+    if (row < 0 || row >= packed.out || packed.precision == Precision::int8) return 1;
     unpack_row(packed, row, out);
     return 0;
 }

@@ -2,10 +2,11 @@
 #include "kernels.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -75,20 +76,32 @@ bool has_dot_products() {
 }
 #endif
 
+// The kernels that this CPU can run, the fastest first.
+std::vector<const Kernels*> find_usable() {
+    std::vector<const Kernels*> found;
+#ifdef __x86_64__
+    const Cpu cpu;
+    if (cpu.amx) found.push_back(&amx::kernels);
+    if (cpu.vnni) found.push_back(&vnni::kernels);
+    if (cpu.avx2) found.push_back(&avx2::kernels);
+#endif
+#ifdef __aarch64__
+    if (has_dot_products()) found.push_back(&neon::kernels);
+#endif
+    found.push_back(&plain::kernels);
+    return found;
+}
+
+const std::vector<const Kernels*>& usable() {
+    static const std::vector<const Kernels*> kernels = find_usable();
+    return kernels;
+}
+
 }  // namespace
 
 const Kernels* find_kernels(const char* name) {
-    const auto is = [name](const Kernels& kernels) { return !std::strcmp(name, kernels.name); };
-    if (is(plain::kernels)) return &plain::kernels;
-#ifdef __x86_64__
-    static const Cpu cpu;
-    if (cpu.avx2 && is(avx2::kernels)) return &avx2::kernels;
-    if (cpu.vnni && is(vnni::kernels)) return &vnni::kernels;
-    if (cpu.amx && is(amx::kernels)) return &amx::kernels;
-#endif
-#ifdef __aarch64__
-    if (is(neon::kernels) && has_dot_products()) return &neon::kernels;
-#endif
+    for (const Kernels* kernels : usable())
+        if (std::string_view(name) == kernels->name) return kernels;
     return nullptr;
 }
 
@@ -98,11 +111,9 @@ const Kernels* choose_kernels(Precision precision) {
         throw std::runtime_error("MTKIT_KERNELS: this CPU or this build has no kernels named "
                                  + std::string(name));
     }
-    if (precision != Precision::float32)
-        if (const Kernels* kernels = find_kernels("amx")) return kernels;
-    for (const char* name : {"vnni", "avx2", "neon"})
-        if (const Kernels* kernels = find_kernels(name)) return kernels;
-    return &plain::kernels;
+    // Tiles do not multiply float32.
+    const bool skip = precision == Precision::float32 && usable()[0]->name == std::string_view("amx");
+    return usable()[skip];
 }
 
 }  // namespace mtkit

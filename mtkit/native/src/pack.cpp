@@ -1,6 +1,6 @@
 // Packing weights.
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "kernels.h"
 
@@ -9,17 +9,11 @@ namespace mtkit {
 namespace {
 
 uint16_t to_bf16(float value) {  // rounded half to even
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-float from_bf16(uint16_t value) {
-    const uint32_t bits = uint32_t{value} << 16;
-    float r;
-    std::memcpy(&r, &bits, 4);
-    return r;
-}
+float from_bf16(uint16_t value) { return std::bit_cast<float>(uint32_t{value} << 16); }
 
 // Where input `k` of column `n` is, with `together` inputs of a column side by side.
 size_t index(const Matrix& matrix, int n, int k, int together) {
@@ -38,7 +32,7 @@ void pack_bytes(Matrix& matrix, const float* values) {
         int32_t sum = 0;
         for (int k = 0; k < matrix.in; ++k) {
             const float rounded = std::nearbyint(values[k] * (127.0f / most));
-            const int8_t byte = std::fabs(rounded) <= 127.0f ? static_cast<int8_t>(rounded) : 0;
+            const int8_t byte = std::fabs(rounded) <= 127.0f ? int8_t(rounded) : 0;
             matrix.int8_weights[index(matrix, n, k, 4)] = byte;
             sum += byte;
         }
@@ -53,31 +47,24 @@ void pack(Matrix& matrix, const float* values, int rows, int columns, Precision 
     matrix.in = columns;
     matrix.out = rows;
     matrix.precision = precision;
-    const size_t size = size_t(rows) * size_t(columns);
     if (precision == Precision::int8) return pack_bytes(matrix, values);
-    if (precision == Precision::bf16) {
-        matrix.bf16_weights.resize(size);
-        for (int n = 0; n < rows; ++n)
-            for (int k = 0; k < columns; ++k)
-                matrix.bf16_weights[index(matrix, n, k, 2)] = to_bf16(*values++);
-    } else {
-        matrix.weights.resize(size);
-        for (int n = 0; n < rows; ++n)
-            for (int k = 0; k < columns; ++k) matrix.weights[index(matrix, n, k, 1)] = *values++;
+    const bool bf16 = precision == Precision::bf16;
+    const size_t size = size_t(rows) * size_t(columns);
+    if (bf16) matrix.bf16_weights.resize(size);
+    else matrix.weights.resize(size);
+    for (int n = 0; n < rows; ++n) {
+        for (int k = 0; k < columns; ++k, ++values) {
+            if (bf16) matrix.bf16_weights[index(matrix, n, k, 2)] = to_bf16(*values);
+            else matrix.weights[index(matrix, n, k, 1)] = *values;
+        }
     }
 }
 
 void unpack_row(const Matrix& matrix, int row, float* out) {
-    for (int k = 0; k < matrix.in; ++k) {
-        switch (matrix.precision) {
-            case Precision::float32: out[k] = matrix.weights[index(matrix, row, k, 1)]; break;
-            case Precision::bf16: out[k] = from_bf16(matrix.bf16_weights[index(matrix, row, k, 2)]);
-                break;
-            case Precision::int8:
-                out[k] = float(matrix.int8_weights[index(matrix, row, k, 4)])
-                         * matrix.scales[size_t(row)];
-        }
-    }
+    const bool bf16 = matrix.precision == Precision::bf16;
+    for (int k = 0; k < matrix.in; ++k)
+        out[k] = bf16 ? from_bf16(matrix.bf16_weights[index(matrix, row, k, 2)])
+                      : matrix.weights[index(matrix, row, k, 1)];
 }
 
 }  // namespace mtkit
