@@ -63,14 +63,13 @@ extern "C" int part_layer_norm(const Kernels* kernels, const float* x, int32_t r
 }
 
 // keys (positions, key_row), values (positions, value_row), q (rows, key_row), out (rows,
-// value_row); `first` and `last` (rows) or null.
+// value_row).
 extern "C" int part_attend_shared(const Kernels* kernels, int32_t heads, int32_t key_width,
                                   int32_t value_width, const float* q, int32_t rows,
                                   const float* keys, const float* values, int32_t positions,
-                                  const int32_t* first, const int32_t* last, float scale,
-                                  float* out, int32_t repeat) {
-    if (heads <= 0 || key_width <= 0 || value_width <= 0 || positions <= 0)
-        return 1;
+                                  int32_t window, float* out, int32_t repeat) {
+    if (heads <= 0 || key_width <= 0 || value_width <= 0 || positions <= 0) return 1;
+    if (window >= 0 && rows > positions) return 1;
     const Shape shape = attention_shape(heads, key_width, value_width);
     Scratch scratch;
     Array<float> ordered;
@@ -79,41 +78,38 @@ extern "C" int part_attend_shared(const Kernels* kernels, int32_t heads, int32_t
     const SharedKeys memory{ordered.data(), values, shape.value_row(), positions};
     const Queries queries{q, shape.key_row(), out, shape.value_row(), rows};
     for (int i = 0; i < repeat; ++i)
-        kernels->attend_shared(shape, memory, queries, first, last, scale, scratch);
+        kernels->attend_shared(shape, memory, queries, window, scratch);
     return 0;
 }
 
 // Rows of keys, each followed by its values: (positions, key_row + value_row); q of one row.
 extern "C" int part_attend_own(const Kernels* kernels, int32_t heads, int32_t key_width,
                                int32_t value_width, const float* q, const float* rows,
-                               int32_t positions, float scale, float* out, int32_t repeat) {
-    if (heads <= 0 || key_width <= 0 || value_width <= 0 || positions <= 0)
-        return 1;
+                               int32_t positions, float* out, int32_t repeat) {
+    if (heads <= 0 || key_width <= 0 || value_width <= 0 || positions <= 0) return 1;
     const Shape shape = attention_shape(heads, key_width, value_width);
     std::vector<const float*> keys;
     for (int t = 0; t < positions; ++t)
         keys.push_back(rows + size_t(t) * size_t(shape.key_row() + shape.value_row()));
     Scratch scratch;
     for (int i = 0; i < repeat; ++i)
-        kernels->attend_own(shape, q, keys.data(), positions, scale, out, scratch);
+        kernels->attend_own(shape, q, keys.data(), positions, out, scratch);
     return 0;
 }
 
-// The best `count` of each row, or with `all` (rows, width) all log-probabilities. The forbidden
-// ids of row r are n_forbidden[r] from first_forbidden[r] on.
+// The best `count` of each row, or with `all` (rows, width) all log-probabilities. For `excluded`
+// and `ends` see `Excluded`.
 extern "C" int part_log_probs(const Kernels* kernels, const void* matrix, const float* states,
-                              int32_t rows, int32_t width, const int32_t* forbidden,
-                              const int32_t* first_forbidden, const int32_t* n_forbidden,
-                              int32_t count, float* log_probs, int32_t* ids, float* all,
-                              int32_t repeat) {
+                              int32_t rows, int32_t width, const int32_t* excluded,
+                              const int64_t* ends, int32_t count, float* log_probs, int32_t* ids,
+                              float* all, int32_t repeat) {
     const Matrix& packed = *static_cast<const Matrix*>(matrix);
     if (rows < 0 || width <= 0 || padded(width) > packed.out) return 1;
     if (all == nullptr && (count <= 0 || count > width)) return 1;
-    const Best best{count, log_probs, ids};
     Scratch scratch;
     for (int i = 0; i < repeat; ++i)
-        kernels->log_probs(packed, states, rows, width, forbidden, first_forbidden, n_forbidden,
-                           all == nullptr ? &best : nullptr, all, scratch);
+        kernels->log_probs(packed, states, rows, width, {excluded, ends}, {count, log_probs, ids},
+                           all, scratch);
     return 0;
 }
 

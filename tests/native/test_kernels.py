@@ -95,14 +95,13 @@ class Parts:
         q: Floats,
         keys: Floats,
         values: Floats,
-        first: NDArray[np.int32] | None = None,
-        last: NDArray[np.int32] | None = None,
+        window: int = -1,
     ) -> Floats:
         out = np.full((len(q), values.shape[1]), np.nan, np.float32)
         self._call(
             "part_attend_shared",
             *(*sizes, pointer(q), len(q), pointer(keys), pointer(values), len(keys)),
-            *(pointer(first), pointer(last), ctypes.c_float(sizes[1] ** -0.5), pointer(out), 1),
+            *(window, pointer(out), 1),
         )
         return out
 
@@ -114,7 +113,7 @@ class Parts:
         self._call(
             "part_attend_own",
             *(*sizes, pointer(q), pointer(rows), len(keys)),
-            *(ctypes.c_float(sizes[1] ** -0.5), pointer(out), 1),
+            *(pointer(out), 1),
         )
         return out
 
@@ -136,12 +135,11 @@ class Parts:
         ids = np.full((n, count), -1, np.int32)
         every = None if count else np.full((n, width), np.nan, np.float32)
         lists = forbidden or [[]] * n
-        sizes = np.array([len(ids) for ids in lists], np.int32)
-        starts = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int32)
+        ends = np.cumsum([len(ids) for ids in lists], dtype=np.int64)
         flat = np.array([i for ids in lists for i in ids], np.int32)
         self._call(
             "part_log_probs",
-            *(matrix, pointer(states), n, width, pointer(flat), pointer(starts), pointer(sizes)),
+            *(matrix, pointer(states), n, width, pointer(flat), pointer(ends)),
             *(count, pointer(best), pointer(ids), pointer(every), 1),
         )
         self.functions.part_free(matrix)
@@ -342,45 +340,35 @@ def attention(
 
 
 @pytest.mark.parametrize("sizes", HEADS)
-@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("window", [-1, 0, 1, 5, 2**31 - 1])
 def test_attention_to_shared_positions(
-    parts: Parts, plain: Parts, normal: Any, sizes: tuple[int, int, int], windows: bool
+    parts: Parts, plain: Parts, normal: Any, sizes: tuple[int, int, int], window: int
 ) -> None:
     heads, key_width, value_width = sizes
     for positions in [*range(1, 40), 47, 48, 49, 63, 64, 65, 70]:
-        rows = positions % 9 + 1
+        rows = positions % 9 + 1 if window < 0 else positions
         q, keys = normal(rows, heads * key_width), normal(positions, heads * key_width)
         values = normal(positions, heads * value_width)
-        first = last = None
         seen = np.ones((rows, positions), bool)
-        if windows:
-            first = np.arange(rows, dtype=np.int32) * 7 % positions
-            last = np.minimum(first + 1 + np.arange(rows, dtype=np.int32) * 5, positions)
-            last = last.astype(np.int32)
+        if window >= 0:
             at = np.arange(positions)
-            seen = (at >= first[:, None]) & (at < last[:, None])
+            seen = np.abs(at[:, None] - at) <= window
         padded_q, padded_keys = (padded_heads(x, heads, key_width) for x in (q, keys))
         padded_values = padded_heads(values, heads, value_width)
-        out = parts.attend_shared(sizes, padded_q, padded_keys, padded_values, first, last)
+        out = parts.attend_shared(sizes, padded_q, padded_keys, padded_values, window)
         expected = padded_heads(attention(sizes, q, keys, values, seen), heads, value_width)
         written = heads * room(value_width, 16)
         np.testing.assert_allclose(out[:, :written], expected[:, :written], rtol=1e-5, atol=3e-6)
-        reference = plain.attend_shared(sizes, padded_q, padded_keys, padded_values, first, last)
+        reference = plain.attend_shared(sizes, padded_q, padded_keys, padded_values, window)
         assert equal_bits(out, reference)
-        for r in range(rows):
-            one = (None, None) if first is None else (first[r : r + 1], last[r : r + 1])
-            alone = parts.attend_shared(
-                sizes, padded_q[r : r + 1], padded_keys, padded_values, *one
-            )
+        for r in range(rows if window < 0 else 0):
+            alone = parts.attend_shared(sizes, padded_q[r : r + 1], padded_keys, padded_values)
             assert equal_bits(alone[0], out[r])
-
-
-def test_a_query_that_sees_no_position_has_a_result_of_zero(parts: Parts, normal: Any) -> None:
-    q, keys, values = normal(2, 64), normal(20, 64), normal(20, 64)
-    first, last = np.array([3, 5], np.int32), np.array([9, 5], np.int32)
-    out = parts.attend_shared((4, 16, 16), q, keys, values, first, last)
-    assert out[0].all()
-    assert not out[1].any()
+        if 0 < window < positions:
+            # A row has the same bits whatever the rows after it are.
+            fewer = padded_q[: positions // 2]
+            some = parts.attend_shared(sizes, fewer, padded_keys, padded_values, window)
+            assert equal_bits(some, out[: positions // 2])
 
 
 @pytest.mark.parametrize("sizes", HEADS)

@@ -68,7 +68,7 @@ class TableCache:
         self.tables, self.slots = case.tables, slots
         self.sentences = np.arange(len(case.tables))
         self.states = np.zeros((len(case.tables), slots), dtype=np.int64)
-        self.work = [0, 0, 0, 0]
+        self.work = [0, 0]  # steps, and rows of all steps
 
     def step(self, tokens: Tensor, rows: Tensor, cache: TableCache) -> Tensor:
         states, slots = self.states.reshape(-1), rows.numpy()
@@ -84,8 +84,6 @@ class TableCache:
     def select(self, sentences: Tensor) -> None:
         kept = sentences.numpy()
         self.sentences, self.states = self.sentences[kept], self.states[kept]
-        self.work[2] += 1
-        self.work[3] += len(kept)
 
 
 def in_python(case: Case, name: str) -> tuple[list[list[Hypothesis]], list[int]]:
@@ -139,7 +137,7 @@ def natively(
     tokens, lengths = np.zeros((B, slots, room), np.int32), np.zeros((B, slots), np.int32)
     finished, log_probs = np.zeros((B, slots), np.uint8), np.zeros((B, slots))
     scores, token_log_probs = np.zeros((B, slots)), np.zeros((B, slots, room))
-    work = np.zeros(4, np.int32)
+    work = np.zeros(2, np.int32)
     tables = np.ascontiguousarray(case.tables)
     arrays = (counts, tokens, lengths, finished, log_probs, scores, token_log_probs, work)
     library.table_search(

@@ -267,6 +267,7 @@ SMALLEST = {
     "decoder_layers": 1,
     "src_vocabulary": 5,
     "tgt_vocabulary": 5,
+    "activation": 1,
     "window": -1,
     "max_positions": 1,
     "norm_epsilon": 1e-6,
@@ -283,7 +284,7 @@ def test_an_absurd_shape_is_refused(size: str) -> None:
         absurd = [0, -1, float("inf"), float("nan")]
     elif size == "window":
         absurd = [-2, -(2**31)]
-    elif size not in ("own_src_embedding", "pre_norm", "silu", "output_bias", "positions"):
+    elif size not in ("own_src_embedding", "pre_norm", "output_bias", "positions"):
         absurd = [0, -1, 2**31 - 1]
     for value in absurd:
         with pytest.raises(MtkitError, match=r"\w"):

@@ -11,7 +11,7 @@ namespace {
 
 // What the search asked for, to compare with the search in Python.
 struct Work {
-    int32_t steps, rows, removals, kept;
+    int32_t steps, rows;
 };
 
 // The next token depends on a state, which each token changes: see `TableCache` in the test.
@@ -19,19 +19,17 @@ class TableScorer : public Scorer {
 public:
     TableScorer(const float* tables, int states, int vocabulary, int sentences, int slots)
         : tables_(tables), n_states_(states), vocabulary_(vocabulary), slots_(slots),
-          states_(sentences * slots) {
-        for (int b = 0; b < sentences; ++b) sentences_.push_back(b);
-    }
+          states_(sentences * slots) {}
 
     int vocabulary() const override { return vocabulary_; }
 
-    void step(const int32_t* tokens, const int32_t* rows, int count) override {
+    void step(const int32_t* tokens, const int32_t* slots, int count) override {
         scored_.clear();
         for (int r = 0; r < count; ++r) {
-            if (r > 0 && rows[r] <= rows[r - 1]) throw "rows are not ascending";
-            int32_t& state = states_.at(rows[r]);
+            if (r > 0 && slots[r] <= slots[r - 1]) throw "slots are not ascending";
+            int32_t& state = states_.at(slots[r]);
             state = (state * 7 + tokens[r] + 1) % n_states_;
-            const int64_t table = sentences_.at(rows[r] / slots_);
+            const int64_t table = slots[r] / slots_;
             scored_.push_back(tables_ + (table * n_states_ + state) * vocabulary_);
         }
         ++work.steps;
@@ -42,12 +40,12 @@ public:
     void best(const Excluded& excluded, const Best& best) override {
         for (size_t r = 0; r < scored_.size(); ++r) {
             std::vector<float> row(scored_[r], scored_[r] + vocabulary_);
-            for (int i = 0; i < excluded.count.at(r); ++i) {
-                const int at = excluded.first.at(r) + i;
-                if (i > 0 && excluded.ids.at(at) <= excluded.ids.at(at - 1)) {
+            const int64_t begin = excluded.begin(int(r));
+            for (int64_t i = begin; i < excluded.ends[r]; ++i) {
+                if (i > begin && excluded.ids[i] <= excluded.ids[i - 1]) {
                     throw "excluded ids are not ascending";
                 }
-                row.at(excluded.ids.at(at)) = -INFINITY;
+                row.at(excluded.ids[i]) = -INFINITY;
             }
             for (int i = 0; i < best.count; ++i) {
                 int id = 0;
@@ -76,25 +74,13 @@ public:
         }
     }
 
-    void select(const int32_t* kept, int count) override {
-        std::vector<int32_t> sentences, states;
-        for (int b = 0; b < count; ++b) {
-            sentences.push_back(sentences_.at(kept[b]));
-            for (int w = 0; w < slots_; ++w) states.push_back(states_.at(kept[b] * slots_ + w));
-        }
-        sentences_.swap(sentences);
-        states_.swap(states);
-        ++work.removals;
-        work.kept += count;
-    }
-
     Work work{};
     int32_t stop = 0, stop_at = 0;
 
 private:
     const float* tables_;
     const int n_states_, vocabulary_, slots_;
-    std::vector<int32_t> sentences_, states_;
+    std::vector<int32_t> states_;
     std::vector<const float*> scored_;
 };
 

@@ -3,8 +3,8 @@
 constexpr int ATTENTION_ROWS = 4;  // queries that are computed together
 constexpr float LOWEST = -3.4028234e38f;
 
-// P, P / 2 ... panels at a time: y = x W for M rows, where every result is multiplied by
-// factors[m]. For `step` and strides see `multiply`.
+// y = (x W) · factors[m] for M rows, W of `panels` panels. P panels at a time; the rest by halves.
+// `panel_stride`: from a panel to the next; `step`: from one input's weights to the next's.
 template <int M, int P>
 inline void small_product(const float* x, ptrdiff_t x_stride, const float* weights,
                           ptrdiff_t panel_stride, ptrdiff_t step, int inputs, int panels,
@@ -29,7 +29,7 @@ inline void small_product(const float* x, ptrdiff_t x_stride, const float* weigh
 }
 
 // Turn `size` scores, a multiple of 16, into exp(score - largest); those before `first` and from
-// `last` on become 0. Returns 1 / their sum, 0 where there are none.
+// `last` on become 0. Returns 1 / their sum.
 inline float exp_of_scores(float* scores, int size, int first, int last) {
     for (int i = 0; i < first; ++i) scores[i] = LOWEST;
     for (int i = last; i < size; ++i) scores[i] = LOWEST;
@@ -42,13 +42,13 @@ inline float exp_of_scores(float* scores, int size, int first, int last) {
         store(scores + i, e);
         total = total + e;
     }
-    return first < last ? 1.0f / sum(total) : 0.0f;
+    return 1.0f / sum(total);
 }
 
 // M queries of all heads, which see positions from `first[m]` to before `last[m]`.
 template <int M>
 void attend_rows(const Shape& shape, const SharedKeys& memory, const Queries& queries, int row,
-                 const int* first, const int* last, float scale, float* scores) {
+                 const int* first, const int* last, float* scores) {
     constexpr int P = panels_for(M, SUMS);
     const int key_room = shape.key_room(), value_room = shape.value_room();
     const ptrdiff_t block = ptrdiff_t(key_room) * PANEL;  // 16 positions of a head
@@ -56,9 +56,9 @@ void attend_rows(const Shape& shape, const SharedKeys& memory, const Queries& qu
     int from = first[0], to = last[0];
     for (int m = 1; m < M; ++m) from = min_int(from, first[m]), to = max_int(to, last[m]);
     from = from / LANES;
-    const int size = int(round_up(max_int(to, 0), LANES)) - from * LANES;
+    const int size = int(round_up(to, LANES)) - from * LANES;
     float scales[M], inverses[M];
-    for (int m = 0; m < M; ++m) scales[m] = scale;
+    for (int m = 0; m < M; ++m) scales[m] = shape.score_scale();
     for (int head = 0; head < shape.heads; ++head) {
         const float* q = queries.q + row * ptrdiff_t(queries.q_stride) + head * key_room;
         small_product<M, P>(q, queries.q_stride, memory.keys + (head * blocks + from) * block,
@@ -76,22 +76,23 @@ void attend_rows(const Shape& shape, const SharedKeys& memory, const Queries& qu
 }
 
 inline void attend_shared(const Shape& shape, const SharedKeys& memory, const Queries& queries,
-                          const int32_t* first, const int32_t* last, float scale,
-                          Scratch& scratch) {
+                          int window, Scratch& scratch) {
     const int width = int(round_up(memory.positions, LANES));
     float* scores = scratch.scores.room(size_t(ATTENTION_ROWS) * size_t(width));
+    const int reach =
+        window < 0 ? memory.positions + queries.rows : min_int(window, memory.positions);
     for (int row = 0; row < queries.rows; row += ATTENTION_ROWS) {
         const int rows = min_int(ATTENTION_ROWS, queries.rows - row);
         int from[ATTENTION_ROWS], to[ATTENTION_ROWS];
         for (int m = 0; m < rows; ++m) {
-            from[m] = first != nullptr ? first[row + m] : 0;
-            to[m] = last != nullptr ? last[row + m] : memory.positions;
+            from[m] = max_int(row + m - reach, 0);
+            to[m] = min_int(row + m + reach + 1, memory.positions);
         }
         switch (rows) {
-            case 4: attend_rows<4>(shape, memory, queries, row, from, to, scale, scores); break;
-            case 3: attend_rows<3>(shape, memory, queries, row, from, to, scale, scores); break;
-            case 2: attend_rows<2>(shape, memory, queries, row, from, to, scale, scores); break;
-            default: attend_rows<1>(shape, memory, queries, row, from, to, scale, scores);
+            case 4: attend_rows<4>(shape, memory, queries, row, from, to, scores); break;
+            case 3: attend_rows<3>(shape, memory, queries, row, from, to, scores); break;
+            case 2: attend_rows<2>(shape, memory, queries, row, from, to, scores); break;
+            default: attend_rows<1>(shape, memory, queries, row, from, to, scores);
         }
     }
 }
@@ -110,17 +111,18 @@ inline Floats sixteen_scores(const float* q, const float* const* keys, int offse
 }
 
 inline void attend_own(const Shape& shape, const float* q, const float* const* keys,
-                       int positions, float scale, float* out, Scratch& scratch) {
+                       int positions, float* out, Scratch& scratch) {
     const int key_room = shape.key_room(), value_room = shape.value_room();
     const int size = int(round_up(positions, LANES));
     float* scores = scratch.scores.room(size_t(size));
+    const Floats scale = broadcast(shape.score_scale());
     for (int head = 0; head < shape.heads; ++head) {
         const int offset = head * key_room;
         for (int t = 0; t < size; t += LANES) {
             const float* rows[LANES];  // the last one again where there are no more
             for (int i = 0; i < LANES; ++i) rows[i] = keys[min_int(t + i, positions - 1)];
             store(scores + t, sixteen_scores(q + offset, rows, offset, key_room)
-                                  * broadcast(scale));
+                                  * scale);
         }
         const Floats inverse = broadcast(exp_of_scores(scores, size, 0, positions));
         for (int i = 0; i < value_room; i += LANES) {

@@ -8,14 +8,6 @@
 
 constexpr int COLUMNS = 256;  // computed at a time
 
-// What a row knows after some columns: its best so far (`Best`, with logits), and the sum of
-// exp(logit - largest) in 16 partial sums.
-struct RowState {
-    float sums[LANES];
-    float largest;
-    int32_t next_forbidden;  // index in the row's forbidden ids
-};
-
 // Add 16 * n logits to the largest and to the sum.
 inline void add_to_sum(RowState& state, const float* logits, int size) {
     Floats m = broadcast(state.largest);
@@ -30,7 +22,7 @@ inline void add_to_sum(RowState& state, const float* logits, int size) {
 }
 
 // Put a logit into a list that begins with the largest; behind those that are equal.
-inline void insert(float* values, int32_t* ids, int count, float value, int32_t id) {
+inline void insert_best(float* values, int32_t* ids, int count, float value, int32_t id) {
     int at = count - 1;
     for (; at > 0 && values[at - 1] < value; --at) {
         values[at] = values[at - 1];
@@ -44,33 +36,50 @@ inline void find_best(float* values, int32_t* ids, int count, const float* logit
                       int first_id) {
     Floats least = broadcast(values[count - 1]);
     for (int i = 0; i < size; i += LANES) {
-        for (uint32_t bits = above(load(logits + i), least); bits != 0; bits &= bits - 1) {
+        for (uint32_t bits = greater_mask(load(logits + i), least); bits != 0; bits &= bits - 1) {
             const int at = i + __builtin_ctz(bits);
             if (logits[at] > values[count - 1])
-                insert(values, ids, count, logits[at], first_id + at);
+                insert_best(values, ids, count, logits[at], first_id + at);
             least = broadcast(values[count - 1]);
         }
     }
 }
 
-inline void log_probs(const Matrix& matrix, const float* states, int rows, int width,
-                      const int32_t* forbidden, const int32_t* first_forbidden,
-                      const int32_t* n_forbidden, const Best* best, float* all,
-                      Scratch& scratch) {
-    Product product{matrix};
-    round_rows(product, states, rows, scratch);
-    constexpr size_t STATE = sizeof(RowState) / sizeof(float);
-    float* logits = scratch.logits.room(size_t(rows) * (COLUMNS + STATE));
-    RowState* row_states = reinterpret_cast<RowState*>(logits + size_t(rows) * COLUMNS);
-    for (int r = 0; r < rows; ++r) {
-        row_states[r] = {};
-        row_states[r].largest = LOWEST;
+// Before the first column of row r.
+inline void start_row(RowState& state, int r, const Excluded& excluded, const Best& best) {
+    state = {{}, LOWEST, excluded.begin(r)};
+    for (int i = r * best.count; i < (r + 1) * best.count; ++i) {
+        best.log_probs[i] = -__builtin_inff();
+        best.ids[i] = 0;
     }
-    if (best != nullptr) {
-        for (int i = 0; i < rows * best->count; ++i) {
-            best->log_probs[i] = -__builtin_inff();
-            best->ids[i] = 0;
-        }
+}
+
+// `size` logits of row r, from `column` on: the best of them.
+inline void find_best_of_row(RowState& state, int r, float* logits, int column, int size,
+                             const Excluded& excluded, const Best& best) {
+    int64_t& next = state.next_excluded;
+    for (; next < excluded.ends[r] && excluded.ids[next] < column + size; ++next)
+        logits[excluded.ids[next] - column] = -__builtin_inff();
+    find_best(best.log_probs + r * best.count, best.ids + r * best.count, best.count, logits, size,
+              column);
+}
+
+// Logits become log-probabilities.
+inline void subtract_log_sum(const RowState& state, float* logits, int count) {
+    const double log_sum = state.largest + log_of(sum(load(state.sums)));
+    for (int i = 0; i < count; ++i) logits[i] = float(logits[i] - log_sum);
+}
+
+// Until the end, `best.log_probs` and `all` have logits.
+inline void log_probs(const Matrix& matrix, const float* states, int rows, int width,
+                      const Excluded& excluded, const Best& best, float* all, Scratch& scratch) {
+    Product product{matrix};
+    prepare_rows(product, states, rows, scratch);
+    float* logits = scratch.logits.room(size_t(rows) * COLUMNS);
+    RowState* row_states = scratch.row_states.room(size_t(rows));
+    for (int r = 0; r < rows; ++r) {
+        if (all != nullptr) row_states[r] = {{}, LOWEST, 0};
+        else start_row(row_states[r], r, excluded, best);
     }
     product.y = logits;
     product.y_stride = COLUMNS;
@@ -81,30 +90,17 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
         multiply_rows(product, 0, rows);
         for (int r = 0; r < rows; ++r) {
             float* row = logits + size_t(r) * COLUMNS;
-            for (int i = width - column; i < size; ++i) row[i] = -__builtin_inff();
+            for (int i = width - column; i < size; ++i) row[i] = -__builtin_inff();  // padding
             add_to_sum(row_states[r], row, size);
-            const int real = min_int(size, width - column);
             if (all != nullptr)
                 __builtin_memcpy(all + size_t(r) * size_t(width) + column, row,
-                                 size_t(real) * sizeof(float));
-            if (best == nullptr) continue;
-            if (n_forbidden != nullptr) {
-                const int32_t* ids = forbidden + first_forbidden[r];
-                int32_t& next = row_states[r].next_forbidden;
-                for (; next < n_forbidden[r] && ids[next] < column + size; ++next)
-                    row[ids[next] - column] = -__builtin_inff();
-            }
-            find_best(best->log_probs + r * best->count, best->ids + r * best->count, best->count,
-                      row, size, column);
+                                 size_t(min_int(size, width - column)) * sizeof(float));
+            else
+                find_best_of_row(row_states[r], r, row, column, size, excluded, best);
         }
     }
     for (int r = 0; r < rows; ++r) {
-        const double log_sum = row_states[r].largest + log_of(sum(load(row_states[r].sums)));
-        if (best != nullptr)
-            for (int i = r * best->count; i < (r + 1) * best->count; ++i)
-                best->log_probs[i] = float(best->log_probs[i] - log_sum);
-        if (all != nullptr)
-            for (float* p = all + size_t(r) * size_t(width), *end = p + width; p != end; ++p)
-                *p = float(*p - log_sum);
+        if (all != nullptr) subtract_log_sum(row_states[r], all + size_t(r) * size_t(width), width);
+        else subtract_log_sum(row_states[r], best.log_probs + r * best.count, best.count);
     }
 }

@@ -18,20 +18,23 @@ public:
     void start(int done);
     // A hypothesis of this sentence; its tokens are read only if `reads_tokens`.
     void add(int sentence, const std::vector<int32_t>& tokens);
-    bool reads_tokens() const { return 0 < ngram_ && ngram_ <= done_; }
-    const Excluded& excluded() const { return excluded_; }
+    bool reads_tokens() const {
+        return 0 < settings_.no_repeat_ngram && settings_.no_repeat_ngram <= done_;
+    }
+    // Those of the hypotheses that were added, in this order.
+    Excluded excluded() const { return {ids_.data(), ends_.data()}; }
 
 private:
-    void exclude_all_but(int32_t token);
     void exclude_repeats(const std::vector<int32_t>& tokens);
 
-    const int vocabulary_, eos_, min_length_, ngram_;
-    const int32_t* prefix_lengths_;
+    const Settings& settings_;
+    const Request& request_;
+    const int vocabulary_;
     std::vector<const int32_t*> prefixes_;  // of each sentence
-    std::vector<int32_t> forbidden_;        // ascending
     int done_ = 0;
-    int shared_ = 0;  // the length of the list that rows without a list of their own share
-    Excluded excluded_;
+    std::vector<int32_t> always_;  // what no hypothesis may have in this step, ascending
+    std::vector<int32_t> ids_;     // what each hypothesis may not have; see `Excluded`
+    std::vector<int64_t> ends_;
 };
 
 }  // namespace mtkit

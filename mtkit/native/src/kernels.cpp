@@ -112,8 +112,8 @@ const Kernels* choose_kernels(Precision precision) {
                                  + std::string(name));
     }
     // Tiles do not multiply float32.
-    const bool skip = precision == Precision::float32 && usable()[0]->name == std::string_view("amx");
-    return usable()[skip];
+    const bool tiles = std::string_view("amx") == usable()[0]->name;
+    return usable()[tiles && precision == Precision::float32 ? 1 : 0];
 }
 
 }  // namespace mtkit

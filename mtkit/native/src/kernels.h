@@ -14,6 +14,11 @@ namespace mtkit {
 // A linear map y = x Wᵀ + b, packed. All CPUs share one layout: columns (outputs) in panels of 16,
 // and in a panel, for each step along the inputs, 64 bytes: one input of 16 columns in float32, two
 // consecutive inputs of each column in bf16, four in int8.
+//
+// In int8, an output is (sum of products of 8-bit numbers) * scale of the row of x * scale of the
+// column. VNNI multiplies unsigned by signed numbers, so there inputs get +128 (ZERO_POINT), and
+// `offsets`, 128 times the sum of each column, are subtracted afterwards. Other CPUs multiply
+// signed numbers (ZERO_POINT is 0) and do not read the offsets.
 struct Matrix {
     int in = 0;   // inputs, a multiple of PAD
     int out = 0;  // outputs, a multiple of PAD
@@ -21,17 +26,25 @@ struct Matrix {
     Array<float> weights;         // of float32: panel, input, column
     Array<uint16_t> bf16_weights; // of bf16: panel, input / 2, column, input % 2
     Array<int8_t> int8_weights;   // of int8: panel, input / 4, column, input % 4; from -127 to 127
-    Array<float> scales;          // of int8: the value of 1 in each column
-    Array<int32_t> offsets;       // of int8: 128 times the sum of each column, for unsigned inputs
+    Array<float> scales;          // of int8: of each column
+    Array<int32_t> offsets;       // of int8: of each column
     Array<float> bias;            // `out` numbers
+};
+
+// What is known of a row of logits after some of its columns.
+struct RowState {
+    float sums[LANES];      // of exp(logit - largest), in 16 partial sums
+    float largest;
+    int64_t next_excluded;  // index in `Excluded::ids`
 };
 
 // Buffers of one thread.
 struct Scratch {
     Array<uint8_t> rounded;   // rows in 8 bits or in bf16
-    Array<float> row_scales;  // the value of 1 in each row in 8 bits
+    Array<float> row_scales;  // of rows in 8 bits
     Array<float> scores;      // of attention
-    Array<float> logits;
+    Array<float> logits;      // rows, some columns
+    Array<RowState> row_states;
 };
 
 // How `linear` writes its results.
@@ -57,11 +70,20 @@ struct Queries {
     int rows;
 };
 
-// Where each row of a step finds the best of its logits.
+// Where `log_probs` writes the best tokens of each row.
 struct Best {
-    int count;     // how many, at most 2 * the largest beam
+    int count;         // how many, at most as the vocabulary has
     float* log_probs;  // rows, count: largest first; of equal ones the lowest id first
     int32_t* ids;      // rows, count
+};
+
+// Tokens that are not among the best. Those of row r, ascending, are ids[begin(r)] to before
+// ids[ends[r]].
+struct Excluded {
+    const int32_t* ids;
+    const int64_t* ends;
+
+    int64_t begin(int row) const { return row > 0 ? ends[row - 1] : 0; }
 };
 
 struct Kernels {
@@ -76,29 +98,25 @@ struct Kernels {
     void (*layer_norm)(const float* x, int rows, int width, const float* gain, const float* bias,
                        float epsilon, float* y);
 
-    // Attention of rows to positions that all of them see, from `first[row]` to before `last[row]`;
-    // null for all positions. `scale` multiplies the scores.
+    // Attention of rows to the positions of one sentence: to all of them, or, where `window` is not
+    // -1, of the row of each position to those that are at most `window` away (`local_attention`).
     void (*attend_shared)(const Shape& shape, const SharedKeys& memory, const Queries& queries,
-                          const int32_t* first, const int32_t* last, float scale,
-                          Scratch& scratch);
+                          int window, Scratch& scratch);
 
     // Attention of one row to its own positions: `keys[t]` is a row of keys of all heads
     // (key_row), followed by its row of values (value_row).
     void (*attend_own)(const Shape& shape, const float* q, const float* const* keys, int positions,
-                       float scale, float* out, Scratch& scratch);
+                       float* out, Scratch& scratch);
 
     // Write keys (positions, stride) in the order of `SharedKeys`; positions are padded to 16.
     void (*transpose_keys)(const Shape& shape, const float* keys, int stride, int positions,
                            float* out);
 
     // The log-probabilities of each row of states (rows, matrix.in). The vocabulary has `width`
-    // columns of `matrix`. The ids in `forbidden`, `n_forbidden[r]` of row r from
-    // `first_forbidden[r]` on, count in the sum but are not among the best. With `all` (rows,
-    // width), all log-probabilities are written there instead, forbidden ones too.
+    // columns of `matrix`. Excluded tokens count in the sum. With `all` (rows, width), all
+    // log-probabilities are written there instead of the best, and `excluded` is not read.
     void (*log_probs)(const Matrix& matrix, const float* states, int rows, int width,
-                      const int32_t* forbidden, const int32_t* first_forbidden,
-                      const int32_t* n_forbidden, const Best* best, float* all,
-                      Scratch& scratch);
+                      const Excluded& excluded, const Best& best, float* all, Scratch& scratch);
 };
 
 // The kernels of a name, or null where this CPU or this build does not have them.
@@ -111,6 +129,7 @@ const Kernels* choose_kernels(Precision precision);
 // CPU. The bias is left as it is.
 void pack(Matrix& matrix, const float* values, int rows, int columns, Precision precision);
 // One row of a packed matrix in float32, `in` numbers: an embedding that is also an output layer.
+// The matrix is not in int8, which is too inexact for embeddings.
 void unpack_row(const Matrix& matrix, int row, float* out);
 
 }  // namespace mtkit

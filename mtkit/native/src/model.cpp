@@ -1,6 +1,6 @@
 // The forward pass, as in model.py and engine.py; comments name the Python that a function equals.
-// docs/architecture.md explains how a layer is computed, and where a new activation goes. Every row
-// is computed in the same way whatever the rows beside it are.
+// docs/architecture.md explains how a layer is computed, and where a new activation goes. The
+// result of a row does not depend on the other rows.
 #include "model.h"
 
 #include <algorithm>
@@ -19,9 +19,9 @@ constexpr int GROUP_TOKENS = 512;
 // `sinusoidal_positions`: the encoding of one position.
 void sinusoids(int position, int width, float* out) {
     for (int i = 0; i < width; i += 2) {
-        const double angle = position / std::pow(10000.0, static_cast<double>(i) / width);
-        out[i] = static_cast<float>(std::sin(angle));
-        out[i + 1] = static_cast<float>(std::cos(angle));
+        const double angle = position / std::pow(10000.0, double(i) / width);
+        out[i] = float(std::sin(angle));
+        out[i + 1] = float(std::cos(angle));
     }
 }
 
@@ -60,9 +60,9 @@ void embed(const Model& model, const Array<float>& table, int32_t id, int positi
     if (table.empty()) {
         unpack_row(model.output, id, out);
     } else {
-        std::copy_n(&table[static_cast<size_t>(id) * row], row, out);
+        std::copy_n(&table[size_t(id) * row], row, out);
     }
-    const float scale = static_cast<float>(std::sqrt(static_cast<double>(model.shape.d_model)));
+    const float scale = float(std::sqrt(double(model.shape.d_model)));
     for (int i = 0; i < row; i++) out[i] *= scale;
     add_position(model, position, out);
     if (counts_words(model)) add_position(model, word, out + width);
@@ -96,8 +96,8 @@ void Decoding::layer_norm(const Norm& norm, const float* in, int rows, float* ou
                         shape_.norm_epsilon, out);
 }
 
-// `Residual.forward`, on rows in place. `sublayer(in)` returns the input of the `last` linear map
-// of the sub-layer, which adds its result to the rows.
+// `Residual.forward`, on rows in place. `last` is the last linear map of the sub-layer, which adds
+// its result to the rows; `sublayer` computes the input of `last` from the rows that it is given.
 template <class Sublayer>
 void Decoding::residual(const Norm& norm, const Matrix& last, float* rows, int count,
                         Sublayer sublayer) {
@@ -118,19 +118,18 @@ Decoding::Decoding(const Model& model, const int32_t* ids, const int32_t* length
       shape_(model.shape),
       kernels_(*model.kernels),
       n_slots_(slots),
-      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.key_width)))),
       memories_(model.decoder.size()),
       slots_(size_t(sentences) * slots) {
     check_length(model, *std::max_element(lengths, lengths + sentences));
     size_t keys = 0, values = 0;
     for (int b = 0; b < sentences; b++) {
         batch_.push_back({lengths[b], keys, values});
-        keys += round_up(lengths[b], LANES);
-        values += lengths[b];
+        keys += keys_size(lengths[b]);
+        values += size_t(lengths[b]) * shape_.value_row();
     }
     for (Memory& memory : memories_) {
-        memory.keys.resize(keys_size(keys));
-        memory.values.resize(values * shape_.value_row());
+        memory.keys.resize(keys);
+        memory.values.resize(values);
     }
     for (int begin = 0; begin < sentences;) {
         int end = begin + 1, tokens = lengths[begin];
@@ -185,15 +184,7 @@ void Decoding::attend_sentence(const float* qkv, int positions, float* out) {
     kernels_.transpose_keys(shape_, qkv + key_row, stride, positions, keys);
     const SharedKeys memory{keys, qkv + 2 * key_row, stride, positions};
     const Queries queries{qkv, stride, out, shape_.value_row(), positions};
-    // `local_attention`: positions at most `window` away.
-    const int window = shape_.window < 0 ? positions : std::min(shape_.window, positions);
-    first_.resize(positions);
-    last_.resize(positions);
-    for (int t = 0; t < positions; t++) {
-        first_[t] = std::max(t - window, 0);
-        last_[t] = std::min(t + window + 1, positions);
-    }
-    kernels_.attend_shared(shape_, memory, queries, first_.data(), last_.data(), scale_, scratch_);
+    kernels_.attend_shared(shape_, memory, queries, shape_.window, scratch_);
 }
 
 // `CrossAttention.project_memory` of all decoder layers.
@@ -204,9 +195,9 @@ void Decoding::project_memory(const float* states, int rows, const Sentence* sen
         const float* kv = linear(model_.decoder[i].kv_proj, states, rows, memory_kv_);
         for (int b = 0; b < count; b++) {
             const Sentence& sentence = sentences[b];
-            float* keys = &memories_[i].keys[keys_size(sentence.first_key)];
-            kernels_.transpose_keys(shape_, kv, kv_row(), sentence.positions, keys);
-            float* values = &memories_[i].values[sentence.first_value * value_row];
+            kernels_.transpose_keys(shape_, kv, kv_row(), sentence.positions,
+                                    &memories_[i].keys[sentence.keys_at]);
+            float* values = &memories_[i].values[sentence.values_at];
             for (int t = 0; t < sentence.positions; t++, kv += kv_row(), values += value_row)
                 std::copy_n(kv + key_row, value_row, values);
         }
@@ -214,31 +205,31 @@ void Decoding::project_memory(const float* states, int rows, const Sentence* sen
 }
 
 // `Engine.step` up to `Transformer.logits`, with its last norm.
-void Decoding::step(const int32_t* tokens, const int32_t* rows, int count) {
-    const int position = static_cast<int>(steps_.size());
+void Decoding::step(const int32_t* tokens, const int32_t* slots, int count) {
+    const int position = int(steps_.size());
     check_length(model_, position + 1);
     rows_ = count;
     float* x = x_.room(size_t(count) * shape_.model_row());
-    // `DecoderCache.advance`. What a dead slot refers to is never read.
-    for (Slot& slot : slots_) slot.rows.push_back(0);
+    Step& newest = steps_.emplace_back();
+    newest.kv.allocate(model_.decoder.size() * count * kv_row());
+    for (int r = 0; r < count; r++) newest.parents.push_back(slots_[slots[r]].row_in_step);
+    // `DecoderCache.advance`. A dead slot gets row 0, so that its row exists if a step names it.
+    for (Slot& slot : slots_) slot.row_in_step = 0;
     for (int r = 0; r < count; r++) {
-        Slot& slot = slots_[rows[r]];
-        slot.rows.back() = r;
+        Slot& slot = slots_[slots[r]];
+        slot.row_in_step = r;
         if (counts_words(model_)) slot.words += model_.tgt_words[tokens[r]] != 0;
         embed(model_, model_.tgt_embedding, tokens[r], position, slot.words,
               x + size_t(r) * shape_.model_row());
     }
-    steps_.push_back({count, {}});
-    steps_.back().kv.allocate(model_.decoder.size() * count * kv_row());
-
     // `_Layer.step`.
     for (size_t i = 0; i < model_.decoder.size(); i++) {
         const Layer& layer = model_.decoder[i];
         residual(layer.norms[0], layer.out_proj, x, count, [&](const float* in) {
-            return attend_self(i, linear(layer.in_proj, in, count, projected_), rows, count);
+            return attend_self(i, linear(layer.in_proj, in, count, projected_), count);
         });
         residual(layer.norms[1], layer.cross_out, x, count, [&](const float* in) {
-            return attend_memory(memories_[i], linear(layer.q_proj, in, count, q_), rows, count);
+            return attend_memory(memories_[i], linear(layer.q_proj, in, count, q_), slots, count);
         });
         residual(layer.norms[2], layer.outer, x, count, [&](const float* in) {
             return linear(layer.inner, in, count, inner_, shape_.activation);
@@ -248,54 +239,52 @@ void Decoding::step(const int32_t* tokens, const int32_t* rows, int count) {
 }
 
 // Attention of each hypothesis to its own steps: `LayerCache.append` and `DecoderCache.attend`.
-float* Decoding::attend_self(size_t layer, const float* qkv, const int32_t* rows, int count) {
+float* Decoding::attend_self(size_t layer, const float* qkv, int count) {
     float* attended = attended_.room(size_t(count) * shape_.value_row());
     float* newest = &steps_.back().kv[layer * count * kv_row()];
     for (int r = 0; r < count; r++)
         std::copy_n(qkv + size_t(r) * qkv_row() + shape_.key_row(), kv_row(),
                     newest + size_t(r) * kv_row());
-    const int end = static_cast<int>(steps_.size());
+    const int end = int(steps_.size());
     const int begin = shape_.window < 0 ? 0 : std::max(end - 1 - shape_.window, 0);
     own_.resize(end - begin);
     for (int r = 0; r < count; r++) {
-        const Slot& slot = slots_[rows[r]];
-        for (int t = begin; t < end; t++) {
-            const size_t row = layer * steps_[t].rows + slot.rows[t];
-            own_[t - begin] = &steps_[t].kv[row * kv_row()];
+        for (int t = end - 1, row = r; t >= begin; row = steps_[t--].parents[row]) {
+            const size_t rows_before = layer * steps_[t].parents.size();
+            own_[t - begin] = &steps_[t].kv[(rows_before + row) * kv_row()];
         }
-        kernels_.attend_own(shape_, qkv + size_t(r) * qkv_row(), own_.data(), end - begin, scale_,
+        kernels_.attend_own(shape_, qkv + size_t(r) * qkv_row(), own_.data(), end - begin,
                             attended + size_t(r) * shape_.value_row(), scratch_);
     }
     return attended;
 }
 
 // Attention of the hypotheses to the encoder's output: those of a sentence together.
-float* Decoding::attend_memory(const Memory& memory, const float* q, const int32_t* rows,
+float* Decoding::attend_memory(const Memory& memory, const float* q, const int32_t* slots,
                                int count) {
     const int key_row = shape_.key_row(), value_row = shape_.value_row();
     float* attended = attended_.room(size_t(count) * value_row);
     for (int begin = 0, end = 0; begin < count; begin = end) {
-        const int b = rows[begin] / n_slots_;
-        while (end < count && rows[end] / n_slots_ == b) end++;
+        const int b = slots[begin] / n_slots_;
+        while (end < count && slots[end] / n_slots_ == b) end++;
         const Sentence& sentence = batch_[b];
-        const SharedKeys keys{&memory.keys[keys_size(sentence.first_key)],
-                              &memory.values[sentence.first_value * value_row], value_row,
-                              sentence.positions};
+        const SharedKeys keys{&memory.keys[sentence.keys_at], &memory.values[sentence.values_at],
+                              value_row, sentence.positions};
         const Queries queries{q + size_t(begin) * key_row, key_row,
                               attended + size_t(begin) * value_row, value_row, end - begin};
-        kernels_.attend_shared(shape_, keys, queries, nullptr, nullptr, scale_, scratch_);
+        kernels_.attend_shared(shape_, keys, queries, -1, scratch_);
     }
     return attended;
 }
 
 void Decoding::best(const Excluded& excluded, const Best& best) {
-    kernels_.log_probs(model_.output, x_.data(), rows_, vocabulary(), excluded.ids.data(),
-                       excluded.first.data(), excluded.count.data(), &best, nullptr, scratch_);
+    kernels_.log_probs(model_.output, x_.data(), rows_, vocabulary(), excluded, best, nullptr,
+                       scratch_);
 }
 
 void Decoding::all(int first, int count, float* log_probs) {
     kernels_.log_probs(model_.output, &x_[size_t(first) * shape_.model_row()], count, vocabulary(),
-                       nullptr, nullptr, nullptr, nullptr, log_probs, scratch_);
+                       {}, {}, log_probs, scratch_);
 }
 
 // `DecoderCache.reorder`.

@@ -39,7 +39,7 @@ struct Model {
 
 // The decoding state of a batch of sentences, with W slots for hypotheses of each; as
 // `DecoderCache` in engine.py. Keys and values of a hypothesis are written once and never moved:
-// `Slot` says in which row of each earlier step they are.
+// each row of a step knows which row of the step before it continues.
 class Decoding : public Scorer {
 public:
     // Encode sentences: `ids` one after the other, each ended by EOS, of these lengths.
@@ -47,34 +47,35 @@ public:
              int slots);
 
     int vocabulary() const override { return shape_.tgt_vocabulary; }
-    void step(const int32_t* tokens, const int32_t* rows, int count) override;
+    void step(const int32_t* tokens, const int32_t* slots, int count) override;
     void best(const Excluded& excluded, const Best& best) override;
     void all(int first, int count, float* log_probs) override;
     void reorder(const int32_t* parents) override;
-    void select(const int32_t* kept, int count) override;
+    // Keep these sentences of the batch, in this order.
+    void select(const int32_t* kept, int count);
 
-    int sentences() const { return static_cast<int>(batch_.size()); }  // in the batch now
-    int slots() const { return n_slots_; }                              // W
+    int sentences() const { return int(batch_.size()); }  // in the batch now
+    int slots() const { return n_slots_; }                 // W
 
 private:
-    // Where the keys and values of a sentence begin in `Memory`, in positions.
+    // A sentence, and where its keys and values begin in `Memory`, in numbers.
     struct Sentence {
         int positions;
-        size_t first_key, first_value;
+        size_t keys_at, values_at;
     };
     // Of one decoder layer, for attention to the encoder's output; see `SharedKeys`.
     struct Memory {
         Array<float> keys, values;
     };
-    // Keys and values of self-attention of one step: layer, row, key_row + value_row.
+    // A row of a step is a hypothesis that was live.
     struct Step {
-        int rows;
-        Array<float> kv;
+        std::vector<int32_t> parents;  // of each row, the row that it continues, in the step before
+        Array<float> kv;  // keys and values of self-attention: layer, row, key_row + value_row
     };
     // A hypothesis.
     struct Slot {
-        std::vector<int32_t> rows;  // of each step, its row there
-        int words = 0;              // words of the source read so far, with `positions: words`
+        int row_in_step = 0;  // in the newest step
+        int words = 0;        // words of the source read so far, with `positions: words`
     };
 
     void encode(const int32_t* ids, const Sentence* sentences, int count);
@@ -87,8 +88,8 @@ private:
     template <class Sublayer>
     void residual(const Norm& norm, const Matrix& last, float* rows, int count, Sublayer sublayer);
     void attend_sentence(const float* qkv, int positions, float* out);
-    float* attend_self(size_t layer, const float* qkv, const int32_t* rows, int count);
-    float* attend_memory(const Memory& memory, const float* q, const int32_t* rows, int count);
+    float* attend_self(size_t layer, const float* qkv, int count);
+    float* attend_memory(const Memory& memory, const float* q, const int32_t* slots, int count);
 
     // The widths of rows of keys and values, and of queries, keys and values.
     int kv_row() const { return shape_.key_row() + shape_.value_row(); }
@@ -102,18 +103,16 @@ private:
     const Shape& shape_;
     const Kernels& kernels_;
     const int n_slots_;
-    const float scale_;  // of attention scores
     std::vector<Sentence> batch_;
     std::vector<Memory> memories_;  // of each layer
     std::vector<Step> steps_;
     std::vector<Slot> slots_;  // sentence * W
     int rows_ = 0;             // of the last step, whose states are in `x_`
 
-    // Buffers. One always has rows of the same width, so that the padding of rows stays zero.
+    // Buffers. Each buffer always has rows of one width, so their padding stays zero.
     Scratch scratch_;
     Array<float> x_, normed_, projected_, q_, attended_, inner_, keys_, memory_kv_;
     std::vector<const float*> own_;
-    std::vector<int32_t> first_, last_;
 };
 
 }  // namespace mtkit

@@ -19,17 +19,22 @@ constexpr int most_rows(Precision precision) {
     return sums_in_registers(precision) >= 24 ? 12 : sums_in_registers(precision);
 }
 
+template <class T, int M, int P>
+MTKIT_INLINE void set_to_zero(T (&sums)[M][P]) {
+    MTKIT_UNROLL
+    for (int m = 0; m < M; ++m) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) sums[m][p] = T{};
+    }
+}
+
 // sums = x W in float32, for M rows of x and P panels of W. `step` lies between the weights of one
 // input and the next, in each panel.
 template <int M, int P>
 MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const float* weights,
                            ptrdiff_t panel_stride, ptrdiff_t step, int inputs,
                            Floats (&sums)[M][P]) {
-    MTKIT_UNROLL
-    for (int m = 0; m < M; ++m) {
-        MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) sums[m][p] = broadcast(0.0f);
-    }
+    set_to_zero(sums);
     for (int k = 0; k < inputs; ++k, weights += step) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
@@ -46,11 +51,7 @@ template <int M, int P>
 MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* weights,
                            ptrdiff_t panel_stride, int inputs, Floats (&sums)[M][P]) {
     const Ints upper = broadcast_int(static_cast<int32_t>(0xffff0000));
-    MTKIT_UNROLL
-    for (int m = 0; m < M; ++m) {
-        MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) sums[m][p] = broadcast(0.0f);
-    }
+    set_to_zero(sums);
     for (int k = 0; k < inputs; k += 2, weights += 2 * PANEL) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
@@ -71,11 +72,7 @@ MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* w
 template <int M, int P>
 MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* weights,
                            ptrdiff_t panel_stride, int inputs, Ints (&sums)[M][P]) {
-    MTKIT_UNROLL
-    for (int m = 0; m < M; ++m) {
-        MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) sums[m][p] = broadcast_int(0);
-    }
+    set_to_zero(sums);
     for (int k = 0; k < inputs; k += 4, weights += 4 * PANEL) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
@@ -90,7 +87,7 @@ MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* we
     }
 }
 
-// What is asked of a product. Rows of x are as `round_rows` leaves them.
+// What is asked of a product. Rows of x are as `prepare_rows` leaves them.
 struct Product {
     const Matrix& matrix;
     const float* x = nullptr;           // in float32 and bf16
@@ -104,16 +101,16 @@ struct Product {
     int last_panel = 0;  // the one after the last
 };
 
-// The value of an exact sum in 8 bits.
-MTKIT_INLINE Floats value(const Product& product, int row, int column, Ints sums) {
+// Sums of products of 8-bit numbers, times the scales of the row and of the columns.
+MTKIT_INLINE Floats dequantize(const Product& product, int row, int column, Ints sums) {
     const Matrix& matrix = product.matrix;
-    if (BYTE_ZERO != 0) sums = sums - load_ints(matrix.offsets.data() + column);
+    if (ZERO_POINT != 0) sums = sums - load_ints(matrix.offsets.data() + column);
     const Floats scaled = to_floats(sums) * load(matrix.scales.data() + column);
     return scaled * broadcast(product.row_scales[row]);
 }
 
 // Write 16 results of a row: with the bias, the activation, and added to what is there.
-MTKIT_INLINE void finish(const Product& product, int row, int column, Floats sums) {
+MTKIT_INLINE void write_results(const Product& product, int row, int column, Floats sums) {
     float* y = product.y + row * product.y_stride + (column - product.first_panel * PANEL);
     Floats r = sums + load(product.matrix.bias.data() + column);
     if (product.epilogue.activation == Activation::relu) r = max(r, broadcast(0.0f));
@@ -137,7 +134,8 @@ void block(const Product& product, int row, int panel) {
             MTKIT_UNROLL
             for (int p = 0; p < P; ++p) {
                 const int column = (panel + p) * PANEL;
-                finish(product, row + m, column, value(product, row + m, column, sums[m][p]));
+                write_results(product, row + m, column,
+                              dequantize(product, row + m, column, sums[m][p]));
             }
         }
     } else {
@@ -151,10 +149,14 @@ void block(const Product& product, int row, int panel) {
         MTKIT_UNROLL
         for (int m = 0; m < M; ++m) {
             MTKIT_UNROLL
-            for (int p = 0; p < P; ++p) finish(product, row + m, (panel + p) * PANEL, sums[m][p]);
+            for (int p = 0; p < P; ++p)
+                write_results(product, row + m, (panel + p) * PANEL, sums[m][p]);
         }
     }
 }
+
+// The compiler needs the number of rows of a block, M, as a constant: only then are the sums in
+// registers. So there is a function for each M, and `rows_as_constant` calls the one for `rows`.
 
 // All panels for M rows. Matrices have whole groups of four panels.
 template <Precision PRECISION, int M>
@@ -167,9 +169,9 @@ void all_panels(const Product& product, int row) {
 }
 
 template <Precision PRECISION, int M>
-void some_rows(const Product& product, int row, int rows) {
+void rows_as_constant(const Product& product, int row, int rows) {
     if (rows == M) return all_panels<PRECISION, M>(product, row);
-    if constexpr (M > 1) some_rows<PRECISION, M - 1>(product, row, rows);
+    if constexpr (M > 1) rows_as_constant<PRECISION, M - 1>(product, row, rows);
 }
 
 // The rows from `first` to before `last`, in blocks of almost equal height.
@@ -178,7 +180,7 @@ void all_rows(const Product& product, int first, int last) {
     constexpr int MOST = most_rows(PRECISION);
     for (int blocks = (last - first + MOST - 1) / MOST; blocks > 0; --blocks) {
         const int rows = (last - first + blocks - 1) / blocks;
-        some_rows<PRECISION, MOST>(product, first, rows);
+        rows_as_constant<PRECISION, MOST>(product, first, rows);
         first += rows;
     }
 }
@@ -187,9 +189,9 @@ void all_rows(const Product& product, int first, int last) {
 #include "tiles.h"
 #endif
 
-// Copy rows of x, rounded to the precision of a matrix, to where a product reads them. Between rows
-// lie 64 bytes more: numbers that are a power of two apart share few lines of the first cache.
-inline void round_rows(Product& product, const float* x, int rows, Scratch& scratch) {
+// Copies rows as the product reads them (quantised, rounded, or as they are). Rows get 64 bytes
+// more: with a stride of a power of two, all would fall into few sets of the L1 cache.
+inline void prepare_rows(Product& product, const float* x, int rows, Scratch& scratch) {
     const int in = product.matrix.in;
     const Precision precision = product.matrix.precision;
     if (precision == Precision::int8) {
@@ -198,13 +200,13 @@ inline void round_rows(Product& product, const float* x, int rows, Scratch& scra
             scratch.rounded.room(size_t(rows) * size_t(product.x_stride)));
         float* scales = scratch.row_scales.room(size_t(rows));
         for (int r = 0; r < rows; ++r, x += in)
-            scales[r] = round_to_bytes(x, in, BYTE_ZERO, bytes + r * product.x_stride);
+            scales[r] = quantize_row(x, in, bytes + r * product.x_stride);
         product.bytes = bytes;
         product.row_scales = scales;
         return;
     }
 #ifdef MTKIT_TILES
-    if (precision == Precision::bf16) return round_rows_for_tiles(product, x, rows, scratch);
+    if (precision == Precision::bf16) return prepare_rows_for_tiles(product, x, rows, scratch);
 #endif
     product.x_stride = in + LANES;
     float* copy = reinterpret_cast<float*>(
@@ -233,13 +235,13 @@ inline void multiply_rows(const Product& product, int first, int last) {
 }
 
 // `F.linear`, with what follows it. The rows of x are taken in chunks, and the panels of the matrix
-// in groups, that stay together in the second cache.
+// in groups, that stay together in the L2 cache.
 inline void linear(const Matrix& matrix, const float* x, int rows, float* y, int y_stride,
                    Epilogue epilogue, Scratch& scratch) {
     Product product{matrix};
     product.y_stride = y_stride;
     product.epilogue = epilogue;
-    round_rows(product, x, rows, scratch);
+    prepare_rows(product, x, rows, scratch);
     const int width = matrix.precision == Precision::int8 ? 1 : 4;
     const int chunk = max_int(64, CACHED_BYTES / (matrix.in * width) / 32 * 32);
     const int group = max_int(8, CACHED_BYTES / (matrix.in * width * PANEL) / 8 * 8);

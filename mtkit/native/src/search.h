@@ -60,7 +60,5 @@ double length_penalty(const Settings& settings, int length);
 inline bool stopped(const Request& request) {
     return request.stop != nullptr && *request.stop != 0;
 }
-// Whether so few sentences of a batch are live that the finished ones are removed (`DONE_PART`).
-inline bool worth_removing(size_t live, size_t batch) { return 4 * live <= 3 * batch; }
 
 }  // namespace mtkit

@@ -1,6 +1,7 @@
 // The sizes of a model, and how its numbers are laid out.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace mtkit {
@@ -40,6 +41,8 @@ struct Shape {
     // The width of one head's keys or values, padded: heads begin at whole vectors.
     int key_room() const { return int(round_up(key_width, LANES)); }
     int value_room() const { return int(round_up(value_width, LANES)); }
+    // What the products of queries and keys are multiplied by.
+    float score_scale() const { return float(1.0 / std::sqrt(double(key_width))); }
     // The widths of rows, padded: model, feed-forward, queries or keys of all heads, their values.
     int model_row() const { return int(padded(d_model)); }
     int inner_row() const { return int(padded(d_ff)); }

@@ -1,9 +1,10 @@
 // Compiles all kernels once for one kind of CPU. A target file defines MTKIT_NAME, MTKIT_FEATURES
-// (instructions, as the compiler names them) and MTKIT_WORDS (the header of its words), and
-// includes this.
+// (instructions, as the compiler names them) and MTKIT_SIMD (the header of its vector operations),
+// and includes this.
 //
-// No header of the standard library may be included or used in what is compiled for a CPU: the
-// linker could take its functions, which then need this CPU, for all others.
+// Standard headers only before MTKIT_BEGIN. What is between MTKIT_BEGIN and MTKIT_END may not call
+// inline functions of the standard library: the linker keeps one copy, perhaps the one for this
+// CPU.
 #include "kernels.h"
 
 #define MTKIT_PRAGMA(tokens) _Pragma(#tokens)
@@ -28,8 +29,8 @@ MTKIT_BEGIN(MTKIT_FEATURES)
 #endif
 namespace mtkit::MTKIT_NAME {
 namespace {
-#include MTKIT_WORDS
-#include "targets/words.h"
+#include MTKIT_SIMD
+#include "targets/simd.h"
 #include "vectors.h"
 #include "products.h"
 #include "attention.h"

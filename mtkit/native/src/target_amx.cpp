@@ -6,6 +6,6 @@
 #define MTKIT_NAME amx
 #define MTKIT_FEATURES \
     "amx-tile,amx-int8,amx-bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"
-#define MTKIT_WORDS "targets/avx512.h"
+#define MTKIT_SIMD "targets/avx512.h"
 #include "target.h"
 #endif

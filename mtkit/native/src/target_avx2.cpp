@@ -4,6 +4,6 @@
 
 #define MTKIT_NAME avx2
 #define MTKIT_FEATURES "avx2,fma"
-#define MTKIT_WORDS "targets/avx2.h"
+#define MTKIT_SIMD "targets/avx2.h"
 #include "target.h"
 #endif

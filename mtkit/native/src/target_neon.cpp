@@ -4,6 +4,6 @@
 
 #define MTKIT_NAME neon
 #define MTKIT_FEATURES "+dotprod"
-#define MTKIT_WORDS "targets/neon.h"
+#define MTKIT_SIMD "targets/neon.h"
 #include "target.h"
 #endif

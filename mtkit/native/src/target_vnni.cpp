@@ -4,6 +4,6 @@
 
 #define MTKIT_NAME vnni
 #define MTKIT_FEATURES "avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"
-#define MTKIT_WORDS "targets/avx512.h"
+#define MTKIT_SIMD "targets/avx512.h"
 #include "target.h"
 #endif

@@ -80,7 +80,8 @@ void tile_rows(const Product& product, int row, int rows) {
     alignas(64) int32_t sums[32 * 32];
     TileSizes sizes;
     const int panels = rows > 16 ? 2 : 4;
-    // Tiles of sums and x have the rows that there are.
+    // Tiles of sums and x have the rows that there are. In `two_panels`, tiles 2 and 3 (sums) and 5
+    // (x) have the rows after the sixteenth. In `four_panels`, tiles 0 to 3 are sums and 4 is x.
     if (rows > 16) {
         sizes.rows[2] = sizes.rows[3] = sizes.rows[5] = uint8_t(rows - 16);
     } else {
@@ -97,14 +98,16 @@ void tile_rows(const Product& product, int row, int rows) {
             for (int p = 0; p < panels; ++p) {
                 const int column = (panel + p) * PANEL;
                 const Ints exact = load_ints(sums + (r * panels + p) * PANEL);
-                finish(product, row + r, column,
-                       bf16 ? as_floats(exact) : value(product, row + r, column, exact));
+                write_results(product, row + r, column,
+                              bf16 ? as_floats(exact)
+                                   : dequantize(product, row + r, column, exact));
             }
         }
     }
 }
 
-constexpr int LEAST_TILE_ROWS = 4;  // in 8 bits fewer are faster without tiles, with the same bits
+// In 8 bits, fewer rows are faster without tiles; the results are the same.
+constexpr int LEAST_TILE_ROWS = 4;
 
 // The rows from `first` to before `last` by tiles; false if they are better made without.
 template <Precision PRECISION>
@@ -120,7 +123,7 @@ bool all_rows_by_tiles(const Product& product, int first, int last) {
 }
 
 // Rows of x in bf16, 16 bits each, where a product by tiles reads them.
-inline void round_rows_for_tiles(Product& product, const float* x, int rows, Scratch& scratch) {
+inline void prepare_rows_for_tiles(Product& product, const float* x, int rows, Scratch& scratch) {
     const int in = product.matrix.in;
     product.x_stride = 2 * in + 64;
     uint8_t* bytes = scratch.rounded.room(size_t(rows) * size_t(product.x_stride));

@@ -1,6 +1,6 @@
-// Functions of whole rows: exp, rounding, layer norm, log-probabilities and the best of them.
+// Functions of sixteen numbers and of whole rows: exp, log, SiLU, rounding, layer norm.
 
-constexpr int CACHED_BYTES = 1 << 18;  // of a matrix or of rows that are read again and again
+constexpr int CACHED_BYTES = 1 << 18;  // of a matrix or of rows that stay in the L2 cache
 
 MTKIT_INLINE int min_int(int a, int b) { return a < b ? a : b; }
 MTKIT_INLINE int max_int(int a, int b) { return a > b ? a : b; }
@@ -21,7 +21,7 @@ MTKIT_INLINE Floats exp(Floats x) {
     p = fma(p, r, broadcast(1.6666665459e-1f));
     p = fma(p, r, broadcast(5.0000001201e-1f));
     p = fma(p, r * r, r + broadcast(1.0f));
-    return zero_unless_above(as_floats(as_ints(p) + shift_left<23>(n)), x, lowest);
+    return zero_unless_greater(as_floats(as_ints(p) + shift_left<23>(n)), x, lowest);
 }
 
 // `F.silu`: x / (1 + exp(-x)).
@@ -51,8 +51,8 @@ MTKIT_INLINE Floats round_to_bf16(Floats x) {
     return as_floats(rounded & broadcast_int(static_cast<int32_t>(0xffff0000)));
 }
 
-// Round a row to integers from -127 to 127, plus `zero`; returns the value of 1.
-inline float round_to_bytes(const float* x, int size, int zero, int8_t* out) {
+// Round a row to integers from -127 to 127, and add ZERO_POINT; returns the scale.
+inline float quantize_row(const float* x, int size, int8_t* out) {
     Floats m = broadcast(1e-30f);  // a row of zeros is zeros
     for (int i = 0; i < size; i += LANES) {
         const Floats a = load(x + i);
@@ -61,7 +61,7 @@ inline float round_to_bytes(const float* x, int size, int zero, int8_t* out) {
     const float most = largest(m);
     const Floats inverse = broadcast(127.0f / most);
     for (int i = 0; i < size; i += LANES)
-        store_bytes(out + i, round_to_ints(load(x + i) * inverse) + broadcast_int(zero));
+        store_bytes(out + i, round_to_ints(load(x + i) * inverse) + broadcast_int(ZERO_POINT));
     return most / 127.0f;
 }
 

@@ -1,4 +1,4 @@
-// The words of AVX2 and FMA: a register holds 8 numbers.
+// The vector operations of AVX2 and FMA: a register holds 8 numbers.
 
 using Part = __m256;
 using IntPart = __m256i;
@@ -6,22 +6,18 @@ constexpr int PARTS = 2;
 constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 4;  // the same in bf16
 constexpr int BYTE_SUMS = 4;  // the same in 8 bits
-constexpr int BYTE_ZERO = 0;  // what is added to the inputs of `dot`
+constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return _mm256_loadu_ps(p); }
 MTKIT_INLINE void store_part(float* p, Part a) { _mm256_storeu_ps(p, a); }
 MTKIT_INLINE Part broadcast_part(float a) { return _mm256_set1_ps(a); }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return _mm256_fmadd_ps(a, b, c); }
-MTKIT_INLINE Part add(Part a, Part b) { return _mm256_add_ps(a, b); }
-MTKIT_INLINE Part sub(Part a, Part b) { return _mm256_sub_ps(a, b); }
-MTKIT_INLINE Part mul(Part a, Part b) { return _mm256_mul_ps(a, b); }
-MTKIT_INLINE Part div(Part a, Part b) { return _mm256_div_ps(a, b); }
 MTKIT_INLINE Part max(Part a, Part b) { return _mm256_max_ps(a, b); }
 MTKIT_INLINE Part min(Part a, Part b) { return _mm256_min_ps(a, b); }
-MTKIT_INLINE Part zero_unless_above(Part x, Part a, Part b) {
+MTKIT_INLINE Part zero_unless_greater(Part x, Part a, Part b) {
     return _mm256_and_ps(x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
 }
-MTKIT_INLINE uint32_t above(Part a, Part b) {
+MTKIT_INLINE uint32_t greater_mask(Part a, Part b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
 }
 
@@ -31,13 +27,11 @@ MTKIT_INLINE IntPart load_int_part(const void* p) {
 MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return _mm256_set1_epi32(a); }
 MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return _mm256_add_epi32(a, b); }
 MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return _mm256_sub_epi32(a, b); }
-MTKIT_INLINE IntPart both(IntPart a, IntPart b) { return _mm256_and_si256(a, b); }
+MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return _mm256_and_si256(a, b); }
 template <int N>
 MTKIT_INLINE IntPart shift_left_part(IntPart a) { return _mm256_slli_epi32(a, N); }
 template <int N>
 MTKIT_INLINE IntPart shift_right_part(IntPart a) { return _mm256_srli_epi32(a, N); }
-MTKIT_INLINE Part as_float(IntPart a) { return _mm256_castsi256_ps(a); }
-MTKIT_INLINE IntPart as_int(Part a) { return _mm256_castps_si256(a); }
 MTKIT_INLINE Part to_float(IntPart a) { return _mm256_cvtepi32_ps(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return _mm256_cvtps_epi32(a); }
 // Pairs of products do not saturate 16 bits, because both factors are from -127 to 127.
@@ -69,14 +63,14 @@ MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {
         MTKIT_UNROLL
         for (int i = 0; i < 4; ++i) {
             const Part a = rows[8 * half + i], b = rows[8 * half + i + 4];
-            four[i] = add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+            four[i] = _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
         }
         MTKIT_UNROLL
         for (int i = 0; i < 2; ++i) {
             const Part a = four[2 * i], b = four[2 * i + 1];
-            two[i] = add(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+            two[i] = _mm256_shuffle_ps(a, b, 0x44) + _mm256_shuffle_ps(a, b, 0xee);
         }
-        out[half] = add(_mm256_shuffle_ps(two[0], two[1], 0x88),
-                        _mm256_shuffle_ps(two[0], two[1], 0xdd));
+        out[half] = _mm256_shuffle_ps(two[0], two[1], 0x88)
+                    + _mm256_shuffle_ps(two[0], two[1], 0xdd);
     }
 }

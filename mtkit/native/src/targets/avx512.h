@@ -1,4 +1,4 @@
-// The words of AVX-512 (F, BW, DQ, VL, VNNI): a register holds 16 numbers.
+// The vector operations of AVX-512 (F, BW, DQ, VL, VNNI): a register holds 16 numbers.
 
 using Part = __m512;
 using IntPart = __m512i;
@@ -6,34 +6,28 @@ constexpr int PARTS = 1;
 constexpr int SUMS = 24;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 24;  // the same in bf16
 constexpr int BYTE_SUMS = 24;  // the same in 8 bits
-constexpr int BYTE_ZERO = 128;  // what is added to the inputs of `dot`
+constexpr int ZERO_POINT = 128;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return _mm512_loadu_ps(p); }
 MTKIT_INLINE void store_part(float* p, Part a) { _mm512_storeu_ps(p, a); }
 MTKIT_INLINE Part broadcast_part(float a) { return _mm512_set1_ps(a); }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return _mm512_fmadd_ps(a, b, c); }
-MTKIT_INLINE Part add(Part a, Part b) { return _mm512_add_ps(a, b); }
-MTKIT_INLINE Part sub(Part a, Part b) { return _mm512_sub_ps(a, b); }
-MTKIT_INLINE Part mul(Part a, Part b) { return _mm512_mul_ps(a, b); }
-MTKIT_INLINE Part div(Part a, Part b) { return _mm512_div_ps(a, b); }
 MTKIT_INLINE Part max(Part a, Part b) { return _mm512_max_ps(a, b); }
 MTKIT_INLINE Part min(Part a, Part b) { return _mm512_min_ps(a, b); }
-MTKIT_INLINE Part zero_unless_above(Part x, Part a, Part b) {
+MTKIT_INLINE Part zero_unless_greater(Part x, Part a, Part b) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
 }
-MTKIT_INLINE uint32_t above(Part a, Part b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+MTKIT_INLINE uint32_t greater_mask(Part a, Part b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 
 MTKIT_INLINE IntPart load_int_part(const void* p) { return _mm512_loadu_si512(p); }
 MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return _mm512_set1_epi32(a); }
 MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return _mm512_add_epi32(a, b); }
 MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return _mm512_sub_epi32(a, b); }
-MTKIT_INLINE IntPart both(IntPart a, IntPart b) { return _mm512_and_si512(a, b); }
+MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return _mm512_and_si512(a, b); }
 template <int N>
 MTKIT_INLINE IntPart shift_left_part(IntPart a) { return _mm512_slli_epi32(a, N); }
 template <int N>
 MTKIT_INLINE IntPart shift_right_part(IntPart a) { return _mm512_srli_epi32(a, N); }
-MTKIT_INLINE Part as_float(IntPart a) { return _mm512_castsi512_ps(a); }
-MTKIT_INLINE IntPart as_int(Part a) { return _mm512_castps_si512(a); }
 MTKIT_INLINE Part to_float(IntPart a) { return _mm512_cvtepi32_ps(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return _mm512_cvtps_epi32(a); }
 // With the intrinsic, GCC 12 keeps the sums of a product in memory.
@@ -54,21 +48,25 @@ MTKIT_INLINE void store_low_bytes(int8_t* p, const IntPart (&a)[PARTS]) {
 }
 // The sums of 16 registers, each added as `sum_of_part` adds, with fewer instructions.
 MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {
+    // A register has four blocks of four lanes. `eight[i]` is the sum of the halves of row
+    // i % 4 + 8 * (i / 4) in its lower two blocks, and of the row four after it in the upper two.
+    // `four[i]` has the sums of the rows i, i + 4, i + 8 and i + 12, a block each; at the end row i
+    // is in lane i.
     Part eight[8], four[4], two[2];
     MTKIT_UNROLL
     for (int i = 0; i < 8; ++i) {
         const Part a = rows[i % 4 + i / 4 * 8], b = rows[i % 4 + i / 4 * 8 + 4];
-        eight[i] = add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+        eight[i] = _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
     }
     MTKIT_UNROLL
     for (int i = 0; i < 4; ++i) {
         const Part a = eight[i], b = eight[i + 4];
-        four[i] = add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+        four[i] = _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xdd);
     }
     MTKIT_UNROLL
     for (int i = 0; i < 2; ++i) {
         const Part a = four[2 * i], b = four[2 * i + 1];
-        two[i] = add(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+        two[i] = _mm512_shuffle_ps(a, b, 0x44) + _mm512_shuffle_ps(a, b, 0xee);
     }
-    out[0] = add(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd));
+    out[0] = _mm512_shuffle_ps(two[0], two[1], 0x88) + _mm512_shuffle_ps(two[0], two[1], 0xdd);
 }

@@ -1,4 +1,4 @@
-// The words of NEON with dot products: a register holds 4 numbers.
+// The vector operations of NEON with dot products: a register holds 4 numbers.
 
 using Part = float32x4_t;
 using IntPart = int32x4_t;
@@ -6,22 +6,18 @@ constexpr int PARTS = 4;
 constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 4;  // the same in bf16
 constexpr int BYTE_SUMS = 6;  // the same in 8 bits
-constexpr int BYTE_ZERO = 0;  // what is added to the inputs of `dot`
+constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return vld1q_f32(p); }
 MTKIT_INLINE void store_part(float* p, Part a) { vst1q_f32(p, a); }
 MTKIT_INLINE Part broadcast_part(float a) { return vdupq_n_f32(a); }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return vfmaq_f32(c, a, b); }
-MTKIT_INLINE Part add(Part a, Part b) { return vaddq_f32(a, b); }
-MTKIT_INLINE Part sub(Part a, Part b) { return vsubq_f32(a, b); }
-MTKIT_INLINE Part mul(Part a, Part b) { return vmulq_f32(a, b); }
-MTKIT_INLINE Part div(Part a, Part b) { return vdivq_f32(a, b); }
 MTKIT_INLINE Part max(Part a, Part b) { return vmaxq_f32(a, b); }
 MTKIT_INLINE Part min(Part a, Part b) { return vminq_f32(a, b); }
-MTKIT_INLINE Part zero_unless_above(Part x, Part a, Part b) {
+MTKIT_INLINE Part zero_unless_greater(Part x, Part a, Part b) {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vcgtq_f32(a, b)));
 }
-MTKIT_INLINE uint32_t above(Part a, Part b) {
+MTKIT_INLINE uint32_t greater_mask(Part a, Part b) {
     static constexpr uint32_t BITS[4] = {1, 2, 4, 8};
     return vaddvq_u32(vandq_u32(vcgtq_f32(a, b), vld1q_u32(BITS)));
 }
@@ -32,15 +28,13 @@ MTKIT_INLINE IntPart load_int_part(const void* p) {
 MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return vdupq_n_s32(a); }
 MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return vaddq_s32(a, b); }
 MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return vsubq_s32(a, b); }
-MTKIT_INLINE IntPart both(IntPart a, IntPart b) { return vandq_s32(a, b); }
+MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return vandq_s32(a, b); }
 template <int N>
 MTKIT_INLINE IntPart shift_left_part(IntPart a) { return vshlq_n_s32(a, N); }
 template <int N>
 MTKIT_INLINE IntPart shift_right_part(IntPart a) {
     return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), N));
 }
-MTKIT_INLINE Part as_float(IntPart a) { return vreinterpretq_f32_s32(a); }
-MTKIT_INLINE IntPart as_int(Part a) { return vreinterpretq_s32_f32(a); }
 MTKIT_INLINE Part to_float(IntPart a) { return vcvtq_f32_s32(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return vcvtnq_s32_f32(a); }
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
@@ -66,8 +60,8 @@ MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {
         for (int j = 0; j < 2; ++j) {
             const float64x2_t a = vreinterpretq_f64_f32(rows[4 * i + 2 * j]);
             const float64x2_t b = vreinterpretq_f64_f32(rows[4 * i + 2 * j + 1]);
-            two[j] = add(vreinterpretq_f32_f64(vzip1q_f64(a, b)),
-                         vreinterpretq_f32_f64(vzip2q_f64(a, b)));
+            two[j] = vreinterpretq_f32_f64(vzip1q_f64(a, b))
+                     + vreinterpretq_f32_f64(vzip2q_f64(a, b));
         }
         out[i] = vpaddq_f32(two[0], two[1]);
     }

@@ -1,5 +1,5 @@
-// The words of plain C++: a register is one number. Nothing is unrolled: there are no registers to
-// keep numbers in, and compilers would take minutes.
+// The vector operations of plain C++: a register is one number. Nothing is unrolled: there are no
+// registers to keep numbers in, and compilers would take minutes.
 
 #undef MTKIT_UNROLL
 #define MTKIT_UNROLL
@@ -10,20 +10,16 @@ constexpr int PARTS = 16;
 constexpr int SUMS = 1;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 1;  // the same in bf16
 constexpr int BYTE_SUMS = 1;  // the same in 8 bits
-constexpr int BYTE_ZERO = 0;  // what is added to the inputs of `dot`
+constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return *p; }
 MTKIT_INLINE void store_part(float* p, Part a) { *p = a; }
 MTKIT_INLINE Part broadcast_part(float a) { return a; }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return __builtin_fmaf(a, b, c); }
-MTKIT_INLINE Part add(Part a, Part b) { return a + b; }
-MTKIT_INLINE Part sub(Part a, Part b) { return a - b; }
-MTKIT_INLINE Part mul(Part a, Part b) { return a * b; }
-MTKIT_INLINE Part div(Part a, Part b) { return a / b; }
 MTKIT_INLINE Part max(Part a, Part b) { return a > b ? a : b; }
 MTKIT_INLINE Part min(Part a, Part b) { return a < b ? a : b; }
-MTKIT_INLINE Part zero_unless_above(Part x, Part a, Part b) { return a > b ? x : 0.0f; }
-MTKIT_INLINE uint32_t above(Part a, Part b) { return a > b; }
+MTKIT_INLINE Part zero_unless_greater(Part x, Part a, Part b) { return a > b ? x : 0.0f; }
+MTKIT_INLINE uint32_t greater_mask(Part a, Part b) { return a > b; }
 
 MTKIT_INLINE IntPart load_int_part(const void* p) {
     IntPart a;
@@ -37,7 +33,7 @@ MTKIT_INLINE IntPart add(IntPart a, IntPart b) {
 MTKIT_INLINE IntPart sub(IntPart a, IntPart b) {
     return static_cast<IntPart>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
 }
-MTKIT_INLINE IntPart both(IntPart a, IntPart b) { return a & b; }
+MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return a & b; }
 template <int N>
 MTKIT_INLINE IntPart shift_left_part(IntPart a) {
     return static_cast<IntPart>(static_cast<uint32_t>(a) << N);
@@ -46,10 +42,9 @@ template <int N>
 MTKIT_INLINE IntPart shift_right_part(IntPart a) {
     return static_cast<IntPart>(static_cast<uint32_t>(a) >> N);
 }
-MTKIT_INLINE Part as_float(IntPart a) { return __builtin_bit_cast(float, a); }
-MTKIT_INLINE IntPart as_int(Part a) { return __builtin_bit_cast(int32_t, a); }
 MTKIT_INLINE Part to_float(IntPart a) { return static_cast<float>(a); }
-MTKIT_INLINE IntPart round_part(Part a) {  // to even; what no integer holds becomes the smallest
+// Half to even; out of range gives INT32_MIN, as x86 does.
+MTKIT_INLINE IntPart round_part(Part a) {
     if (!(a > -2147483648.0f && a < 2147483648.0f)) return INT32_MIN;
     return static_cast<int32_t>(__builtin_rintf(a));
 }

@@ -1,4 +1,4 @@
-// Sixteen numbers at a time, from the words of one register (the header of the target): one
+// Sixteen numbers at a time, by the operations of one register (the header of the target): one
 // register of AVX-512, two of AVX2, four of NEON, or sixteen plain numbers.
 
 struct Floats {
@@ -20,27 +20,27 @@ constexpr int WIDTH = LANES / PARTS;  // numbers in a register
 MTKIT_EACH(Floats, load, (const float* p), load_part(p + i * WIDTH))
 MTKIT_EACH(Floats, broadcast, (float a), broadcast_part(a))
 MTKIT_EACH(Floats, fma, (Floats a, Floats b, Floats c), fma_part(a.part[i], b.part[i], c.part[i]))
-MTKIT_EACH(Floats, operator+, (Floats a, Floats b), add(a.part[i], b.part[i]))
-MTKIT_EACH(Floats, operator-, (Floats a, Floats b), sub(a.part[i], b.part[i]))
-MTKIT_EACH(Floats, operator*, (Floats a, Floats b), mul(a.part[i], b.part[i]))
-MTKIT_EACH(Floats, operator/, (Floats a, Floats b), div(a.part[i], b.part[i]))
+MTKIT_EACH(Floats, operator+, (Floats a, Floats b), a.part[i] + b.part[i])
+MTKIT_EACH(Floats, operator-, (Floats a, Floats b), a.part[i] - b.part[i])
+MTKIT_EACH(Floats, operator*, (Floats a, Floats b), a.part[i] * b.part[i])
+MTKIT_EACH(Floats, operator/, (Floats a, Floats b), a.part[i] / b.part[i])
 MTKIT_EACH(Floats, max, (Floats a, Floats b), max(a.part[i], b.part[i]))
 MTKIT_EACH(Floats, min, (Floats a, Floats b), min(a.part[i], b.part[i]))
 // x where a > b, elsewhere 0.
-MTKIT_EACH(Floats, zero_unless_above, (Floats x, Floats a, Floats b),
-           zero_unless_above(x.part[i], a.part[i], b.part[i]))
+MTKIT_EACH(Floats, zero_unless_greater, (Floats x, Floats a, Floats b),
+           zero_unless_greater(x.part[i], a.part[i], b.part[i]))
 MTKIT_EACH(Ints, load_ints, (const void* p),
            load_int_part(static_cast<const char*>(p) + i * WIDTH * 4))
 MTKIT_EACH(Ints, broadcast_int, (int32_t a), broadcast_int_part(a))
 MTKIT_EACH(Ints, operator+, (Ints a, Ints b), add(a.part[i], b.part[i]))
 MTKIT_EACH(Ints, operator-, (Ints a, Ints b), sub(a.part[i], b.part[i]))
-MTKIT_EACH(Ints, operator&, (Ints a, Ints b), both(a.part[i], b.part[i]))
+MTKIT_EACH(Ints, operator&, (Ints a, Ints b), bit_and(a.part[i], b.part[i]))
 template <int N>
 MTKIT_EACH(Ints, shift_left, (Ints a), shift_left_part<N>(a.part[i]))
 template <int N>
 MTKIT_EACH(Ints, shift_right, (Ints a), shift_right_part<N>(a.part[i]))
-MTKIT_EACH(Floats, as_floats, (Ints a), as_float(a.part[i]))  // the same bits
-MTKIT_EACH(Ints, as_ints, (Floats a), as_int(a.part[i]))      // the same bits
+MTKIT_EACH(Floats, as_floats, (Ints a), __builtin_bit_cast(Part, a.part[i]))  // the same bits
+MTKIT_EACH(Ints, as_ints, (Floats a), __builtin_bit_cast(IntPart, a.part[i]))   // the same bits
 MTKIT_EACH(Floats, to_floats, (Ints a), to_float(a.part[i]))
 MTKIT_EACH(Ints, round_to_ints, (Floats a), round_part(a.part[i]))  // half to even
 // To each sum the products of its four 8-bit weights and inputs.
@@ -53,10 +53,10 @@ MTKIT_INLINE void store(float* p, Floats a) {
     for (int i = 0; i < PARTS; ++i) store_part(p + i * WIDTH, a.part[i]);
 }
 // Bit i is set where number i of a is larger.
-MTKIT_INLINE uint32_t above(Floats a, Floats b) {
+MTKIT_INLINE uint32_t greater_mask(Floats a, Floats b) {
     uint32_t bits = 0;
     MTKIT_UNROLL
-    for (int i = 0; i < PARTS; ++i) bits |= above(a.part[i], b.part[i]) << (i * WIDTH);
+    for (int i = 0; i < PARTS; ++i) bits |= greater_mask(a.part[i], b.part[i]) << (i * WIDTH);
     return bits;
 }
 MTKIT_INLINE void store_bytes(int8_t* p, Ints a) { store_low_bytes(p, a.part); }
@@ -66,7 +66,7 @@ MTKIT_INLINE Part fold(Floats a) {
     MTKIT_UNROLL
     for (int half = PARTS / 2; half > 0; half /= 2) {
         MTKIT_UNROLL
-        for (int i = 0; i < half; ++i) a.part[i] = add(a.part[i], a.part[i + half]);
+        for (int i = 0; i < half; ++i) a.part[i] = a.part[i] + a.part[i + half];
     }
     return a.part[0];
 }
