@@ -147,6 +147,7 @@ class FeedForward(nn.Module):
         self.inner = Linear(config.d_model, config.d_ff)
         self.outer = Linear(config.d_ff, config.d_model)
         self.dropout = Dropout(config.activation_dropout)
+        self.activation = {"relu": F.relu, "silu": F.silu}[config.activation]
         self.has_relu = config.activation == "relu"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -154,8 +155,7 @@ class FeedForward(nn.Module):
         inner, outer = self.inner, self.outer
         if self.has_relu and bf16.applies_to(x) and not (self.training and self.dropout.p):
             return bf16.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias)
-        activation = F.relu if self.has_relu else F.silu
-        out: Tensor = outer(self.dropout(activation(inner(x))))
+        out: Tensor = outer(self.dropout(self.activation(inner(x))))
         return out
 
 

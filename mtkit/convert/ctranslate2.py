@@ -54,7 +54,7 @@ def _spec_of(model: Transformer, longest: int) -> Any:
         config.n_heads,
         pre_norm=config.norm == "pre",
         # SiLU is also called swish.
-        activation=activations.RELU if config.activation == "relu" else activations.SWISH,
+        activation={"relu": activations.RELU, "silu": activations.SWISH}[config.activation],
     )
 
     def array(tensor: Tensor) -> Any:

@@ -113,7 +113,7 @@ def _marian_config(
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         activation_dropout=config.activation_dropout,
-        activation_function="relu" if config.activation == "relu" else "swish",
+        activation_function={"relu": "relu", "silu": "swish"}[config.activation],
         scale_embedding=True,
         share_encoder_decoder_embeddings=has_joint_vocabulary,
         max_position_embeddings=longest,

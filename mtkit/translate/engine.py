@@ -95,7 +95,7 @@ class _Layer:
         self.in_proj, self.own_out = own.in_proj.forward, own.out_proj.forward
         self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
         self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
-        self.activation = torch.relu_ if feed_forward.has_relu else _silu
+        self.activation = _IN_PLACE[feed_forward.activation]
         norms: list[Sublayer] = [
             _norm(residual.norm) for residual in layer.residuals if isinstance(residual, Residual)
         ]
@@ -131,6 +131,10 @@ def _norm(norm: nn.LayerNorm) -> Sublayer:
 
 def _silu(x: Tensor) -> Tensor:
     return F.silu(x, inplace=True)
+
+
+# Of each activation of the model, the same in place.
+_IN_PLACE: dict[Sublayer, Sublayer] = {F.relu: torch.relu_, F.silu: _silu}
 
 
 def _unchanged(x: Tensor) -> Tensor:
