@@ -40,7 +40,7 @@ struct RowState {
 
 // Buffers of one thread.
 struct Scratch {
-    Array<uint8_t> rounded;   // rows in 8 bits or in bf16
+    Array<uint8_t> prepared;  // rows as a product reads them; see `prepare_rows`
     Array<float> row_scales;  // of rows in 8 bits
     Array<float> scores;      // of attention
     Array<float> logits;      // rows, some columns
@@ -72,7 +72,7 @@ struct Queries {
 
 // Where `log_probs` writes the best tokens of each row.
 struct Best {
-    int count;         // how many, at most as the vocabulary has
+    int count;         // at most the size of the vocabulary
     float* log_probs;  // rows, count: largest first; of equal ones the lowest id first
     int32_t* ids;      // rows, count
 };

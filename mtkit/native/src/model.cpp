@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace mtkit {
 
@@ -210,9 +211,10 @@ void Decoding::step(const int32_t* tokens, const int32_t* slots, int count) {
     check_length(model_, position + 1);
     rows_ = count;
     float* x = x_.room(size_t(count) * shape_.model_row());
-    Step& newest = steps_.emplace_back();
+    Step newest;
     newest.kv.allocate(model_.decoder.size() * count * kv_row());
     for (int r = 0; r < count; r++) newest.parents.push_back(slots_[slots[r]].row_in_step);
+    steps_.push_back(std::move(newest));
     // `DecoderCache.advance`. A dead slot gets row 0, so that its row exists if a step names it.
     for (Slot& slot : slots_) slot.row_in_step = 0;
     for (int r = 0; r < count; r++) {

@@ -67,7 +67,7 @@ private:
     struct Memory {
         Array<float> keys, values;
     };
-    // A row of a step is a hypothesis that was live.
+    // One step; each of its rows is a hypothesis that was live then.
     struct Step {
         std::vector<int32_t> parents;  // of each row, the row that it continues, in the step before
         Array<float> kv;  // keys and values of self-attention: layer, row, key_row + value_row

@@ -197,7 +197,7 @@ inline void prepare_rows(Product& product, const float* x, int rows, Scratch& sc
     if (precision == Precision::int8) {
         product.x_stride = in + 64;
         int8_t* bytes = reinterpret_cast<int8_t*>(
-            scratch.rounded.room(size_t(rows) * size_t(product.x_stride)));
+            scratch.prepared.room(size_t(rows) * size_t(product.x_stride)));
         float* scales = scratch.row_scales.room(size_t(rows));
         for (int r = 0; r < rows; ++r, x += in)
             scales[r] = quantize_row(x, in, bytes + r * product.x_stride);
@@ -210,7 +210,7 @@ inline void prepare_rows(Product& product, const float* x, int rows, Scratch& sc
 #endif
     product.x_stride = in + LANES;
     float* copy = reinterpret_cast<float*>(
-        scratch.rounded.room(size_t(rows) * size_t(product.x_stride) * sizeof(float)));
+        scratch.prepared.room(size_t(rows) * size_t(product.x_stride) * sizeof(float)));
     product.x = copy;
     const bool bf16 = precision == Precision::bf16;
     for (int r = 0; r < rows; ++r, x += in, copy += product.x_stride)

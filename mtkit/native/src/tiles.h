@@ -126,7 +126,7 @@ bool all_rows_by_tiles(const Product& product, int first, int last) {
 inline void prepare_rows_for_tiles(Product& product, const float* x, int rows, Scratch& scratch) {
     const int in = product.matrix.in;
     product.x_stride = 2 * in + 64;
-    uint8_t* bytes = scratch.rounded.room(size_t(rows) * size_t(product.x_stride));
+    uint8_t* bytes = scratch.prepared.room(size_t(rows) * size_t(product.x_stride));
     product.bytes = reinterpret_cast<const int8_t*>(bytes);
     for (int r = 0; r < rows; ++r, x += in, bytes += product.x_stride) {
         for (int i = 0; i < in; i += LANES) {
