@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mtkit.convert.export_record import Quantization
+from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Translator
@@ -123,6 +124,17 @@ class RunModel:
         """Log-probabilities of the tokens of each given translation."""
         found = self._translator.score_given(sources, targets)
         return [torch.tensor(scored.log_probs) for scored in found]
+
+
+def load_untagged(run: Run, **options: Any) -> Translator:
+    """The translator of a run on the CPU, which puts no language tag before a source.
+
+    For the check one text is as good as another, and other software gets the tag with the text.
+    """
+    tags = run.tokenizers().src.language_tags
+    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+    translator.src_prefix = []
+    return translator
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:

@@ -9,11 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtkit.config import DecodeConfig
+from mtkit.config import Config, DecodeConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
-from mtkit.convert.export_record import Quantization
+from mtkit.convert.export_record import (
+    SENTENCEPIECE_FILES,
+    ExportRecord,
+    Quantization,
+    longest_sequence,
+    plain_greedy,
+    power_penalty,
+)
+from mtkit.convert.target import Target, common_limits, first_language, quoted
 from mtkit.model import Transformer, sinusoidal_positions
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
+from mtkit.translate import Translator
+
+# The subwords that CTranslate2 writes at most by default.
+LONGEST = 256
 
 
 def write_ctranslate2(
@@ -26,8 +39,8 @@ def write_ctranslate2(
 ) -> None:
     """Write the model for CTranslate2, with its own specification classes.
 
-    The model must be accepted by `check_expressible`. Of positions `longest` are written, and of
-    learned ones all.
+    The model must be accepted by `Target.check_expressible`. Of positions `longest` are written,
+    and of learned ones all.
     """
     spec = _spec_of(model, longest)
     pieces = pieces_of(vocabularies.tgt)
@@ -151,3 +164,55 @@ class CTranslate2Model:
 
 def _pieces(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
     return [[tokenizer.piece(i) for i in tokenizer.encode(line)] for line in lines]
+
+
+def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
+    write_ctranslate2(
+        translator.model,
+        translator.vocabularies,
+        folder,
+        longest=longest_sequence(run.config),
+        quantization=record.quantization,
+    )
+    translator.vocabularies.save(folder, SENTENCEPIECE_FILES)
+
+
+def _load(folder: Path, decode: DecodeConfig) -> CTranslate2Model:
+    vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
+    return CTranslate2Model(folder, vocabularies, plain_greedy(decode))
+
+
+def _usage(out: Path, config: Config, vocabularies: Vocabularies) -> str:
+    is_joint, language = vocabularies.is_joint, first_language(vocabularies)
+    names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
+    files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
+    load = "".join(
+        f"{name} = sentencepiece.SentencePieceProcessor(model_file={quoted(out / file)})\n"
+        for name, file in files.items()
+    )
+    decode = config.decode
+    search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
+    # Its own limit is beyond the last position of some models.
+    if (most := longest_sequence(config) - 1) < LONGEST:
+        search += f", max_decoding_length={most}"
+    tag = f'[">>{language}<<"] + ' if language else ""
+    return f"""\
+import ctranslate2, sentencepiece
+{load}translator = ctranslate2.Translator({quoted(out)})
+source = {tag}{names[0]}.encode("Text to translate.", out_type=str)
+found = translator.translate_batch([source], {search})
+print({names[-1]}.decode(found[0].hypotheses[0]))
+"""
+
+
+CTRANSLATE2 = Target(
+    name="ctranslate2",
+    library="ctranslate2",
+    model="CTranslate2's Transformer",
+    needs="Needs `pip install ctranslate2 sentencepiece`.",
+    note="Leave blank lines out; mtkit would keep them blank.",
+    limits=common_limits,
+    write=_write,
+    load=_load,
+    usage=_usage,
+)

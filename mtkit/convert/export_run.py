@@ -15,34 +15,31 @@ import logging
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
 import mtkit
-from mtkit.align import AlignmentSettings
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.memory import memory_explained
 from mtkit.base.text import read_lines
-from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
-from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
+from mtkit.convert.check import BOUNDS, RunModel, compare, load_untagged
+from mtkit.convert.ctranslate2 import CTRANSLATE2
 from mtkit.convert.export_record import (
     RECORD,
-    SENTENCEPIECE_FILES,
     ExportRecord,
     Format,
     Quantization,
     longest_sequence,
     plain_greedy,
 )
-from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
-from mtkit.convert.model_card import NO_LICENCE, usage, write_card
+from mtkit.convert.huggingface import HUGGINGFACE
+from mtkit.convert.model_card import NO_LICENCE, write_card
+from mtkit.convert.run_copy import RUN_COPY
+from mtkit.convert.target import Target
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -50,7 +47,7 @@ log = logging.getLogger(__name__)
 # Lines of the check.
 CHECKED_LINES = 500
 
-_LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+TARGETS: dict[Format, Target] = {one.name: one for one in (CTRANSLATE2, HUGGINGFACE, RUN_COPY)}
 
 
 @memory_explained("exporting; export on a machine with more memory")
@@ -81,10 +78,11 @@ def export(
         MtkitError: if the format cannot express the model, its library is missing, the folder
             cannot be written, or the export does not agree with the run.
     """
-    library = _LIBRARIES.get(format)
-    if library is not None and importlib.util.find_spec(library) is None:
+    target = TARGETS[format]
+    library = target.library
+    if library and importlib.util.find_spec(library) is None:
         raise MtkitError(f"--format {format} needs {library}: pip install 'mtkit[export]'")
-    check_expressible(run.config.model, format)
+    target.check_expressible(run.config.model)
     check_writable(
         out,
         force=force,
@@ -95,7 +93,7 @@ def export(
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = plain_greedy(run.config.decode)
     # Linearised, because other software has what the model of a parser writes, and not the trees.
-    translator = _load_untagged(
+    translator = load_untagged(
         run, checkpoint=checkpoint, config=greedy, prepared=False, linearised=True
     )
     text, lines = _check_text(run, translator, check)
@@ -111,15 +109,13 @@ def export(
         decode=run.config.decode.model_dump(),
         lines=None if training_lines is None else training_lines.model_dump(),
     )
-    if library is not None:
-        if library == "transformers":
-            silence_transformers()
+    if library:
         record.versions[library] = importlib.metadata.version(library)
     with new_folder(out) as folder:
-        _write(translator, run, folder, record)
+        target.write(translator, run, folder, record)
         log.info("converted; now loading and checking the exported files")
         try:
-            theirs = _load(folder, format, run.config.decode)
+            theirs = target.load(folder, run.config.decode)
         except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
             raise MtkitError(
                 f"{out}: not written, because the export cannot be loaded: "
@@ -142,41 +138,8 @@ def export(
                 "licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE
             )
         (folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
-        write_card(run, folder, record, translator)
-    return usage(out, format, run.config, vocabularies=translator.vocabularies)
-
-
-def check_expressible(config: ModelConfig, format: Format) -> None:
-    """Refuse a model that a format cannot express.
-
-    Raises:
-        MtkitError: naming the setting.
-    """
-    if format == "safetensors":
-        return
-    name = {"ctranslate2": "CTranslate2's Transformer", "huggingface": "MarianMTModel"}[format]
-    width = config.d_model / config.n_heads
-    impossible = {
-        "attention_window": (config.attention_window is not None, "sees every position"),
-        "d_k": (config.key_width != width, f"has keys of d_model / n_heads, {width:g}"),
-        "d_v": (config.value_width != width, f"has values of d_model / n_heads, {width:g}"),
-        "positions": (config.positions == "words", "does not count words"),
-    }
-    if format == "huggingface":
-        impossible["norm"] = (config.norm != "post", "normalises after the residual sum")
-        impossible["positions"] = (config.positions != "sinusoidal", "has sinusoidal ones")
-    for key, (is_so, difference) in impossible.items():
-        if is_so:
-            value = getattr(config, key)
-            value = config.value_width if value is None else value  # d_v follows d_k
-            raise MtkitError(
-                f"--format {format} cannot express model.{key} {value}: {name} {difference}; "
-                "--format safetensors takes every model"
-            )
-
-
-# ---------------------------------------------------------------------------------------------
-# The exported model and its data
+        write_card(run, folder, record, translator, target)
+    return target.usage(out, run.config, translator.vocabularies)
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[str, list[str]]:
@@ -209,53 +172,3 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
     if not chosen:
         raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")
     return name, chosen
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
-
-
-def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
-    model, vocabularies = translator.model, translator.vocabularies
-    match record.format:
-        case "ctranslate2":
-            write_ctranslate2(
-                model,
-                vocabularies,
-                folder,
-                longest=longest_sequence(run.config),
-                quantization=record.quantization,
-            )
-            vocabularies.save(folder, SENTENCEPIECE_FILES)
-        case "huggingface":
-            write_huggingface(translator, run, folder)
-        case _:
-            manifest = run.manifest.shareable().model_copy(update={"exported": asdict(record)})
-            exported = Run.create(folder, run.config.shareable(), vocabularies, manifest=manifest)
-            weights = model.state_dict()
-            exported.save(max(record.steps), weights=weights, optimizer=None, state={})
-            if alignment := AlignmentSettings.load(run.path):
-                alignment.save(folder)
-
-
-def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
-    greedy = plain_greedy(decode)
-    match format:
-        case "ctranslate2":
-            vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
-            return CTranslate2Model(folder, vocabularies, greedy)
-        case "huggingface":
-            return MarianModel(folder, decode)
-        case _:
-            return RunModel(_load_untagged(Run.open(folder), config=greedy, linearised=True))
-
-
-def _load_untagged(run: Run, **options: Any) -> Translator:
-    """The translator of a run on the CPU, which puts no language tag before a source.
-
-    For the check one text is as good as another, and other software gets the tag with the text.
-    """
-    tags = run.tokenizers().src.language_tags
-    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
-    translator.src_prefix = []
-    return translator

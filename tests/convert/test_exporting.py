@@ -25,7 +25,7 @@ from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.convert import export_run
 from mtkit.convert.check import Agreement, Bounds
-from mtkit.convert.export_run import check_expressible, export
+from mtkit.convert.export_run import TARGETS, export
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.prepare.cached_encoder import CachedEncoder
@@ -378,7 +378,7 @@ def test_a_chosen_checkpoint_is_the_one_that_is_exported(
 def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behind(
     sharp_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_run, "_write", export_run._write)  # put back afterwards
+    monkeypatch.setattr(export_run, "TARGETS", dict(export_run.TARGETS))  # put back afterwards
     out = tmp_path / "out"
     for message in refusals(str(sharp_run.path), str(out), "safetensors"):
         assert message.startswith(f"{out}: not written, because the export cannot be loaded")
@@ -459,14 +459,14 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
     settings: dict[str, Any], refused: list[str], key: str
 ) -> None:
-    for format in ("huggingface", "ctranslate2", "safetensors"):
+    for format, target in TARGETS.items():
         config = ModelConfig(**settings)
         if format in refused:
             with pytest.raises(MtkitError, match=f"cannot express {key}: "):
-                check_expressible(config, format)  # type: ignore[arg-type]
+                target.check_expressible(config)
         else:
-            check_expressible(config, format)  # type: ignore[arg-type]
-        check_expressible(ModelConfig(), format)  # type: ignore[arg-type]
+            target.check_expressible(config)
+        target.check_expressible(ModelConfig())
 
 
 def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(
