@@ -33,7 +33,7 @@ from mtkit.convert.target import Limits, Target, common_limits, first_language, 
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import OldIdsOfSides
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabularies
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mtkit.translate import Translator
 
 
@@ -248,8 +248,8 @@ def _limits(config: ModelConfig) -> Limits:
     }
 
 
-def _usage(out: Path, config: Config, vocabularies: Vocabularies) -> str:
-    language = first_language(vocabularies)
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    language = first_language(translator.vocabularies)
     tag = f">>{language}<< " if language else ""
     return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -265,7 +265,7 @@ HUGGINGFACE = Target(
     name="huggingface",
     library="transformers",
     model="MarianMTModel",
-    needs="Needs `pip install transformers torch sentencepiece`.",
+    needs="Needs `pip install transformers torch sentencepiece`. In this folder:",
     note="For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
     "would keep them blank.",
     limits=_limits,

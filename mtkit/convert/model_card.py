@@ -148,14 +148,16 @@ def write_card(
         facts={
             **_facts(run, pairs),
             "Weights": f"{averaged}, {record.quantization}, {parameters:,} parameters",
-            "Decoding": _decoding(run.config.decode, of_mtkit=not target.library),
+            "Decoding": _decoding(run.config.decode, target),
         },
         step=step,
         scores=scores,
         needs=target.needs,
-        takes_sentences=bool(target.library) and origin.has_single_sentences,
+        takes_sentences=target.library
+        and not target.is_application
+        and origin.has_single_sentences,
         code_language="python" if target.library else "sh",
-        code=target.usage(Path(), run.config, vocabularies),
+        code=target.usage(Path(), run.config, translator),
         note=target.note,
         citations=[] if imported is None else imported.citations,
     )
@@ -190,13 +192,14 @@ def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
     return {label: one_line(text) for label, text in facts.items() if text}
 
 
-def _decoding(decode: DecodeConfig, *, of_mtkit: bool) -> str:
+def _decoding(decode: DecodeConfig, target: Target) -> str:
     form = "((5 + n) / 6)" if decode.length_penalty_form == "gnmt" else "n"
     text = (
         f"beam size {decode.beam_size}; score divided by {form} ** {decode.length_penalty:g} for "
         f"n subwords; at most {decode.max_extra_length} subwords more than the source has"
     )
-    if not of_mtkit and decode.length_penalty_form == "gnmt":
+    takes_settings = target.library and not target.is_application
+    if takes_settings and decode.length_penalty_form == "gnmt":
         text += (
             f". This software divides by n ** length_penalty; {power_penalty(decode):g} is nearest"
         )

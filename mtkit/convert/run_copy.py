@@ -12,7 +12,6 @@ from mtkit.convert.check import RunModel, load_untagged
 from mtkit.convert.export_record import ExportRecord, plain_greedy
 from mtkit.convert.target import Target, first_language
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
 
 
@@ -30,8 +29,8 @@ def _load(folder: Path, decode: DecodeConfig) -> RunModel:
     return RunModel(load_untagged(Run.open(folder), config=plain_greedy(decode), linearised=True))
 
 
-def _usage(out: Path, config: Config, vocabularies: Vocabularies) -> str:
-    language = first_language(vocabularies)
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    language = first_language(translator.vocabularies)
     more = f" --tgt-lang {language}" if language else ""
     return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
 
@@ -40,7 +39,7 @@ RUN_COPY = Target(
     name="safetensors",
     library="",
     model="mtkit",
-    needs="Needs mtkit.",
+    needs="Needs mtkit. In this folder:",
     note="The file has one sentence per line. The folder is a run folder of mtkit, and can be "
     "scored, inspected, exported and fine-tuned.",
     limits=lambda config: {},

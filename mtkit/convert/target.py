@@ -9,14 +9,20 @@ from pathlib import Path
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import LoadedModel
-from mtkit.convert.export_record import ExportRecord, Format
+from mtkit.convert.check import Agreement, CheckText, LoadedModel, RunModel, compare
+from mtkit.convert.export_record import ExportRecord, Format, Quantization
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
 
 # Of each setting of a model: whether it is impossible, and what the software has instead.
 Limits = Mapping[str, tuple[bool, str]]
+
+
+def _compare(
+    translator: Translator, _: Run, theirs: LoadedModel, text: CheckText, __: Quantization
+) -> Agreement:
+    return compare(RunModel(translator), theirs, text)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,13 @@ class Target:
         write: writes a model into a folder.
         load: loads the files in a folder, with greedy search.
         usage: a few lines of code, or a command, that use an exported folder.
+        quantizations: the types of the matrices that are possible, the default first.
+        check: refuses a run by what is not a setting of the model.
+        compare: compares the loaded files with the run.
+        suffix: if the export is a file, how its name ends; otherwise it is a folder.
+        pack: makes that file of an exported folder.
+        is_application: whether it translates one direction of a model with several, splits lines
+            into sentences, and has its own settings of search.
     """
 
     name: Format
@@ -42,7 +55,13 @@ class Target:
     limits: Callable[[ModelConfig], Limits]
     write: Callable[[Translator, Run, Path, ExportRecord], None]
     load: Callable[[Path, DecodeConfig], LoadedModel]
-    usage: Callable[[Path, Config, Vocabularies], str]
+    usage: Callable[[Path, Config, Translator], str]
+    quantizations: tuple[Quantization, ...] = ("float32",)
+    check: Callable[[Translator, Run], None] = lambda translator, run: None
+    compare: Callable[[Translator, Run, LoadedModel, CheckText, Quantization], Agreement] = _compare
+    suffix: str = ""
+    pack: Callable[[Path, Path], None] = lambda folder, file: None
+    is_application: bool = False
 
     def check_expressible(self, config: ModelConfig) -> None:
         """Refuse a model that the software cannot express.

@@ -22,7 +22,7 @@ from mtkit.convert.ctranslate2 import write_ctranslate2
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
-LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "argos": "ctranslate2"}
 NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
 
 
@@ -33,11 +33,13 @@ def needs(format: str) -> Any:
     return pytest.param(format, marks=[skip, pytest.mark.slow])
 
 
-def python(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: object, cwd: Path | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run Python, away from the network."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | more,
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -71,7 +73,12 @@ def refusals(run: str, out: str, format: str) -> list[str]:
 
         export_run.TARGETS[format] = replace(original, write=write)  # type: ignore[index]
         try:
-            export_run.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
+            export_run.export(
+                Run.open(Path(run)),
+                Path(out + original.suffix),
+                format=original.name,
+                quantization="float32",
+            )
             messages.append("it was written")
         except MtkitError as error:
             messages.append(str(error))
