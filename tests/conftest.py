@@ -342,6 +342,23 @@ def tiny_run(
 
 
 @pytest.fixture(scope="session")
+def sharp_run(
+    tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run that ends its sentences; after four updates everything is a tie."""
+    return sharpened(tiny_config, tiny_data, tmp_path_factory.mktemp("sharp") / "sharp")
+
+
+def sharpened(config: Config, data: PreparedData, place: Path) -> Run:
+    """A run of 200 updates."""
+    from mtkit.train import assembly as train
+
+    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200, "max_steps": 200}
+    train.run(changed(config, "train", warmup_steps=40, **every), data, place, device="cpu")
+    return Run.open(place)
+
+
+@pytest.fixture(scope="session")
 def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run whose weights are random, and large enough that every line gets another output."""
     return random_run(tmp_path_factory.mktemp("untrained") / "runs" / "untrained", tiny_data, 5)

@@ -22,11 +22,11 @@ _PARTIAL, _DRY_RUN = ".partial", ".dry-run"
 def check_writable(
     path: Path, *, force: bool, kind: str, place: str, is_kind: Callable[[Path], bool]
 ) -> None:
-    """Refuse, before any work is done, a folder that exists or cannot be created.
+    """Refuse, before any work is done, a folder or file that exists or cannot be created.
 
     Args:
-        force: allow it to replace another folder of its kind, or an empty one.
-        kind: the kind of folder, in words.
+        force: allow it to replace another one of its kind, or an empty folder.
+        kind: the kind of folder or file, in words.
         place: the option or argument that names it.
 
     Raises:
@@ -40,8 +40,9 @@ def check_writable(
             )
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
-    if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
-        # --force replaces only folders made by mtkit, and not for example a home folder.
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not (is_empty or is_kind(path)):
+        # --force replaces only what was made by mtkit, and not for example a home folder.
         raise MtkitError(
             f"{path}: is not {kind}, so --force does not replace it; give another {place}"
         )

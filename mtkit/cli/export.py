@@ -14,6 +14,7 @@ from mtkit.cli.console import say
 log = logging.getLogger(__name__)
 
 output_option = shared.option_group("Output")
+language_option = shared.option_group("Languages")
 check_option = shared.option_group("Check")
 
 
@@ -21,34 +22,43 @@ check_option = shared.option_group("Check")
     "Convert a run for other software.",
     "mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2",
     "mtkit export runs/mine mine-ct2 --format ctranslate2 --quantization int8",
+    "mtkit export runs/mine en_de.argosmodel --format argos",
 )
 @click.argument("run_path", metavar="RUN", type=shared.PathArgument)
 @click.argument("out", type=shared.PathArgument)
 @output_option(
-    "--format [ctranslate2|huggingface|safetensors]",
+    "--format [ctranslate2|huggingface|argos|safetensors]",
     required=True,
     help="ctranslate2: a CTranslate2 model. huggingface: a MarianMTModel of transformers."
+    " argos: a package for Argos Translate and LibreTranslate, a file in .argosmodel."
     " safetensors: a run folder with one checkpoint.",
 )
 @output_option(
     "--quantization [float32|float16|int8]",
-    default="float32",
-    help="Data type of the weights in CTranslate2. Default: float32.",
+    help="Data type of the weights, for ctranslate2 (default: float32) and argos (default: int8).",
 )
 @output_option("--force", help="Replace OUT if it is an earlier export.")
 @shared.checkpoint_option
+@language_option(
+    "--src-lang L",
+    help="Source language for argos, of a run with several or without a name for it.",
+)
+@language_option("--tgt-lang L", help="Target language for argos, likewise.")
 @check_option(
     "--check FILE",
     help="Source text to compare translations on. Default: the validation text of the run's data.",
 )
 def export(run_path: Path, out: Path, **options: Any) -> None:
-    """Convert the model of the run folder RUN for other software, and write it to the folder OUT.
+    """Convert the model of the run folder RUN for other software, and write it to OUT.
 
-    The other software then loads the model and translates up to 500 lines. If its translations
-    differ from those of the run, the export fails and OUT is not written.
+    OUT is a folder, or for argos a file. The other software then loads the model and translates up
+    to 500 lines. If its translations differ from those of the run, the export fails and OUT is not
+    written.
     """
-    if options["format"] != "ctranslate2":
-        shared.refuse_given(["quantization"], "requires --format ctranslate2")
+    if options["format"] not in ("ctranslate2", "argos"):
+        shared.refuse_given(["quantization"], "requires --format ctranslate2 or argos")
+    if options["format"] != "argos":
+        shared.refuse_given(["src_lang", "tgt_lang"], "requires --format argos")
     run = shared.open_run(run_path)
     from mtkit.convert import export as export_run
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from mtkit.convert.export_record import Quantization
+from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Translator
 
 # Lines whose log-probabilities are compared, and lines that other software gets at a time.
 COMPARED_LINES = ROWS_AT_A_TIME = 32
+
+
+class CheckText(NamedTuple):
+    """The text of a check: source lines, and their reference translations if there are any."""
+
+    name: str
+    lines: list[str]
+    references: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,10 @@ class Agreement:
         allowed = max(1, int(self.lines * (1 - bounds.identical) + 1e-9))
         return self.lines - self.identical <= allowed and self.difference <= bounds.difference
 
+    def required(self, bounds: Bounds) -> str:
+        """What is required, in words."""
+        return str(bounds)
+
     def __str__(self) -> str:
         return (
             f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search), "
@@ -80,16 +93,27 @@ class LoadedModel(Protocol):
         """Log-probabilities (T,) of the tokens of each given translation, including EOS."""
 
 
-def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: str) -> Agreement:
+def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
     """Translate lines with two models, and score the first model's translations with both."""
-    mine, other = (list(map(_comparable, one.translate(lines))) for one in (ours, theirs))
+    return agreement(ours, theirs, text, [one.translate(text.lines) for one in (ours, theirs)])
+
+
+def agreement(
+    ours: LoadedModel,
+    theirs: LoadedModel,
+    text: CheckText,
+    translations: Sequence[Sequence[str]],
+) -> Agreement:
+    """The comparison of two models by their translations of a text, and by log-probabilities."""
+    lines = text.lines
+    mine, other = (list(map(comparable, of_model)) for of_model in translations)
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     differences = [
         float((one - two).abs().max()) if len(one) == len(two) else torch.inf
         for one, two in zip(ours.log_probs(*batch), theirs.log_probs(*batch), strict=True)
     ]
     return Agreement(
-        text=text,
+        text=text.name,
         lines=len(lines),
         identical=sum(one == two for one, two in zip(mine, other, strict=True)),
         bleu=score(other, [mine]).value,
@@ -99,7 +123,7 @@ def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: s
     )
 
 
-def _comparable(text: str) -> str:
+def comparable(text: str) -> str:
     """A translation without differences that are due to the tokenizers.
 
     Marian removes a space at the end, and has U+FFFD for bytes that are not a character.
@@ -123,6 +147,17 @@ class RunModel:
         """Log-probabilities of the tokens of each given translation."""
         found = self._translator.score_given(sources, targets)
         return [torch.tensor(scored.log_probs) for scored in found]
+
+
+def load_untagged(run: Run, **options: Any) -> Translator:
+    """The translator of a run on the CPU, which puts no language tag before a source.
+
+    For the check one text is as good as another, and other software gets the tag with the text.
+    """
+    tags = run.tokenizers().src.language_tags
+    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+    translator.src_prefix = []
+    return translator
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:

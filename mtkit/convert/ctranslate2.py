@@ -9,11 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtkit.config import DecodeConfig
+from mtkit.config import Config, DecodeConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
-from mtkit.convert.export_record import Quantization
+from mtkit.convert.export_record import (
+    SENTENCEPIECE_FILES,
+    ExportRecord,
+    Quantization,
+    longest_sequence,
+    plain_greedy,
+    power_penalty,
+)
+from mtkit.convert.target import Target, common_limits, first_language, quoted
 from mtkit.model import Transformer, sinusoidal_positions
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
+from mtkit.translate import Translator
+
+# The subwords that CTranslate2 writes at most by default.
+LONGEST = 256
 
 
 def write_ctranslate2(
@@ -23,11 +36,12 @@ def write_ctranslate2(
     *,
     longest: int,
     quantization: Quantization = "float32",
+    src_tag: int | None = None,
 ) -> None:
     """Write the model for CTranslate2, with its own specification classes.
 
-    The model must be accepted by `check_expressible`. Of positions `longest` are written, and of
-    learned ones all.
+    The model must be accepted by `Target.check_expressible`. Of positions `longest` are written,
+    and of learned ones all. Every source begins with `src_tag`, if it is given.
     """
     spec = _spec_of(model, longest)
     pieces = pieces_of(vocabularies.tgt)
@@ -36,6 +50,9 @@ def write_ctranslate2(
     spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
     spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
     spec.config.add_source_eos = True
+    if src_tag is not None:
+        # A target begins with the start token of the decoder, which is another setting.
+        spec.config.bos_token, spec.config.add_source_bos = vocabularies.src.piece(src_tag), True
     spec.config.layer_norm_epsilon = model.config.norm_epsilon
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
@@ -112,14 +129,19 @@ def _spec_of(model: Transformer, longest: int) -> Any:
     return spec
 
 
+def open_ctranslate2(folder: Path) -> Any:
+    """The `Translator` of CTranslate2 for a folder."""
+    import ctranslate2
+
+    # The number of OpenMP's threads is that of the process, PyTorch's too.
+    return ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+
+
 class CTranslate2Model:
     """A model loaded by CTranslate2, with beam size, length penalty and limits of `decode`."""
 
     def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
-        import ctranslate2
-
-        # The number of OpenMP's threads is that of the process, PyTorch's too.
-        self._engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+        self._engine = open_ctranslate2(folder)
         self._vocabularies = vocabularies
         self._decode = decode
         self._ids = {piece: i for i, piece in enumerate(pieces_of(vocabularies.tgt))}
@@ -151,3 +173,57 @@ class CTranslate2Model:
 
 def _pieces(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
     return [[tokenizer.piece(i) for i in tokenizer.encode(line)] for line in lines]
+
+
+def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
+    write_ctranslate2(
+        translator.model,
+        translator.vocabularies,
+        folder,
+        longest=longest_sequence(run.config),
+        quantization=record.quantization,
+    )
+    translator.vocabularies.save(folder, SENTENCEPIECE_FILES)
+
+
+def _load(folder: Path, decode: DecodeConfig) -> CTranslate2Model:
+    vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
+    return CTranslate2Model(folder, vocabularies, plain_greedy(decode))
+
+
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    vocabularies = translator.vocabularies
+    is_joint, language = vocabularies.is_joint, first_language(vocabularies)
+    names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
+    files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
+    load = "".join(
+        f"{name} = sentencepiece.SentencePieceProcessor(model_file={quoted(out / file)})\n"
+        for name, file in files.items()
+    )
+    decode = config.decode
+    search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
+    # Its own limit is beyond the last position of some models.
+    if (most := longest_sequence(config) - 1) < LONGEST:
+        search += f", max_decoding_length={most}"
+    tag = f'[">>{language}<<"] + ' if language else ""
+    return f"""\
+import ctranslate2, sentencepiece
+{load}translator = ctranslate2.Translator({quoted(out)})
+source = {tag}{names[0]}.encode("Text to translate.", out_type=str)
+found = translator.translate_batch([source], {search})
+print({names[-1]}.decode(found[0].hypotheses[0]))
+"""
+
+
+CTRANSLATE2 = Target(
+    name="ctranslate2",
+    library="ctranslate2",
+    model="CTranslate2's Transformer",
+    needs="Needs `pip install ctranslate2 sentencepiece`. In this folder:",
+    note="Leave blank lines out; mtkit would keep them blank.",
+    limits=common_limits,
+    write=_write,
+    load=_load,
+    usage=_usage,
+    quantizations=("float32", "float16", "int8"),
+)

@@ -1,10 +1,8 @@
-"""Exports a trained model: for CTranslate2, for Hugging Face, or as a run folder of one checkpoint.
+"""Exports a trained model for other software, or as a run folder of one checkpoint.
 
-Before the output folder appears, the exported files are loaded by the target software, which must
-give the same greedy translations and log-probabilities as the run. A setting that a format cannot
-express is refused by name.
-
-Every format supports one vocabulary for both sides or one for each.
+Before the output appears, the exported files are loaded by the target software, which must give the
+same greedy translations and log-probabilities as the run. A setting that a format cannot express is
+refused by name.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import logging
+import zipfile
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -20,29 +19,28 @@ from typing import Any
 from safetensors import SafetensorError
 
 import mtkit
-from mtkit.align import AlignmentSettings
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.memory import memory_explained
 from mtkit.base.text import read_lines
-from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
-from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
+from mtkit.convert.argos import ARGOS
+from mtkit.convert.check import BOUNDS, CheckText, load_untagged
+from mtkit.convert.ctranslate2 import CTRANSLATE2
 from mtkit.convert.export_record import (
     RECORD,
-    SENTENCEPIECE_FILES,
     ExportRecord,
     Format,
     Quantization,
     longest_sequence,
     plain_greedy,
 )
-from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
-from mtkit.convert.model_card import NO_LICENCE, usage, write_card
+from mtkit.convert.huggingface import HUGGINGFACE
+from mtkit.convert.model_card import NO_LICENCE, write_card
+from mtkit.convert.run_copy import RUN_COPY
+from mtkit.convert.target import Target
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -50,7 +48,9 @@ log = logging.getLogger(__name__)
 # Lines of the check.
 CHECKED_LINES = 500
 
-_LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+TARGETS: dict[Format, Target] = {
+    one.name: one for one in (CTRANSLATE2, HUGGINGFACE, ARGOS, RUN_COPY)
+}
 
 
 @memory_explained("exporting; export on a machine with more memory")
@@ -60,45 +60,59 @@ def export(
     *,
     format: Format,
     checkpoint: str | None = None,
-    quantization: Quantization = "float32",
+    quantization: Quantization | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     check: Path | None = None,
     force: bool = False,
 ) -> str:
-    """Export the model of a run to a folder, and check the exported files.
+    """Export the model of a run to a folder or a file, and check the exported files.
 
     Args:
         format: the other software, or `safetensors` for a run folder.
         checkpoint: as in `Run.select`.
-        quantization: the type of the matrices for CTranslate2.
+        quantization: the type of the matrices, by default that of the format.
+        src_lang, tgt_lang: the direction, for an application and a run with several.
         check: source text for the check; by default the validation text of the run's data, or the
             samples of the run folder if the data are gone.
         force: replace an earlier export.
 
     Returns:
-        A few lines of code that use the folder.
+        A few lines of code that use the export.
 
     Raises:
-        MtkitError: if the format cannot express the model, its library is missing, the folder
-            cannot be written, or the export does not agree with the run.
+        MtkitError: if the format cannot express the model, its library is missing, the export
+            cannot be written, or it does not agree with the run.
     """
-    library = _LIBRARIES.get(format)
-    if library is not None and importlib.util.find_spec(library) is None:
+    target = TARGETS[format]
+    library = target.library
+    if library and importlib.util.find_spec(library) is None:
         raise MtkitError(f"--format {format} needs {library}: pip install 'mtkit[export]'")
-    check_expressible(run.config.model, format)
+    if out.suffix != target.suffix and target.suffix:
+        raise MtkitError(f"{out}: a file for --format {format} has a name in {target.suffix}")
+    target.check_expressible(run.config.model)
     check_writable(
         out,
         force=force,
         kind="an export",
         place="OUT",
-        is_kind=lambda folder: (folder / RECORD).is_file(),
+        is_kind=_is_archive if target.suffix else lambda folder: (folder / RECORD).is_file(),
     )
+    quantization = quantization or target.quantizations[0]
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = plain_greedy(run.config.decode)
     # Linearised, because other software has what the model of a parser writes, and not the trees.
-    translator = _load_untagged(
-        run, checkpoint=checkpoint, config=greedy, prepared=False, linearised=True
-    )
-    text, lines = _check_text(run, translator, check)
+    how: dict[str, Any] = {"config": greedy, "prepared": False, "linearised": True}
+    how["checkpoint"] = checkpoint
+    if target.is_application:
+        translator = Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **how)
+    else:
+        translator = load_untagged(run, **how)
+    target.check(translator, run)
+    text = _check_text(run, translator, check)
+    data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
+    if target.is_application:
+        data |= {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
     training_lines = run.manifest.data.lines
     record = ExportRecord(
         format=format,
@@ -106,31 +120,29 @@ def export(
         run=run.name,
         checkpoint=checkpoint or f"average:{len(steps)}",
         steps=steps,
-        data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
+        data=data,
         versions={"mtkit": mtkit.__version__},
         decode=run.config.decode.model_dump(),
         lines=None if training_lines is None else training_lines.model_dump(),
     )
-    if library is not None:
-        if library == "transformers":
-            silence_transformers()
+    if library:
         record.versions[library] = importlib.metadata.version(library)
-    with new_folder(out) as folder:
-        _write(translator, run, folder, record)
+    with new_folder(out, keep=not target.suffix) as folder:
+        target.write(translator, run, folder, record)
         log.info("converted; now loading and checking the exported files")
         try:
-            theirs = _load(folder, format, run.config.decode)
+            theirs = target.load(folder, run.config.decode)
         except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
             raise MtkitError(
                 f"{out}: not written, because the export cannot be loaded: "
                 f"{reason_of(error, most=300)}"
             ) from error
-        agreement = compare(RunModel(translator), theirs, lines, text=text)
+        agreement = target.compare(translator, run, theirs, text, quantization)
         bounds = BOUNDS[quantization]
         if not agreement.holds(bounds):
             raise MtkitError(
                 f"{out}: not written, because the export does not agree with {run.path}: "
-                f"{agreement}; {bounds} are required"
+                f"{agreement}; {agreement.required(bounds)} are required"
             )
         log.info("checked: %s", agreement)
         # The local path of the text is left out.
@@ -142,48 +154,25 @@ def export(
                 "licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE
             )
         (folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
-        write_card(run, folder, record, translator)
-    return usage(out, format, run.config, vocabularies=translator.vocabularies)
+        write_card(run, folder, record, translator, target)
+        target.pack(folder, out)
+    return target.usage(out, run.config, translator)
 
 
-def check_expressible(config: ModelConfig, format: Format) -> None:
-    """Refuse a model that a format cannot express.
-
-    Raises:
-        MtkitError: naming the setting.
-    """
-    if format == "safetensors":
-        return
-    name = {"ctranslate2": "CTranslate2's Transformer", "huggingface": "MarianMTModel"}[format]
-    width = config.d_model / config.n_heads
-    impossible = {
-        "attention_window": (config.attention_window is not None, "sees every position"),
-        "d_k": (config.key_width != width, f"has keys of d_model / n_heads, {width:g}"),
-        "d_v": (config.value_width != width, f"has values of d_model / n_heads, {width:g}"),
-        "positions": (config.positions == "words", "does not count words"),
-    }
-    if format == "huggingface":
-        impossible["norm"] = (config.norm != "post", "normalises after the residual sum")
-        impossible["positions"] = (config.positions != "sinusoidal", "has sinusoidal ones")
-    for key, (is_so, difference) in impossible.items():
-        if is_so:
-            value = getattr(config, key)
-            value = config.value_width if value is None else value  # d_v follows d_k
-            raise MtkitError(
-                f"--format {format} cannot express model.{key} {value}: {name} {difference}; "
-                "--format safetensors takes every model"
-            )
+def _is_archive(path: Path) -> bool:
+    """Whether it is an exported file."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith(f"/{RECORD}") for name in archive.namelist())
 
 
-# ---------------------------------------------------------------------------------------------
-# The exported model and its data
-
-
-def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[str, list[str]]:
-    """The name and the lines of the text for the check.
+def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:
+    """The text for the check, with references if it is of the data of the run.
 
     Blank lines are left out, because other software translates them, and lines that would be cut.
     """
+    references: list[str] | None = None
     if check is not None:
         name, lines = str(check), list(read_lines(check))
     else:
@@ -191,7 +180,14 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
             if run.manifest.imported is not None:
                 raise MtkitError("the run was imported, without data")
             data = PreparedData.open(run.data_path)
-            name, lines = f"the validation text of {data.path}", data.text("valid")[0]
+            name = f"the validation text of {data.path}"
+            directions = data.texts("valid")
+            languages = (translator.src_lang, translator.tgt_lang)
+            if translator.src_prefix and (of := [x for x in directions if x[:2] == languages]):
+                directions = of
+            lines, references = (
+                [line for one in directions for line in one[side]] for side in (2, 3)
+            )
         except MtkitError as error:
             rows = run.samples()
             if not rows:
@@ -204,58 +200,14 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
     longest = longest_sequence(run.config) - decode.max_extra_length
     room = min(decode.max_source_tokens, longest) - 1  # one is EOS
     src = translator.vocabularies.src
-    fitting = (line for line in lines if line.strip() and 0 < len(src.encode(line)) <= room)
+    fitting = (
+        number
+        for number, line in enumerate(lines)
+        if line.strip() and 0 < len(src.encode(line)) <= room
+    )
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
         raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")
-    return name, chosen
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
-
-
-def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
-    model, vocabularies = translator.model, translator.vocabularies
-    match record.format:
-        case "ctranslate2":
-            write_ctranslate2(
-                model,
-                vocabularies,
-                folder,
-                longest=longest_sequence(run.config),
-                quantization=record.quantization,
-            )
-            vocabularies.save(folder, SENTENCEPIECE_FILES)
-        case "huggingface":
-            write_huggingface(translator, run, folder)
-        case _:
-            manifest = run.manifest.shareable().model_copy(update={"exported": asdict(record)})
-            exported = Run.create(folder, run.config.shareable(), vocabularies, manifest=manifest)
-            weights = model.state_dict()
-            exported.save(max(record.steps), weights=weights, optimizer=None, state={})
-            if alignment := AlignmentSettings.load(run.path):
-                alignment.save(folder)
-
-
-def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
-    greedy = plain_greedy(decode)
-    match format:
-        case "ctranslate2":
-            vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
-            return CTranslate2Model(folder, vocabularies, greedy)
-        case "huggingface":
-            return MarianModel(folder, decode)
-        case _:
-            return RunModel(_load_untagged(Run.open(folder), config=greedy, linearised=True))
-
-
-def _load_untagged(run: Run, **options: Any) -> Translator:
-    """The translator of a run on the CPU, which puts no language tag before a source.
-
-    For the check one text is as good as another, and other software gets the tag with the text.
-    """
-    tags = run.tokenizers().src.language_tags
-    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
-    translator.src_prefix = []
-    return translator
+    return CheckText(
+        name, [lines[i] for i in chosen], references and [references[i] for i in chosen]
+    )

@@ -20,10 +20,16 @@ from torch import Tensor, nn
 from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
 from mtkit.checkpoint import naming_tensors
-from mtkit.config import DecodeConfig
+from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
-from mtkit.convert.export_record import SENTENCEPIECE_FILES, longest_sequence, power_penalty
+from mtkit.convert.export_record import (
+    SENTENCEPIECE_FILES,
+    ExportRecord,
+    longest_sequence,
+    power_penalty,
+)
 from mtkit.convert.marian import halves, layer_parts, new_ids
+from mtkit.convert.target import Limits, Target, common_limits, first_language, quoted
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import OldIdsOfSides
@@ -36,7 +42,7 @@ def to_marian(
 ) -> nn.Module:
     """Hugging Face's `MarianMTModel` with the weights of a model, in its precision.
 
-    The model must be accepted by `check_expressible`; it gets `longest` positions.
+    The model must be accepted by `Target.check_expressible`; it gets `longest` positions.
     """
     from transformers import MarianMTModel
 
@@ -123,10 +129,10 @@ def _marian_config(
     )
 
 
-def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
-    """Write the model and tokenizer of a run into a folder."""
+def _write(translator: Translator, run: Run, folder: Path, _: ExportRecord) -> None:
     from transformers import GenerationConfig, MarianTokenizer
 
+    silence_transformers()
     longest = longest_sequence(run.config)
     imported = run.manifest.imported
     subwords = None if imported is None else imported.subwords
@@ -233,3 +239,37 @@ class MarianModel:
         logits[..., self._banned] = -torch.inf
         log_probs = logits.log_softmax(-1)
         return [log_probs[row, range(len(y)), torch.tensor(y)] for row, y in enumerate(outputs)]
+
+
+def _limits(config: ModelConfig) -> Limits:
+    return common_limits(config) | {
+        "norm": (config.norm != "post", "normalises after the residual sum"),
+        "positions": (config.positions != "sinusoidal", "has sinusoidal ones"),
+    }
+
+
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    language = first_language(translator.vocabularies)
+    tag = f">>{language}<< " if language else ""
+    return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained({quoted(out)})
+model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
+source = tokenizer(["{tag}Text to translate."], padding=True, return_tensors="pt")
+found = model.generate(**source)
+print(*tokenizer.batch_decode(found, skip_special_tokens=True))
+"""
+
+
+HUGGINGFACE = Target(
+    name="huggingface",
+    library="transformers",
+    model="MarianMTModel",
+    needs="Needs `pip install transformers torch sentencepiece`. In this folder:",
+    note="For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
+    "would keep them blank.",
+    limits=_limits,
+    write=_write,
+    load=MarianModel,
+    usage=_usage,
+)

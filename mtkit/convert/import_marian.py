@@ -28,7 +28,7 @@ from mtkit.base.memory import memory_explained
 from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
 from mtkit.config import Config
-from mtkit.convert.check import BOUNDS, RunModel, compare
+from mtkit.convert.check import BOUNDS, CheckText, RunModel, compare
 from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.huggingface import MarianModel, silence_transformers
 from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights, tags_of
@@ -302,7 +302,7 @@ def _compare(
                 if (folder / name).exists():
                     Path(known, name).symlink_to((folder / name).resolve())
             theirs = MarianModel(Path(known), translator.config, bans_padding=True)
-            agreement = compare(RunModel(translator), theirs, lines, text=text)
+            agreement = compare(RunModel(translator), theirs, CheckText(text, lines, None))
     except (MtkitError, MemoryError):
         raise
     except Exception as error:

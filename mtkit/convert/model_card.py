@@ -1,13 +1,11 @@
 """The card of a model, `README.md`: read for an import, and written for an export.
 
-The template is `templates/card.md`. The lines of code that use an exported folder are here too.
+The template is `templates/card.md`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -16,18 +14,12 @@ from pathlib import Path
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.html import render_card
 from mtkit.base.text import base_language
-from mtkit.config import Config, DecodeConfig
-from mtkit.convert.export_record import (
-    SENTENCEPIECE_FILES,
-    ExportRecord,
-    Format,
-    longest_sequence,
-    power_penalty,
-)
+from mtkit.config import DecodeConfig
+from mtkit.convert.export_record import ExportRecord, power_penalty
+from mtkit.convert.target import Target
 from mtkit.convert.untrusted import open_file, yaml_mapping
 from mtkit.run_folder import Run
 from mtkit.score import Metric, score
-from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
 
 NO_LICENCE = "unknown; its card has none"
@@ -37,26 +29,6 @@ _BIBTEX = re.compile(r"\s*@\w+\{")
 # Longer cards are cut, and so is what is kept of one.
 _LONGEST_CARD, _LONGEST_CITATION, _MOST_CITATIONS = 1_000_000, 4_000, 10
 _LONGEST_LICENCE = 200
-# Of each format: the name of its library on the hub, what it needs, and what to know of it.
-_SOFTWARE: dict[Format, tuple[str, str, str]] = {
-    "ctranslate2": (
-        "ctranslate2",
-        "Needs `pip install ctranslate2 sentencepiece`.",
-        "Leave blank lines out; mtkit would keep them blank.",
-    ),
-    "huggingface": (
-        "transformers",
-        "Needs `pip install transformers torch sentencepiece`.",
-        "For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
-        "would keep them blank.",
-    ),
-    "safetensors": (
-        "mtkit",
-        "Needs mtkit.",
-        "The file has one sentence per line. The folder is a run folder of mtkit, and can be "
-        "scored, inspected, exported and fine-tuned.",
-    ),
-}
 # The licences and languages that the hub knows, and models on it, have such names.
 _LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _CODE = re.compile("[a-z]{2,3}")
@@ -66,8 +38,6 @@ _METRICS: tuple[tuple[str, str, Metric | None], ...] = (
     ("chrf", "chrF", "chrf"),
     ("f1", "F1 of brackets", None),
 )
-# The subwords that CTranslate2 writes at most by default.
-_LONGEST = 256
 _UNKNOWN = "not known to mtkit"
 
 
@@ -150,9 +120,10 @@ def _blocks(lines: Iterable[str]) -> Iterator[str]:
 # Writing
 
 
-def write_card(run: Run, folder: Path, record: ExportRecord, translator: Translator) -> None:
+def write_card(
+    run: Run, folder: Path, record: ExportRecord, translator: Translator, target: Target
+) -> None:
     """Write the card of an exported run into its folder."""
-    library, needs, note = _SOFTWARE[record.format]
     origin, imported = run.manifest.data, run.manifest.imported
     vocabularies, steps = translator.vocabularies, record.steps
     pairs = [(one.src_lang, one.tgt_lang) for one in origin.directions]
@@ -170,22 +141,24 @@ def write_card(run: Run, folder: Path, record: ExportRecord, translator: Transla
     text = render_card(
         languages=[code for code in dict.fromkeys(codes) if _CODE.fullmatch(code)],
         licence_id=licence if _LICENCE_ID.fullmatch(licence) else "",
-        library=library,
+        library=target.library or "mtkit",
         is_translation=origin.task == "translation",
         base_model=imported.source if imported is not None and is_hub else "",
         title=one_line(run.name),
         facts={
             **_facts(run, pairs),
             "Weights": f"{averaged}, {record.quantization}, {parameters:,} parameters",
-            "Decoding": _decoding(run.config.decode, record.format),
+            "Decoding": _decoding(run.config.decode, target),
         },
         step=step,
         scores=scores,
-        needs=needs,
-        takes_sentences=record.format != "safetensors" and origin.has_single_sentences,
-        code_language="sh" if record.format == "safetensors" else "python",
-        code=usage(Path(), record.format, run.config, vocabularies=vocabularies),
-        note=note,
+        needs=target.needs,
+        takes_sentences=target.library
+        and not target.is_application
+        and origin.has_single_sentences,
+        code_language="python" if target.library else "sh",
+        code=target.usage(Path(), run.config, translator),
+        note=target.note,
         citations=[] if imported is None else imported.citations,
     )
     (folder / _CARD).write_text(text, encoding="utf-8")
@@ -219,13 +192,14 @@ def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
     return {label: one_line(text) for label, text in facts.items() if text}
 
 
-def _decoding(decode: DecodeConfig, format: Format) -> str:
+def _decoding(decode: DecodeConfig, target: Target) -> str:
     form = "((5 + n) / 6)" if decode.length_penalty_form == "gnmt" else "n"
     text = (
         f"beam size {decode.beam_size}; score divided by {form} ** {decode.length_penalty:g} for "
         f"n subwords; at most {decode.max_extra_length} subwords more than the source has"
     )
-    if format != "safetensors" and decode.length_penalty_form == "gnmt":
+    takes_settings = target.library and not target.is_application
+    if takes_settings and decode.length_penalty_form == "gnmt":
         text += (
             f". This software divides by n ** length_penalty; {power_penalty(decode):g} is nearest"
         )
@@ -258,54 +232,3 @@ def _signature(metric: Metric, version: str | None) -> str:
     """The signature of scores that were computed with a version of sacreBLEU, if it is known."""
     now, _, _ = score(["."], [["."]], metric=metric).signature.rpartition("|version:")
     return f"{now}|version:{version}" if version else now
-
-
-# ---------------------------------------------------------------------------------------------
-# The code
-
-
-def usage(out: Path, format: Format, config: Config, *, vocabularies: Vocabularies) -> str:
-    """A few lines of code, or a command, that use the exported folder `out`."""
-    decode, is_joint = config.decode, vocabularies.is_joint
-    tags = vocabularies.src.language_tags
-    # As the first of several languages.
-    language = min(tags, default="")
-    tag = f">>{language}<<"
-    text = f"{tag} Text to translate." if tags else "Text to translate."
-    match format:
-        case "ctranslate2":
-            names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
-            src, tgt = names[0], names[-1]
-            files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
-            load = "".join(
-                f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
-                for name, file in files.items()
-            )
-            search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
-            # Its own limit is beyond the last position of some models.
-            if (most := longest_sequence(config) - 1) < _LONGEST:
-                search += f", max_decoding_length={most}"
-            return f"""\
-import ctranslate2, sentencepiece
-{load}translator = ctranslate2.Translator({_quoted(out)})
-source = {f'["{tag}"] + ' if tags else ""}{src}.encode("Text to translate.", out_type=str)
-found = translator.translate_batch([source], {search})
-print({tgt}.decode(found[0].hypotheses[0]))
-"""
-        case "huggingface":
-            return f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
-model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
-source = tokenizer(["{text}"], padding=True, return_tensors="pt")
-found = model.generate(**source)
-print(*tokenizer.batch_decode(found, skip_special_tokens=True))
-"""
-        case _:
-            more = f" --tgt-lang {language}" if tags else ""
-            return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
-
-
-def _quoted(path: Path) -> str:
-    """The path as a Python string literal."""
-    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())

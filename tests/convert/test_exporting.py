@@ -15,7 +15,7 @@ from typing import Any
 import click
 import pytest
 import torch
-from conftest import GREEK, changed, number_pairs
+from conftest import GREEK, changed, number_pairs, sharpened
 from support.command_line import full_disk
 from support.exported import LIBRARIES, NUMBERS, needs, python, refusals
 from support.runs import contents, remade
@@ -25,7 +25,7 @@ from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.convert import export_run
 from mtkit.convert.check import Agreement, Bounds
-from mtkit.convert.export_run import check_expressible, export
+from mtkit.convert.export_run import TARGETS, export
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.prepare.cached_encoder import CachedEncoder
@@ -53,20 +53,6 @@ TEXTS = [
     "it 's , is n't it ?",
     "x" * 300,
 ]
-
-
-@pytest.fixture(scope="module")
-def sharp_run(
-    tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
-    """A run that ends its sentences; after four updates everything is a tie."""
-    return sharpened(tiny_config, tiny_data, tmp_path_factory.mktemp("sharp") / "sharp")
-
-
-def sharpened(config: Config, data: PreparedData, place: Path) -> Run:
-    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200, "max_steps": 200}
-    train(changed(config, "train", warmup_steps=40, **every), data, place, device="cpu")
-    return Run.open(place)
 
 
 def as_printed(printed: str, run: Run, lines: list[str]) -> tuple[str, list[str]]:
@@ -118,14 +104,15 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
     assert [line.strip() for line in used.stdout.splitlines()] == ours
 
 
-@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
+@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface"), needs("argos")])
 def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
     format: str, sharp_run: Run, tmp_path: Path
 ) -> None:
     done = python(EXPORTED, "refusals", sharp_run.path, tmp_path / "out", format)
     assert done.returncode == 0, done.stderr
     for message in json.loads(done.stdout):
-        assert message.startswith(f"{tmp_path / 'out'}: not written, because the export ")
+        out = tmp_path / f"out{TARGETS[format].suffix}"  # type: ignore[index]
+        assert message.startswith(f"{out}: not written, because the export ")
         assert "\n" not in message
     assert not list(tmp_path.iterdir())
 
@@ -378,7 +365,7 @@ def test_a_chosen_checkpoint_is_the_one_that_is_exported(
 def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behind(
     sharp_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_run, "_write", export_run._write)  # put back afterwards
+    monkeypatch.setattr(export_run, "TARGETS", dict(export_run.TARGETS))  # put back afterwards
     out = tmp_path / "out"
     for message in refusals(str(sharp_run.path), str(out), "safetensors"):
         assert message.startswith(f"{out}: not written, because the export cannot be loaded")
@@ -459,14 +446,14 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
     settings: dict[str, Any], refused: list[str], key: str
 ) -> None:
-    for format in ("huggingface", "ctranslate2", "safetensors"):
+    for format, target in TARGETS.items():
         config = ModelConfig(**settings)
         if format in refused:
             with pytest.raises(MtkitError, match=f"cannot express {key}: "):
-                check_expressible(config, format)  # type: ignore[arg-type]
+                target.check_expressible(config)
         else:
-            check_expressible(config, format)  # type: ignore[arg-type]
-        check_expressible(ModelConfig(), format)  # type: ignore[arg-type]
+            target.check_expressible(config)
+        target.check_expressible(ModelConfig())
 
 
 def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(

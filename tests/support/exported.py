@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import pytest
 
 from mtkit.base.errors import MtkitError
 from mtkit.convert import export_run
+from mtkit.convert.ctranslate2 import write_ctranslate2
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
-LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "argos": "ctranslate2"}
 NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
 
 
@@ -31,11 +33,13 @@ def needs(format: str) -> Any:
     return pytest.param(format, marks=[skip, pytest.mark.slow])
 
 
-def python(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: object, cwd: Path | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run Python, away from the network."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | more,
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -58,18 +62,23 @@ def damage(file: Path, how: str) -> None:
 
 def refusals(run: str, out: str, format: str) -> list[str]:
     """What `export` says when the weights are damaged as soon as they are written."""
-    original = export_run._write
+    original = export_run.TARGETS[format]  # type: ignore[index]
     messages = []
     for how in ("cut off", "zeros", "another order"):
 
         def write(*arguments: Any, how: str = how) -> None:
-            original(*arguments)
+            original.write(*arguments)
             (weights,) = arguments[2].rglob("model.[bs]*")
             damage(weights, how)
 
-        export_run._write = write
+        export_run.TARGETS[format] = replace(original, write=write)  # type: ignore[index]
         try:
-            export_run.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
+            export_run.export(
+                Run.open(Path(run)),
+                Path(out + original.suffix),
+                format=original.name,
+                quantization="float32",
+            )
             messages.append("it was written")
         except MtkitError as error:
             messages.append(str(error))
@@ -111,9 +120,7 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
     size = {}
     for kind in ("float32", "float16", "int8"):
         place = Path(folder) / kind
-        export_run.write_ctranslate2(
-            model, translator.vocabularies, place, longest=100, quantization=kind
-        )
+        write_ctranslate2(model, translator.vocabularies, place, longest=100, quantization=kind)
         size[kind] = (place / "model.bin").stat().st_size
     after = model.state_dict()
     return {"bytes": size, "unchanged": all(v.equal(after[k]) for k, v in before.items())}

@@ -1,0 +1,358 @@
+"""Export to a package of Argos Translate, the engine of LibreTranslate.
+
+A package is a zip file with one folder: a model for CTranslate2, one SentencePiece model for both
+sides, metadata, and a model that finds the ends of sentences.
+
+Argos searches with a beam size and a length penalty of its own, forbids an empty translation, and
+writes a space for an underscore. A source gets the language tag of a multilingual model from
+CTranslate2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import textwrap
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+import torch
+from torch import Tensor
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import json_text, partial_name, sync
+from mtkit.base.language_names import language_name
+from mtkit.base.text import base_language
+from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.convert.check import (
+    BOUNDS,
+    Agreement,
+    Bounds,
+    CheckText,
+    LoadedModel,
+    RunModel,
+    agreement,
+    comparable,
+)
+from mtkit.convert.ctranslate2 import LONGEST, open_ctranslate2, write_ctranslate2
+from mtkit.convert.export_record import ExportRecord, Quantization, longest_sequence
+from mtkit.convert.sentence_model import sentence_model
+from mtkit.convert.target import Limits, Target, common_limits, quoted
+from mtkit.run_folder import Run
+from mtkit.score import score
+from mtkit.tokenizer import EOS_ID
+from mtkit.translate import Translator
+
+# The lines of the check, because beam search is slower.
+_CHECKED = 200
+# What Argos calls CTranslate2 with; the default of its beam size.
+_LENGTH_PENALTY, _BEAM_SIZE, _BATCH_TOKENS = 0.2, 4, 32
+# The subwords that CTranslate2 reads and writes at most by default.
+_LONGEST_SOURCE, _LONGEST_OUTPUT = 1024, LONGEST
+# How much worse than the run a package may score, with matrices of a smaller type.
+_MOST_BLEU_LOST = 0.3
+# Where Argos has a code of its own: simplified and traditional Chinese, and two others.
+_CODES = {"zh-hant": "zt", "zh-tw": "zt", "zh-hk": "zt", "pt-br": "pb", "no": "nb"}
+_NAMES = {"zt": "Chinese (traditional)", "pb": "Portuguese (Brazil)"}
+_METADATA = "metadata.json"
+
+
+def _code(language: str) -> str:
+    code = language.replace("_", "-").lower()
+    return _CODES.get(code, base_language(code))
+
+
+def _limits(config: ModelConfig) -> Limits:
+    is_short = config.positions == "learned" and config.max_positions < _LONGEST_SOURCE
+    return common_limits(config) | {
+        "max_positions": (is_short, f"reads sources of up to {_LONGEST_SOURCE:,} subwords")
+    }
+
+
+def _check(translator: Translator, run: Run) -> None:
+    reason = ""
+    if run.manifest.data.task != "translation":
+        reason = f"a model for {run.manifest.data.task}, because Argos Translate only translates"
+    elif not translator.vocabularies.is_joint:
+        reason = "a vocabulary for each side, because a package has one SentencePiece model"
+    if reason:
+        raise MtkitError(
+            f"--format argos cannot express {reason}; --format safetensors takes every model"
+        )
+    for option, language in (
+        ("--src-lang", translator.src_lang),
+        ("--tgt-lang", translator.tgt_lang),
+    ):
+        if not re.fullmatch("[a-z]{2,3}", _code(language)):
+            known = f"has {language!r}" if language else "does not say it"
+            raise MtkitError(
+                f"--format argos needs a code such as en for each language, and {run.path} "
+                f"{known}; give {option}"
+            )
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
+    src_tag = translator.src_prefix[0] if translator.src_prefix else None
+    write_ctranslate2(
+        translator.model,
+        translator.vocabularies,
+        folder / "model",
+        longest=max(longest_sequence(run.config), _LONGEST_SOURCE),
+        quantization=record.quantization,
+        src_tag=src_tag,
+    )
+    translator.vocabularies.src.save(folder / "sentencepiece.model")
+    metadata = {"package_version": "1.0", "argos_version": "1.11"}
+    for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
+        code = _code(language)
+        metadata |= {f"{side}_code": code, f"{side}_name": _NAMES.get(code, language_name(code))}
+    text = json_text(metadata, indent=2) + "\n"
+    (folder / _METADATA).write_text(text, encoding="utf-8")
+    splits = run.config.decode.split_sentences
+    if splits == "auto":
+        splits = run.manifest.data.has_single_sentences
+    (folder / "minisbd").mkdir()
+    model = sentence_model(translator.src_lang, splits=splits)
+    (folder / "minisbd" / "sentences.onnx").write_bytes(model)
+
+
+def _pack(folder: Path, file: Path) -> None:
+    """Write the folder into a zip file, with the same bytes for the same files."""
+    metadata = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
+    # Not the name of Argos' own packages, whose files would stay beside these.
+    root = f"mtkit-{metadata['from_code']}_{metadata['to_code']}"
+    partial = partial_name(file)
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                entry = zipfile.ZipInfo(f"{root}/{path.relative_to(folder).as_posix()}")
+                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                entry.file_size = path.stat().st_size
+                with path.open("rb") as source, archive.open(entry, "w") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+        sync(partial)
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------------------------------------
+# Checking
+
+
+class _ArgosModel:
+    """A package as Argos uses it, with greedy search; a line is one sentence."""
+
+    def __init__(self, folder: Path, _: DecodeConfig) -> None:
+        self._engine = open_ctranslate2(folder / "model")
+        model_file = str(folder / "sentencepiece.model")
+        self._pieces = sentencepiece.SentencePieceProcessor(model_file=model_file)
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
+        return list(map(self.text, self.search(lines, beam_size=1)))
+
+    def search(self, lines: Sequence[str], beam_size: int) -> list[list[str]]:
+        """The subwords of the translation of each line."""
+        found = self._engine.translate_batch(
+            self._encode(lines),
+            replace_unknowns=True,
+            max_batch_size=_BATCH_TOKENS,
+            batch_type="tokens",
+            beam_size=beam_size,
+            length_penalty=_LENGTH_PENALTY,
+        )
+        return [one.hypotheses[0] for one in found]
+
+    def text(self, pieces: Sequence[str]) -> str:
+        """The text of subwords."""
+        text: str = self._pieces.decode_pieces(pieces)
+        return text.replace("▁", " ").replace("_", " ").removeprefix(" ")
+
+    def is_tie(self, line: str, one: Sequence[str], other: Sequence[str]) -> bool:
+        """Whether the first different subwords of two translations are as probable."""
+        found = self._engine.score_batch(self._encode([line, line]), [one, other])
+        rows = [
+            ([*pieces, ""], by.log_probs) for pieces, by in zip((one, other), found, strict=True)
+        ]
+        steps = zip(*(zip(*row, strict=True) for row in rows), strict=False)
+        first = next(((a, b) for (p, a), (q, b) in steps if p != q), (0.0, 0.0))
+        return bool(abs(first[0] - first[1]) <= BOUNDS["float32"].difference)
+
+    def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities of the tokens of each given translation."""
+        found = self._engine.score_batch(self._encode(sources), self._encode(targets))
+        return [torch.tensor(one.log_probs) for one in found]
+
+    def _encode(self, lines: Sequence[str]) -> list[list[str]]:
+        return [self._pieces.encode(line, out_type=str) for line in lines]
+
+
+@dataclass(frozen=True)
+class _ArgosAgreement(Agreement):
+    """The comparison of a package with its run.
+
+    Attributes:
+        explained: each line that differs for a reason, with both translations; of float32.
+        underscores: numbers of the lines whose translation by the run has one.
+        within: lines whose translation by both is within the length limit of the run.
+        bleu_of_run, bleu_of_package: of these against the references; None if there are none.
+        other_with_beam: lines whose translation is another one with the beam size and the length
+            penalty of Argos than with those of the run.
+    """
+
+    explained: list[str] | None
+    underscores: list[int]
+    within: int
+    bleu_of_run: float | None
+    bleu_of_package: float | None
+    other_with_beam: int
+
+    def holds(self, bounds: Bounds) -> bool:
+        """Whether it is within bounds, and worse than the run by little; NaN is not."""
+        if self.explained is not None:
+            is_equal = self.identical + len(self.explained) == self.lines
+            return is_equal and self.difference <= bounds.difference
+        is_near = super().holds(bounds)
+        if self.bleu_of_run is None or self.bleu_of_package is None:
+            return is_near
+        few = self.lines - self.identical <= 1
+        return is_near and (few or self.bleu_of_package >= self.bleu_of_run - _MOST_BLEU_LOST)
+
+    def required(self, bounds: Bounds) -> str:
+        """What is required, in words."""
+        if self.explained is not None:
+            return f"all lines but ties and at most {bounds.difference:g}"
+        return f"{bounds} and a BLEU that is at most {_MOST_BLEU_LOST} less than that of the run"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.bleu_of_run is not None:
+            text += (
+                f", BLEU of {self.within:,} lines that the run does not cut off against the "
+                f"references {self.bleu_of_package:.2f}, of the run {self.bleu_of_run:.2f}"
+            )
+        text += (
+            f", {self.other_with_beam:,} lines different from those of the run with beam search, "
+            f"because Argos has a beam size of {_BEAM_SIZE} and a length penalty of "
+            f"{_LENGTH_PENALTY}"
+        )
+        if self.underscores:
+            text += f"; an underscore in the translation of lines {self.underscores}"
+        if self.explained:
+            text += f"; explained: {'; '.join(self.explained)}"
+        return text
+
+
+def _compare(
+    translator: Translator,
+    run: Run,
+    theirs: LoadedModel,
+    text: CheckText,
+    quantization: Quantization,
+) -> _ArgosAgreement:
+    assert isinstance(theirs, _ArgosModel)
+    lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
+    longest = {"max_extra_length": _LONGEST_OUTPUT, "max_length": _LONGEST_OUTPUT}
+    greedy = _with_settings(translator, translator.config.model_copy(update=longest))
+    mine = [one for (one,) in greedy.translate_nbest(lines, n_best=1)]
+    ours = [_spaced(one.text) for one in mine]
+    outputs = theirs.search(lines, beam_size=1)
+    other = list(map(theirs.text, outputs))
+    checked = CheckText(text.name, lines, references)
+    found = agreement(RunModel(greedy), theirs, checked, [ours, other])
+    explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
+    for number, (one, two) in enumerate(zip(ours, other, strict=True)):
+        if comparable(one) == comparable(two):
+            continue
+        pieces = [piece for piece in mine[number].pieces if piece != end]
+        # Argos writes one subword at least.
+        if not pieces or theirs.is_tie(lines[number], pieces, outputs[number]):
+            reason = "a tie" if pieces else "empty"
+            explained.append(f"line {number + 1} ({reason}): {_short(one)} and {_short(two)}")
+    # Endless repetition would count for more than all other lines; the run cuts it off.
+    src, extra = translator.vocabularies.src, run.config.decode.max_extra_length
+    within = [
+        i
+        for i, line in enumerate(lines)
+        if max(len(mine[i].pieces), len(outputs[i]) + 1) <= len(src.encode(line)) + 1 + extra
+    ]
+    scores = [
+        score([side[i] for i in within], [[references[i] for i in within]]).value
+        if references and within
+        else None
+        for side in (ours, other)
+    ]
+    as_run = _with_settings(translator, run.config.decode.model_copy(update={"precision": "fp32"}))
+    searched = zip(
+        map(_spaced, as_run.translate(lines)),
+        map(theirs.text, theirs.search(lines, _BEAM_SIZE)),
+        strict=True,
+    )
+    return _ArgosAgreement(
+        **vars(found),
+        explained=explained if quantization == "float32" else None,
+        underscores=[number for number, one in enumerate(mine, start=1) if "_" in one.text],
+        within=len(within),
+        bleu_of_run=scores[0],
+        bleu_of_package=scores[1],
+        other_with_beam=sum(comparable(one) != comparable(two) for one, two in searched),
+    )
+
+
+def _with_settings(translator: Translator, config: DecodeConfig) -> Translator:
+    """A translator of whole lines with other settings."""
+    return Translator(
+        translator.models,
+        translator.vocabularies,
+        config.model_copy(update={"split_sentences": False}),
+        device=translator.device,
+        src_prefix=translator.src_prefix,
+    )
+
+
+def _spaced(text: str) -> str:
+    return text.replace("_", " ")
+
+
+def _short(text: str) -> str:
+    return repr(textwrap.shorten(text, 60, placeholder=" …"))
+
+
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    src, tgt = _code(translator.src_lang), _code(translator.tgt_lang)
+    file = out if out.name else Path(f"{src}_{tgt}{ARGOS.suffix}")
+    return f"""\
+from argostranslate import package, translate
+package.install_from_path({quoted(file)})
+print(translate.translate("Text to translate.", "{src}", "{tgt}"))
+"""
+
+
+ARGOS = Target(
+    name="argos",
+    library="ctranslate2",
+    model="Argos Translate's model",
+    needs="Needs `pip install argostranslate`; LibreTranslate uses it too. Beside the file that "
+    "this folder comes from:",
+    note="Argos Translate splits a text into sentences, and searches with a beam size and a "
+    "length penalty of its own. It writes a space for an underscore.",
+    limits=_limits,
+    write=_write,
+    load=_ArgosModel,
+    usage=_usage,
+    quantizations=("int8", "float32", "float16"),
+    check=_check,
+    compare=_compare,
+    suffix=".argosmodel",
+    pack=_pack,
+    is_application=True,
+)

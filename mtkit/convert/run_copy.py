@@ -1,0 +1,49 @@
+"""Export as a run folder of one checkpoint, which holds the averaged weights."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+from mtkit.align import AlignmentSettings
+from mtkit.config import Config, DecodeConfig
+from mtkit.convert.check import RunModel, load_untagged
+from mtkit.convert.export_record import ExportRecord, plain_greedy
+from mtkit.convert.target import Target, first_language
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+
+def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
+    manifest = run.manifest.shareable().model_copy(update={"exported": asdict(record)})
+    config, vocabularies = run.config.shareable(), translator.vocabularies
+    exported = Run.create(folder, config, vocabularies, manifest=manifest)
+    weights = translator.model.state_dict()
+    exported.save(max(record.steps), weights=weights, optimizer=None, state={})
+    if alignment := AlignmentSettings.load(run.path):
+        alignment.save(folder)
+
+
+def _load(folder: Path, decode: DecodeConfig) -> RunModel:
+    return RunModel(load_untagged(Run.open(folder), config=plain_greedy(decode), linearised=True))
+
+
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    language = first_language(translator.vocabularies)
+    more = f" --tgt-lang {language}" if language else ""
+    return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
+
+
+RUN_COPY = Target(
+    name="safetensors",
+    library="",
+    model="mtkit",
+    needs="Needs mtkit. In this folder:",
+    note="The file has one sentence per line. The folder is a run folder of mtkit, and can be "
+    "scored, inspected, exported and fine-tuned.",
+    limits=lambda config: {},
+    write=_write,
+    load=_load,
+    usage=_usage,
+)

@@ -1,0 +1,293 @@
+"""Packages for Argos Translate, read without mtkit, and by Argos itself where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from conftest import changed
+from support.exported import NUMBERS, needs, python
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.language_names import language_name
+from mtkit.convert.argos import _ArgosAgreement, _code
+from mtkit.convert.check import BOUNDS
+from mtkit.convert.export_run import export
+from mtkit.convert.sentence_model import sentence_model
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+# Reads a package as Argos does, and prints the greedy translation of lines; no code of mtkit.
+READER = """
+import json, pathlib, sys, ctranslate2, sentencepiece
+(folder,) = pathlib.Path(sys.argv[1]).iterdir()
+pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+engine = ctranslate2.Translator(str(folder / "model"), device="cpu", intra_threads=1)
+found = engine.translate_batch(
+    [pieces.encode(line, out_type=str) for line in json.loads(sys.argv[2])],
+    replace_unknowns=True, max_batch_size=32, batch_type="tokens", beam_size=1,
+    num_hypotheses=1, length_penalty=0.2, max_decoding_length=60,
+)
+print(json.dumps([pieces.decode_pieces(one.hypotheses[0]) for one in found]))
+"""
+
+# Installs a package with the library itself and translates lines; a connection is an error.
+ARGOS_ITSELF = """
+import json, socket, sys
+def refuse(*_): raise AssertionError("it wants the network")
+socket.socket.connect = socket.getaddrinfo = refuse
+from argostranslate import package, translate
+package.install_from_path(sys.argv[1])
+lines = json.loads(sys.argv[2])
+print(json.dumps([translate.translate(line, "en", "de") for line in lines]))
+"""
+
+
+def needs_library(name: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(name) is None
+    return pytest.mark.skipif(missing, reason=f"{name} is not installed: CONTRIBUTING.md")
+
+
+@pytest.fixture(scope="module")
+def package(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run as a package in float32."""
+    out = tmp_path_factory.mktemp("argos") / "below" / "any name.argosmodel"
+    options = ("--format", "argos", "--quantization", "float32")
+    done = python("-m", "mtkit", "export", sharp_run.path, out, *options)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "checked: 20 of 20 lines of the validation text of" in done.stderr
+    assert f'package.install_from_path("{out}")' in done.stderr
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    return out
+
+
+def greedy(run: Run, lines: list[str], *, most: int, **languages: str) -> list[str]:
+    """The translations of a run with greedy search and at most so many subwords."""
+    limits = {"max_extra_length": most, "max_length": most}
+    config = run.config.decode.greedy().model_copy(update={"engine": "torch", **limits})
+    return list(Translator.load(run, config=config, device="cpu", **languages).translate(lines))
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_a_package_is_one_folder_with_the_files_that_argos_reads(
+    format: str, package: Path, sharp_run: Run
+) -> None:
+    with zipfile.ZipFile(package) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert {name.split("/")[0] for name in names} == {"mtkit-en_de"}
+        files = {name.partition("/")[2] for name in names}
+        model = {"config.json", "model.bin", "shared_vocabulary.json"}
+        assert files == {
+            *("metadata.json", "sentencepiece.model", "README.md", "export.json"),
+            *("minisbd/sentences.onnx", *(f"model/{name}" for name in model)),
+        }
+        assert json.loads(archive.read("mtkit-en_de/metadata.json")) == {
+            "package_version": "1.0",
+            "argos_version": "1.11",
+            "from_code": "en",
+            "from_name": "English",
+            "to_code": "de",
+            "to_name": "German",
+        }
+        card = archive.read("mtkit-en_de/README.md").decode()
+        assert 'package.install_from_path("en_de.argosmodel")' in card
+        assert "one sentence at a time" not in card
+        pieces = sentencepiece.SentencePieceProcessor(
+            model_proto=archive.read("mtkit-en_de/sentencepiece.model")
+        )
+        check = json.loads(archive.read("mtkit-en_de/export.json"))["check"]
+    tokenizer = sharp_run.tokenizers().src
+    assert [pieces.encode(line) for line in NUMBERS] == [tokenizer.encode(line) for line in NUMBERS]
+    assert (check["identical"], check["explained"]) == (20, [])
+    assert check["bleu_of_run"] == check["bleu_of_package"]
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_a_package_that_is_read_without_mtkit_translates_as_the_run_does(
+    format: str, package: Path, sharp_run: Run, tmp_path: Path
+) -> None:
+    zipfile.ZipFile(package).extractall(tmp_path)
+    done = python("-c", READER, tmp_path, json.dumps(NUMBERS))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == greedy(sharp_run, NUMBERS, most=60)
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+@needs_library("argostranslate")
+def test_argos_itself_translates_as_the_run_does_without_a_network(
+    format: str, package: Path, sharp_run: Run, tmp_path: Path
+) -> None:
+    places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path))
+    greedy_search = {"ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "default"}
+    lines = [*NUMBERS, "One two. Three four."]
+    done = python("-c", ARGOS_ITSELF, package, json.dumps(lines), **places, **greedy_search)
+    assert done.returncode == 0, done.stderr
+    *found, split = json.loads(done.stdout)
+    assert found == greedy(sharp_run, NUMBERS, most=256)
+    assert split == " ".join(greedy(sharp_run, ["One two.", "Three four."], most=256))
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
+    format: str, package: Path, sharp_run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / package.name
+    command = ("-m", "mtkit", "export", sharp_run.path, out, "--format", "argos")
+    command += ("--quantization", "float32", "--force")
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("folder/other", "")
+    assert "is not an export, so --force does not replace it" in python(*command).stderr
+    out.write_bytes(package.read_bytes()[:-1])
+    assert "is not an export, so --force does not replace it" in python(*command).stderr
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("mtkit-en_de/export.json", "")
+    done = python(*command)
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes() == package.read_bytes()
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_a_package_has_small_numbers_by_default(
+    format: str, package: Path, sharp_run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "small.argosmodel"
+    done = python("-m", "mtkit", "export", sharp_run.path, out, "--format", "argos")
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(out) as archive:
+        record = json.loads(archive.read("mtkit-en_de/export.json"))
+        assert record["quantization"] == "int8"
+        assert record["check"]["explained"] is None
+    assert out.stat().st_size < package.stat().st_size
+
+
+# ---------------------------------------------------------------------------------------------
+# What a package cannot express
+
+
+def refusal(run: Run, out: Path, **options: Any) -> str:
+    with pytest.raises(MtkitError) as caught:
+        export(run, out, format="argos", **options)
+    assert not out.exists()
+    return str(caught.value)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ctranslate2") is None, reason="no ctranslate2")
+def test_what_a_package_cannot_express_is_refused_in_one_line(
+    tiny_run: Run, uneven: Run, parser: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.argosmodel"
+    assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
+    assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
+    assert refusal(tiny_run, tmp_path / "out") == (
+        f"{tmp_path / 'out'}: a file for --format argos has a name in .argosmodel"
+    )
+    short = tiny_run.with_config(
+        changed(tiny_run.config, "model", positions="learned", max_positions=1000)
+    )
+    assert "cannot express model.max_positions 1000: " in refusal(short, out)
+    for language, words in (("", "does not say it; give --src-lang"), ("1", "has '1'; give")):
+        data = tiny_run.manifest.data.model_copy(update={"src_lang": language})
+        manifest = tiny_run.manifest.model_copy(update={"data": data})
+        run = Run(tiny_run.path, tiny_run.config, manifest)
+        assert f"needs a code such as en for each language, and {run.path} {words}" in (
+            refusal(run, out)
+        )
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "name"),
+    [
+        ("en", "en", "English"),
+        ("EN_gb", "en", "English"),
+        ("no", "nb", "Norwegian"),
+        ("zh", "zh", "Chinese"),
+        ("zh-Hant", "zt", "Chinese"),
+        ("pt-BR", "pb", "Portuguese"),
+        ("gsw", "gsw", "gsw"),
+    ],
+)
+def test_languages_have_the_codes_of_argos(language: str, code: str, name: str) -> None:
+    assert _code(language) == code
+    assert language_name(language) == name
+
+
+# ---------------------------------------------------------------------------------------------
+# The check
+
+
+@pytest.mark.parametrize(
+    ("identical", "explained", "package_bleu", "bounds", "holds"),
+    [
+        (200, [], 30.0, "float32", True),
+        (199, ["line 1 (tie)"], 30.0, "float32", True),
+        (199, [], 30.0, "float32", False),
+        (150, None, 29.71, "int8", True),
+        (150, None, 29.69, "int8", False),
+        (150, None, 31.0, "int8", True),
+        (99, None, 30.0, "int8", False),
+        (150, None, None, "int8", True),
+    ],
+)
+def test_every_difference_in_float32_has_a_reason_and_small_numbers_lose_little(
+    identical: int,
+    explained: list[str] | None,
+    package_bleu: float | None,
+    bounds: Any,
+    holds: bool,
+) -> None:
+    found = _ArgosAgreement(
+        *("text", 200, identical, 99.0, 1e-4, 32),
+        explained=explained,
+        underscores=[],
+        within=200,
+        bleu_of_run=None if package_bleu is None else 30.0,
+        bleu_of_package=package_bleu,
+        other_with_beam=3,
+    )
+    assert found.holds(BOUNDS[bounds]) == holds
+
+
+# ---------------------------------------------------------------------------------------------
+# Sentences
+
+SENTENCES = [
+    ("en", ["Hello there.", "How are you?", "I'm fine!"]),
+    ("en", ["He met J. Smith.", 'Then "Stop!" he said.', "“Go!”", "(Really?)", "Wait... what?"]),
+    ("en", ["In 1998.", "It was 3.5 or more."]),
+    ("de", ["Am 19. Mai und am 3. Juni kam z. B. Anna.", "„Ja!“", "Es war 1998.", "Ende."]),
+]
+
+
+@pytest.mark.parametrize(("language", "sentences"), SENTENCES)
+@needs_library("minisbd")
+def test_minisbd_splits_text_by_the_rules(
+    language: str, sentences: list[str], tmp_path: Path
+) -> None:
+    import minisbd
+
+    (tmp_path / "model.onnx").write_bytes(sentence_model(language))
+    detector = minisbd.SBDetect(str(tmp_path / "model.onnx"), use_gpu=False)
+    text = " ".join(sentences)
+    assert detector.sentences(text) == sentences
+    # A text of more characters than it gives a model at once.
+    many = [*sentences, "And so on."] * 20
+    assert detector.sentences(" ".join(many)) == many
+    (tmp_path / "whole.onnx").write_bytes(sentence_model(language, splits=False))
+    assert minisbd.SBDetect(str(tmp_path / "whole.onnx"), use_gpu=False).sentences(text) == [text]
+
+
+@needs_library("minisbd")
+def test_minisbd_splits_text_without_spaces(tmp_path: Path) -> None:
+    import minisbd
+
+    (tmp_path / "model.onnx").write_bytes(sentence_model("zh"))
+    sentences = ["你好。", "你是谁？", "“我是。”", "再见"]
+    detector = minisbd.SBDetect(str(tmp_path / "model.onnx"), use_gpu=False)
+    assert detector.sentences("".join(sentences)) == sentences
