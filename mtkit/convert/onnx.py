@@ -22,7 +22,7 @@ from torch import Tensor
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
-from mtkit.config import Config, DecodeConfig
+from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
@@ -30,7 +30,8 @@ from mtkit.convert.export_record import (
     longest_sequence,
     power_penalty,
 )
-from mtkit.convert.onnx_graph import decoder_graph, encoder_graph
+from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
+from mtkit.convert.target import Limits, Target, first_language, quoted
 from mtkit.convert.tokenizer_json import SPECIAL_TOKENS, tokenizer_json
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -64,9 +65,10 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
         content = graph(model, longest=longest, is_int8=is_int8).SerializeToString()
         (folder / _GRAPHS / f"{name}{suffix}.onnx").write_bytes(content)
     special = {name: vocabularies.tgt.piece(i) for name, i in SPECIAL_TOKENS.items()}
-    tokenizer = tokenizer_json(vocabularies)
+    has_one_list = model.src_embedding is None
+    tokenizer = tokenizer_json(vocabularies, has_one_list=has_one_list)
     files = {
-        "config.json": _config(model, longest, vocabularies, dtype),
+        "config.json": _config(model, longest, dtype),
         _GENERATION: {
             **_SPECIAL_IDS,
             "num_beams": run.config.decode.beam_size,
@@ -92,19 +94,18 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
     vocabularies.save(folder, SENTENCEPIECE_FILES)
 
 
-def _config(
-    model: Transformer, longest: int, vocabularies: Vocabularies, dtype: str
-) -> dict[str, Any]:
+def _config(model: Transformer, longest: int, dtype: str) -> dict[str, Any]:
     """The content of `config.json`, as of a `MarianMTModel`."""
-    config, is_joint = model.config, vocabularies.is_joint
-    src, tgt = map(len, vocabularies)
+    config, V = model.config, model.vocab_size
+    sizes = {"vocab_size": V}
+    if model.src_vocab_size is not None:
+        sizes = {"vocab_size": V + model.src_vocab_size - (UNK_ID + 1), "decoder_vocab_size": V}
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
         "is_encoder_decoder": True,
-        "vocab_size": tgt if is_joint else tgt + src - (UNK_ID + 1),
-        **({} if is_joint else {"decoder_vocab_size": tgt}),
-        "share_encoder_decoder_embeddings": is_joint,
+        **sizes,
+        "share_encoder_decoder_embeddings": model.src_embedding is None,
         "d_model": config.d_model,
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
@@ -146,9 +147,17 @@ class OnnxModel:
                 some = rows[start : start + ROWS_AT_A_TIME]
                 found = self._greedy([sources[row] for row in some], limit)
                 for row, ids in zip(some, found, strict=True):
-                    kept = [i for i in ids if i > UNK_ID]
-                    translations[row] = self._tokenizer.decode(kept, skip_special_tokens=False)
+                    translations[row] = self._text(ids)
         return translations
+
+    def _text(self, ids: list[int]) -> str:
+        kept = [i for i in ids if i > UNK_ID]
+        if self._tgt.is_fallback[kept].any():
+            # Of bytes that are not a character, the tokenizer in Rust leaves out valid neighbours
+            # too; the one in JavaScript does not.
+            return self._tgt.decode(kept)
+        text: str = self._tokenizer.decode(kept, skip_special_tokens=False)
+        return text
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
@@ -211,3 +220,45 @@ def _session(file: Path) -> Any:
     except Exception as error:
         # Its exceptions have no class in common.
         raise MtkitError(f"{file.name}: {reason_of(error, most=300)}") from error
+
+
+def _limits(config: ModelConfig) -> Limits:
+    return {"positions": (config.positions == "words", "does not count words")}
+
+
+def _usage(out: Path, config: Config, translator: Translator) -> str:
+    language = first_language(translator.vocabularies)
+    tag = f">>{language}<< " if language else ""
+    # Without a dot or a slash at its beginning it would be the name of a model on the hub.
+    is_path = out.is_absolute() or out == Path()
+    folder = quoted(out) if is_path else f'"./{quoted(out)[1:]}'
+    # The limit of the pipeline is beyond the last position of some models.
+    most = min(longest_sequence(config) - 1, _LONGEST)
+    return f"""\
+import {{ pipeline }} from "@huggingface/transformers";
+const translator = await pipeline("translation", {folder});
+const options = {{ num_beams: 1, max_new_tokens: {most} }};
+const found = await translator("{tag}Text to translate.", options);
+console.log(found[0].translation_text);
+"""
+
+
+ONNX = Target(
+    name="onnx",
+    library="onnx",
+    more_libraries=("onnxruntime", "tokenizers"),
+    extra="onnx",
+    quantizations=("float32", "int8"),
+    hub_library="transformers.js",
+    code_language="js",
+    model="the decoder of the graphs",
+    needs="Needs `npm install @huggingface/transformers`. In this folder:",
+    note=f"The files in `onnx/` have version {OPSET} of the operators (opset); ONNX Runtime reads "
+    "them too. transformers.js has no beam search. Give it one text at a time: it goes on writing "
+    "after the end of the shorter ones of several. Leave blank lines out; mtkit would keep them "
+    "blank.",
+    limits=_limits,
+    write=_write,
+    load=OnnxModel,
+    usage=_usage,
+)

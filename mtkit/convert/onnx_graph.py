@@ -104,6 +104,7 @@ def decoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
         _, side, kind = name.split(".")
         width = config.key_width if kind == "key" else config.value_width
         for values, begin in ((inputs, "past_key_values"), (outputs, "present")):
+            shape: list[str | int]
             shape = ["batch_size", config.n_heads, f"{begin}_{side}_sequence_length", width]
             values.append(_floats(f"{begin}.{name}", shape))
     inputs.append(_value("use_cache_branch", "BOOL", [1]))

@@ -15,6 +15,7 @@ target's subwords where each side has a vocabulary: no text is segmented into th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mtkit.base.errors import MtkitError
@@ -22,7 +23,12 @@ from mtkit.base.sentencepiece_model import Piece, normalization_of, pieces_in
 from mtkit.convert.onnx_graph import joint_ids
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
-SPECIAL_TOKENS = {"bos_token": BOS_ID, "eos_token": EOS_ID, "pad_token": PAD_ID, "unk_token": UNK_ID}
+SPECIAL_TOKENS = {
+    "bos_token": BOS_ID,
+    "eos_token": EOS_ID,
+    "pad_token": PAD_ID,
+    "unk_token": UNK_ID,
+}
 _SPACE = "▁"
 # Characters for private use, which no text has.
 _FIRST_SYMBOL, _WIDE_TILDE, _OF_TARGET = 0x100000, "\U0010fffc", "\U0010fffd"
@@ -36,8 +42,12 @@ _MADE_SPACES = (
 _LAST_RESORT = -1e4
 
 
-def tokenizer_json(vocabularies: Vocabularies) -> dict[str, Any]:
+def tokenizer_json(vocabularies: Vocabularies, *, has_one_list: bool) -> dict[str, Any]:
     """The content of `tokenizer.json`.
+
+    Args:
+        has_one_list: whether both sides have the same subwords with the same ids; an import may
+            have two SentencePiece models of one list.
 
     Raises:
         MtkitError: if the normalisation of an imported SentencePiece model cannot be expressed.
@@ -48,7 +58,10 @@ def tokenizer_json(vocabularies: Vocabularies) -> dict[str, Any]:
         for number, symbol in enumerate(dict.fromkeys([*src.symbols, *tgt.symbols]))
     }
     normalizers, prefix = _normalization(src, symbols)
-    pieces = _joint(vocabularies)
+    ids: Sequence[int] = range(len(src))
+    pieces = dict(enumerate(pieces_in(src.model)))
+    if not has_one_list:
+        ids, pieces = _joined(vocabularies)
     names = {
         i: symbols[piece.text] if piece.kind == "symbol" else piece.text
         for i, piece in pieces.items()
@@ -62,7 +75,7 @@ def tokenizer_json(vocabularies: Vocabularies) -> dict[str, Any]:
         "padding": None,
         "added_tokens": [
             {
-                "id": joint_ids([i], len(tgt))[0] if not vocabularies.is_joint else i,
+                "id": ids[i],
                 "content": src.piece(i),
                 "single_word": False,
                 "lstrip": True,
@@ -90,16 +103,13 @@ def tokenizer_json(vocabularies: Vocabularies) -> dict[str, Any]:
     }
 
 
-def _joint(vocabularies: Vocabularies) -> dict[int, Piece]:
-    """The subwords by their ids in the graphs; of two vocabularies, those of both."""
+def _joined(vocabularies: Vocabularies) -> tuple[Sequence[int], dict[int, Piece]]:
+    """The id of each subword of the source, and the subwords of both sides by their ids."""
     src, tgt = (pieces_in(side.model) for side in vocabularies)
-    if vocabularies.is_joint:
-        return dict(enumerate(tgt))
     ids = joint_ids(range(len(src)), len(tgt))
-    pieces = {
-        i: Piece(one.text + _OF_TARGET, kind="unused") for i, one in enumerate(tgt) if i > UNK_ID
-    }
-    return dict(sorted((pieces | dict(zip(ids, src, strict=True))).items()))
+    of_target = enumerate(tgt[UNK_ID + 1 :], UNK_ID + 1)
+    pieces = {i: Piece(piece.text + _OF_TARGET, kind="unused") for i, piece in of_target}
+    return ids, dict(sorted([*pieces.items(), *zip(ids, src, strict=True)]))
 
 
 def _normalization(

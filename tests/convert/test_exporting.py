@@ -526,7 +526,9 @@ def test_the_bounds_of_a_check_say_that_one_line_may_differ(bounds: Bounds, word
 
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
     command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
-    with pytest.raises(click.UsageError, match="--quantization requires --format ctranslate2"):
+    with pytest.raises(
+        click.UsageError, match="--quantization requires --format ctranslate2 or onnx"
+    ):
         commands.main([*command, "--quantization", "int8"], standalone_mode=False)
     commands.main(command, standalone_mode=False)
     assert Run.open(tmp_path / "out").checkpoints()
