@@ -437,7 +437,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     [
         ({"norm": "pre"}, ["huggingface"], "model.norm pre"),
         ({"positions": "learned"}, ["huggingface"], "model.positions learned"),
-        ({"positions": "words"}, ["ctranslate2", "huggingface"], "model.positions words"),
+        ({"positions": "words"}, ["ctranslate2", "huggingface", "onnx"], "model.positions words"),
         ({"attention_window": 4}, ["huggingface", "ctranslate2"], "model.attention_window 4"),
         ({"d_k": 32}, ["huggingface", "ctranslate2"], "model.d_k 32"),
         ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2"], "model.d_v 32"),

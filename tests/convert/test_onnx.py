@@ -133,8 +133,13 @@ def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_targe
 
 @pytest.mark.parametrize(
     "shape",
-    [Shape(), Shape(separate=True, activation="relu"), Shape(tags=("fra", "deu"), lost=5)],
-    ids=["shared", "separate", "tags"],
+    [
+        pytest.param(Shape(), id="shared"),
+        pytest.param(
+            Shape(separate=True, activation="relu"), id="separate", marks=pytest.mark.slow
+        ),
+        pytest.param(Shape(tags=("fra", "deu"), lost=5), id="tags", marks=pytest.mark.slow),
+    ],
 )
 def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
