@@ -95,7 +95,6 @@ EVERYWHERE = {"numpy", "torch"}
 
 # Modules of fewer than 60 lines that one other module imports, and why they are not a part of it.
 SMALL = {
-    "cli.export": "Each command has a module.",
     "convert.run_copy": "Each format of an export has a module.",
     "train.loss": "It is the formula of the paper; its faster form is in `kernels`.",
 }
