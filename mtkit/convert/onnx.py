@@ -251,7 +251,7 @@ ONNX = Target(
     quantizations=("float32", "int8"),
     hub_library="transformers.js",
     code_language="js",
-    model="the decoder of the graphs",
+    model="the exported decoder",
     needs="Needs `npm install @huggingface/transformers`. In this folder:",
     note=f"The files in `onnx/` have version {OPSET} of the operators (opset); ONNX Runtime reads "
     "them too. transformers.js has no beam search. Give it one text at a time: it goes on writing "

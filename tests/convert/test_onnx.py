@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed, random_run
+from support.command_line import full_disk
 from support.marian import Shape, write_marian
 from support.runs import remade
 
@@ -51,6 +53,7 @@ TEXTS = [
     "",
     " ",
 ]
+PAGE = Path(__file__).parents[2] / "examples/browser"
 # The names that optimum gives the inputs and outputs of a Marian model of one layer.
 CACHE = ["0.decoder.key", "0.decoder.value", "0.encoder.key", "0.encoder.value"]
 
@@ -234,6 +237,35 @@ def test_a_decoding_that_does_not_end_goes_on_beyond_the_last_position(
     _, decoder = sessions(tmp_path / "out")
     for length in (59, 60, 300):
         assert np.isfinite(step(decoder, length, use_cache=True)["logits"]).all()
+
+
+def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_path: Path) -> None:
+    printed = export(tiny_run, tmp_path / "out", format="onnx")
+    assert f'pipeline("translation", "{tmp_path}/out")' in printed
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "library_name: transformers.js\n" in card
+    assert "(opset)" in card
+    code = card.split("```js\n")[1].split("```")[0]
+    assert code == printed.replace(f"{tmp_path}/out", ".")
+
+
+def test_every_file_has_the_mode_that_the_users_mask_gives(tiny_run: Run, tmp_path: Path) -> None:
+    export(tiny_run, tmp_path / "out", format="onnx")
+    (tmp_path / "other").touch()
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_run: Run, tmp_path: Path) -> None:
+    with full_disk(5000), pytest.raises(MtkitError, match="File too large"):
+        export(tiny_run, tmp_path / "out", format="onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_in_the_browser_names_no_other_host() -> None:
+    for name in ("index.html", "page.js", "page.css"):
+        assert "//" not in re.sub("^ *//.*", "", (PAGE / name).read_text(), flags=re.MULTILINE)
+    assert "default-src 'self'" in (PAGE / "index.html").read_text()
 
 
 # ---------------------------------------------------------------------------------------------
