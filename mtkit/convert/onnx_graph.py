@@ -46,17 +46,18 @@ def encoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
     """The encoder as a `ModelProto`.
 
     `input_ids` and `attention_mask` (B, S), the mask 1 at subwords and 0 at padding, to
-    `last_hidden_state` (B, S, D). It has `longest` positions, or all learned ones.
+    `last_hidden_state` (B, S, D). It has `longest` positions, or all learned ones; those after the
+    last one are encoded as the last one.
 
     If the source has a vocabulary of its own, its ids are those of `joint_ids`.
     """
     config = model.config
     graph = _Graph(model, longest=longest, is_int8=is_int8)
-    count = graph.size("input_ids", 1)
-    x = graph.embed_src("input_ids", graph.integers(0), count)
+    places = graph.range(graph.integers(0), graph.size("input_ids", 1))
+    x = graph.embed_src("input_ids", places)
     bias = graph.hide_padding("attention_mask")
     if config.attention_window is not None:
-        bias = graph.node("Add", bias, graph.band(graph.integers(0), count, is_causal=False))
+        bias = graph.node("Add", bias, graph.band(places, places, is_causal=False))
     for number in range(config.encoder_layers):
         name = f"encoder.{number}"
         sublayers = [
@@ -75,15 +76,16 @@ def decoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
 
     `input_ids` (B, T), `encoder_hidden_states` (B, S, D), `encoder_attention_mask` (B, S) and the
     cache, to `logits` (B, T, V) and the new cache. Its keys are (B, H, N, K) and its values
-    (B, H, N, Kv). Positions after the last one are encoded as the last one.
+    (B, H, N, Kv). Positions are as in the encoder.
     """
     config = model.config
     graph = _Graph(model, longest=longest, is_int8=is_int8)
     _choose_cache(graph)
-    first, count = graph.size("cache.0.decoder.key", 2), graph.size("input_ids", 1)
-    last = graph.node("Sub", graph.integers(len(graph.table)), count)
-    x = graph.embed_tgt("input_ids", graph.node("Min", first, last), count)
-    own_bias = graph.band(first, count, is_causal=True)
+    first = graph.size("cache.0.decoder.key", 2)
+    end = graph.node("Add", first, graph.size("input_ids", 1))
+    places = graph.range(first, end)
+    x = graph.embed_tgt("input_ids", places)
+    own_bias = graph.band(places, graph.range(graph.integers(0), end), is_causal=True)
     memory_bias = graph.hide_padding("encoder_attention_mask")
     for number in range(config.decoder_layers):
         name = f"decoder.{number}"
@@ -217,14 +219,12 @@ class _Graph:
         hidden = self.hide(self.node("Equal", mask, self.integer(0)))
         return self.node("Unsqueeze", hidden, self.integers(1, 2))
 
-    def band(self, first: str, count: str, *, is_causal: bool) -> str:
-        """(T, N) to add to the scores of `count` queries, of which the first is at `first`.
+    def band(self, queries: str, keys: str, *, is_causal: bool) -> str:
+        """(T, N) to add to the scores of queries and keys at these positions, (T,) and (N,).
 
         It hides what is outside of the window, and if it is causal, later positions.
         """
-        end = self.node("Add", first, count)
-        queries = self.node("Unsqueeze", self.range(first, end), self.integers(1))
-        ahead = self.node("Sub", self.range(self.integers(0), end), queries)
+        ahead = self.node("Sub", keys, self.node("Unsqueeze", queries, self.integers(1)))
         hidden = []
         if is_causal:
             hidden.append(self.node("Greater", ahead, self.integer(0)))
@@ -280,19 +280,19 @@ class _Graph:
 
     # Embeddings -----------------------------------------------------------------------------
 
-    def embed_src(self, ids: str, first: str, count: str) -> str:
+    def embed_src(self, ids: str, places: str) -> str:
         if "src_embedding.weight" not in self.weights:
-            return self.embed_tgt(ids, first, count)
+            return self.embed_tgt(ids, places)
         special = UNK_ID + 1
         own = self.node("Sub", ids, self.integer(self.vocab_size - special))
         own = self.node("Where", self.node("Less", ids, self.integer(special)), ids, own)
-        return self.embed("src_embedding.weight", own, first, count)
+        return self.embed("src_embedding.weight", own, places)
 
-    def embed_tgt(self, ids: str, first: str, count: str) -> str:
-        return self.embed("embedding.weight", ids, first, count)
+    def embed_tgt(self, ids: str, places: str) -> str:
+        return self.embed("embedding.weight", ids, places)
 
-    def embed(self, name: str, ids: str, first: str, count: str) -> str:
-        """Scaled embeddings plus positions, (B, T, D); of T ids, the first is at `first`."""
+    def embed(self, name: str, ids: str, places: str) -> str:
+        """Scaled embeddings plus positions, (B, T, D), of ids at the positions `places` (T,)."""
         matrix, *scale = self.embedding(name)
         x = self.node("Gather", matrix, ids)
         if scale:
@@ -300,8 +300,9 @@ class _Graph:
             x = self.node("Sub", x, self.number(_ZERO))
             x = self.node("Mul", x, self.node("Gather", *scale, ids))
         x = self.node("Mul", x, self.number(math.sqrt(self.config.d_model)))
-        table, end = self.constant("positions", self.table), self.node("Add", first, count)
-        return self.node("Add", x, self.node("Slice", table, first, end))
+        places = self.node("Min", places, self.integer(len(self.table) - 1))
+        table = self.constant("positions", self.table)
+        return self.node("Add", x, self.node("Gather", table, places))
 
     # Layers ---------------------------------------------------------------------------------
 
