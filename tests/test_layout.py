@@ -79,6 +79,9 @@ HOMES = {
     "ctranslate2": {"convert.ctranslate2"},
     "sentencex": {"base.sentences"},
     "transformers": {"convert.huggingface"},
+    "onnx": {"convert.onnx_graph"},
+    "onnxruntime": {"convert.onnx"},
+    "tokenizers": {"convert.onnx"},
     "pickle": set[str](),
     "dill": set[str](),
     "cloudpickle": set[str](),
@@ -92,7 +95,6 @@ EVERYWHERE = {"numpy", "torch"}
 
 # Modules of fewer than 60 lines that one other module imports, and why they are not a part of it.
 SMALL = {
-    "cli.export": "Each command has a module.",
     "convert.run_copy": "Each format of an export has a module.",
     "train.loss": "It is the formula of the paper; its faster form is in `kernels`.",
 }

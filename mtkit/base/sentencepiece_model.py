@@ -72,6 +72,32 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], special_ids: dict[str, in
     return content
 
 
+@dataclass(frozen=True)
+class Normalization:
+    """How a model normalises text.
+
+    Attributes:
+        name: of the rule for characters, such as `nmt_nfkc`; `identity` if there is none.
+        removes_spaces: at both ends, and all but one of several.
+        begins_with_space: whether one is put before every text that is not empty.
+    """
+
+    name: str
+    removes_spaces: bool
+    begins_with_space: bool
+
+
+def normalization_of(model: bytes) -> Normalization:
+    """How a model normalises text.
+
+    Raises:
+        ValueError: if it is not a SentencePiece model.
+    """
+    spec = _parsed(model).normalizer_spec
+    name = spec.name if spec.precompiled_charsmap else "identity"
+    return Normalization(name, spec.remove_extra_whitespaces, spec.add_dummy_prefix)
+
+
 def is_bpe(model: bytes) -> bool:
     """Whether a model is BPE, and not a unigram model."""
     return bool(_parsed(model).trainer_spec.model_type == _BPE)

@@ -23,19 +23,22 @@ check_option = shared.option_group("Check")
     "mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2",
     "mtkit export runs/mine mine-ct2 --format ctranslate2 --quantization int8",
     "mtkit export runs/mine en_de.argosmodel --format argos",
+    "mtkit export runs/mine mine-onnx --format onnx --quantization int8",
 )
 @click.argument("run_path", metavar="RUN", type=shared.PathArgument)
 @click.argument("out", type=shared.PathArgument)
 @output_option(
-    "--format [ctranslate2|huggingface|argos|safetensors]",
+    "--format [ctranslate2|huggingface|onnx|argos|safetensors]",
     required=True,
     help="ctranslate2: a CTranslate2 model. huggingface: a MarianMTModel of transformers."
+    " onnx: graphs for ONNX Runtime and, in a browser, transformers.js (opset 17)."
     " argos: a package for Argos Translate and LibreTranslate, a file in .argosmodel."
     " safetensors: a run folder with one checkpoint.",
 )
 @output_option(
     "--quantization [float32|float16|int8]",
-    help="Data type of the weights, for ctranslate2 (default: float32) and argos (default: int8).",
+    help="Data type of the weights, for ctranslate2 and onnx (default: float32) and argos (default:"
+    " int8); onnx has no float16.",
 )
 @output_option("--force", help="Replace OUT if it is an earlier export.")
 @shared.checkpoint_option
@@ -55,8 +58,8 @@ def export(run_path: Path, out: Path, **options: Any) -> None:
     to 500 lines. If its translations differ from those of the run, the export fails and OUT is not
     written.
     """
-    if options["format"] not in ("ctranslate2", "argos"):
-        shared.refuse_given(["quantization"], "requires --format ctranslate2 or argos")
+    if options["format"] not in ("ctranslate2", "onnx", "argos"):
+        shared.refuse_given(["quantization"], "requires --format ctranslate2, onnx or argos")
     if options["format"] != "argos":
         shared.refuse_given(["src_lang", "tgt_lang"], "requires --format argos")
     run = shared.open_run(run_path)

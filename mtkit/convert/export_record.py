@@ -20,7 +20,7 @@ from mtkit.base.sentences import LineFacts
 from mtkit.config import Config, DecodeConfig, change_decoding, parse_config
 from mtkit.tokenizer import VocabularyFiles
 
-Format = Literal["ctranslate2", "huggingface", "argos", "safetensors"]
+Format = Literal["ctranslate2", "huggingface", "onnx", "argos", "safetensors"]
 Quantization = Literal["float32", "float16", "int8"]
 
 # A folder with this file is an export.
@@ -38,7 +38,7 @@ class ExportRecord:
     """The record of an export, in this order.
 
     Attributes:
-        quantization: the type of the matrices, for CTranslate2 and Argos.
+        quantization: the type of the matrices.
         steps: the steps of the averaged checkpoints.
         data: name and languages of the corpus; for an application, the languages of the export.
         decode, lines: the settings of translation of the run, and what its training lines were

@@ -37,6 +37,7 @@ from mtkit.convert.export_record import (
 )
 from mtkit.convert.huggingface import HUGGINGFACE
 from mtkit.convert.model_card import NO_LICENCE, write_card
+from mtkit.convert.onnx import ONNX
 from mtkit.convert.run_copy import RUN_COPY
 from mtkit.convert.target import Target
 from mtkit.data import PreparedData
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 CHECKED_LINES = 500
 
 TARGETS: dict[Format, Target] = {
-    one.name: one for one in (CTRANSLATE2, HUGGINGFACE, ARGOS, RUN_COPY)
+    one.name: one for one in (CTRANSLATE2, HUGGINGFACE, ONNX, ARGOS, RUN_COPY)
 }
 
 
@@ -86,8 +87,12 @@ def export(
     """
     target = TARGETS[format]
     library = target.library
-    if library and importlib.util.find_spec(library) is None:
-        raise MtkitError(f"--format {format} needs {library}: pip install 'mtkit[export]'")
+    for name in filter(None, (library, *target.more_libraries)):
+        if importlib.util.find_spec(name) is None:
+            raise MtkitError(f"--format {format} needs {name}: pip install 'mtkit[{target.extra}]'")
+    quantization = quantization or target.quantizations[0]
+    if quantization not in target.quantizations:
+        raise MtkitError(f"--format {format} has no --quantization {quantization}")
     if out.suffix != target.suffix and target.suffix:
         raise MtkitError(f"{out}: a file for --format {format} has a name in {target.suffix}")
     target.check_expressible(run.config.model)
@@ -98,7 +103,6 @@ def export(
         place="OUT",
         is_kind=_is_archive if target.suffix else lambda folder: (folder / RECORD).is_file(),
     )
-    quantization = quantization or target.quantizations[0]
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = plain_greedy(run.config.decode)
     # Linearised, because other software has what the model of a parser writes, and not the trees.

@@ -141,7 +141,7 @@ def write_card(
     text = render_card(
         languages=[code for code in dict.fromkeys(codes) if _CODE.fullmatch(code)],
         licence_id=licence if _LICENCE_ID.fullmatch(licence) else "",
-        library=target.library or "mtkit",
+        library=target.hub_library or target.library,
         is_translation=origin.task == "translation",
         base_model=imported.source if imported is not None and is_hub else "",
         title=one_line(run.name),
@@ -156,7 +156,7 @@ def write_card(
         takes_sentences=target.library
         and not target.is_application
         and origin.has_single_sentences,
-        code_language="python" if target.library else "sh",
+        code_language=target.code_language,
         code=target.usage(Path(), run.config, translator),
         note=target.note,
         citations=[] if imported is None else imported.citations,

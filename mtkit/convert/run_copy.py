@@ -46,4 +46,6 @@ RUN_COPY = Target(
     write=_write,
     load=_load,
     usage=_usage,
+    hub_library="mtkit",
+    code_language="sh",
 )

@@ -45,6 +45,10 @@ class Target:
         pack: makes that file of an exported folder.
         is_application: whether it translates one direction of a model with several, splits lines
             into sentences, and has its own settings of search.
+        more_libraries: other packages that it needs.
+        extra: the extra of mtkit that has the packages.
+        hub_library: its name on the hub; by default `library`.
+        code_language: of `usage`.
     """
 
     name: Format
@@ -62,6 +66,10 @@ class Target:
     suffix: str = ""
     pack: Callable[[Path, Path], None] = lambda folder, file: None
     is_application: bool = False
+    more_libraries: tuple[str, ...] = ()
+    extra: str = "export"
+    hub_library: str = ""
+    code_language: str = "python"
 
     def check_expressible(self, config: ModelConfig) -> None:
         """Refuse a model that the software cannot express.

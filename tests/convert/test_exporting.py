@@ -437,10 +437,18 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     [
         ({"norm": "pre"}, ["huggingface"], "model.norm pre"),
         ({"positions": "learned"}, ["huggingface"], "model.positions learned"),
-        ({"positions": "words"}, ["ctranslate2", "huggingface"], "model.positions words"),
-        ({"attention_window": 4}, ["huggingface", "ctranslate2"], "model.attention_window 4"),
-        ({"d_k": 32}, ["huggingface", "ctranslate2"], "model.d_k 32"),
-        ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2"], "model.d_v 32"),
+        (
+            {"positions": "words"},
+            ["ctranslate2", "huggingface", "argos", "onnx"],
+            "model.positions words",
+        ),
+        (
+            {"attention_window": 4},
+            ["huggingface", "ctranslate2", "argos"],
+            "model.attention_window 4",
+        ),
+        ({"d_k": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_k 32"),
+        ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_v 32"),
     ],
 )
 def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
@@ -526,7 +534,9 @@ def test_the_bounds_of_a_check_say_that_one_line_may_differ(bounds: Bounds, word
 
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
     command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
-    with pytest.raises(click.UsageError, match="--quantization requires --format ctranslate2"):
+    with pytest.raises(
+        click.UsageError, match="--quantization requires --format ctranslate2, onnx or argos"
+    ):
         commands.main([*command, "--quantization", "int8"], standalone_mode=False)
     commands.main(command, standalone_mode=False)
     assert Run.open(tmp_path / "out").checkpoints()

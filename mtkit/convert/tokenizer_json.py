@@ -1,0 +1,200 @@
+"""A vocabulary as `tokenizer.json`, for Hugging Face's tokenizers in Rust, Python and JavaScript.
+
+The text is normalised by steps that all of them have, because the JavaScript one does not read
+SentencePiece's table. They give the same text as the table, except for unusual sequences of
+accents. Segmentation and decoding are those of the SentencePiece model, except that
+
+- the JavaScript one has no bytes in a unigram model: there, a character that the vocabulary lacks
+  is the unknown token;
+- in BPE, two merges that give the same subword from different parts are in a fixed order, and in
+  SentencePiece the left one is first.
+
+A symbol that is always one subword is one character for private use inside. So is the mark of the
+target's subwords where each side has a vocabulary: no text is segmented into these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentencepiece_model import Piece, normalization_of, pieces_in
+from mtkit.convert.onnx_graph import joint_ids
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
+
+SPECIAL_TOKENS = {
+    "bos_token": BOS_ID,
+    "eos_token": EOS_ID,
+    "pad_token": PAD_ID,
+    "unk_token": UNK_ID,
+}
+_SPACE = "▁"
+# Characters for private use, which no text has.
+_FIRST_SYMBOL, _WIDE_TILDE, _OF_TARGET = 0x100000, "\U0010fffc", "\U0010fffd"
+# What SentencePiece's `nmt_nfkc` does before the Unicode normal form NFKC.
+_REMOVED = r"[\u0001-\u0008\u000B\u000E-\u001F\u007F\u008F\u009F]"
+_MADE_SPACES = (
+    r"[\u0009\u000A\u000C\u000D\u00A0\u061C\u1680\u2000-\u200C\u200E\u200F\u2028\u2029\u202F\u205F"
+    r"\u2581\u3000\uFEFF\uFFFD]"
+)
+# Lower than the sum of a word's scores: such subwords are found where nothing else is.
+_LAST_RESORT = -1e4
+
+
+def tokenizer_json(vocabularies: Vocabularies, *, has_one_list: bool) -> dict[str, Any]:
+    """The content of `tokenizer.json`.
+
+    Args:
+        has_one_list: whether both sides have the same subwords with the same ids; an import may
+            have two SentencePiece models of one list.
+
+    Raises:
+        MtkitError: if the normalisation of an imported SentencePiece model cannot be expressed.
+    """
+    src, tgt = vocabularies
+    symbols = {
+        symbol: chr(_FIRST_SYMBOL + number)
+        for number, symbol in enumerate(dict.fromkeys([*src.symbols, *tgt.symbols]))
+    }
+    normalizers, prefix = _normalization(src, symbols)
+    ids: Sequence[int] = range(len(src))
+    pieces = dict(enumerate(pieces_in(src.model)))
+    if not has_one_list:
+        ids, pieces = _joined(vocabularies)
+    names = {
+        i: symbols[piece.text] if piece.kind == "symbol" else piece.text
+        for i, piece in pieces.items()
+    }
+    eos = names[EOS_ID]
+    ended = {"SpecialToken": {"id": eos, "type_id": 0}}
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": ids[i],
+                "content": src.piece(i),
+                "single_word": False,
+                "lstrip": True,
+                "rstrip": True,
+                "normalized": False,
+                "special": False,
+            }
+            for i in src.language_tags.values()
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {
+            "type": "Metaspace",
+            "replacement": _SPACE,
+            "prepend_scheme": "always" if prefix else "never",
+            "split": False,
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [first, ended],
+            "pair": [first, second, ended],
+            "special_tokens": {eos: {"id": eos, "ids": [EOS_ID], "tokens": [eos]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": _decoders(symbols)},
+        "model": _bpe(src, names) if src.model_type == "bpe" else _unigram(src, pieces, names),
+    }
+
+
+def _joined(vocabularies: Vocabularies) -> tuple[Sequence[int], dict[int, Piece]]:
+    """The id of each subword of the source, and the subwords of both sides by their ids."""
+    src, tgt = (pieces_in(side.model) for side in vocabularies)
+    ids = joint_ids(range(len(src)), len(tgt))
+    of_target = enumerate(tgt[UNK_ID + 1 :], UNK_ID + 1)
+    pieces = {i: Piece(piece.text + _OF_TARGET, kind="unused") for i, piece in of_target}
+    return ids, dict(sorted([*pieces.items(), *zip(ids, src, strict=True)]))
+
+
+def _normalization(
+    tokenizer: Tokenizer, symbols: dict[str, str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """The steps of normalisation, and whether a text begins with a space then."""
+    spec = normalization_of(tokenizer.model)
+    # Of several symbols that match, the longest is used.
+    steps = [_replace(one, symbols[one]) for one in sorted(symbols, key=len, reverse=True)]
+    match spec.name:
+        case "nmt_nfkc":
+            steps += [_replace_all(_REMOVED, ""), _replace_all(_MADE_SPACES, " ")]
+            # It keeps this character, which NFKC replaces.
+            steps += [_replace("\uff5e", _WIDE_TILDE), {"type": "NFKC"}]
+            steps += [_replace(_WIDE_TILDE, "\uff5e")]
+        case "nfkc":
+            steps.append({"type": "NFKC"})
+        case "identity":
+            pass
+        case _:
+            raise MtkitError(
+                f"--format onnx cannot express the normalisation {spec.name!r} of the subwords; "
+                "--format safetensors takes every model"
+            )
+    if spec.removes_spaces:
+        steps += [_replace_all(" {2,}", " "), _replace_all("^ | $", "")]
+    return steps, spec.begins_with_space
+
+
+def _decoders(symbols: dict[str, str]) -> list[dict[str, Any]]:
+    return [
+        *(_replace(character, symbol) for symbol, character in symbols.items()),
+        _replace(_OF_TARGET, ""),
+        _replace(_SPACE, " "),
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        # Bytes that are not a character; and a translation is one line.
+        _replace("\ufffd", ""),
+        _replace_all("[\t\n\r]", " "),
+        _replace_all("^ +", ""),
+    ]
+
+
+def _replace(text: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
+
+
+def _replace_all(pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _bpe(tokenizer: Tokenizer, names: dict[int, str]) -> dict[str, Any]:
+    """The model of merges: SentencePiece merges two parts whenever they are a subword."""
+    normal = [piece for piece in pieces_in(tokenizer.model) if piece.kind == "normal"]
+    known = {piece.text for piece in normal}
+    merges = [
+        [piece.text[:cut], piece.text[cut:]]
+        for piece in sorted(normal, key=lambda piece: -piece.score)
+        for cut in range(1, len(piece.text))
+        if piece.text[:cut] in known and piece.text[cut:] in known
+    ]
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": names[UNK_ID],
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": tokenizer.has_bytes,
+        "ignore_merges": False,
+        "vocab": {name: i for i, name in names.items()},
+        "merges": merges,
+    }
+
+
+def _unigram(
+    tokenizer: Tokenizer, pieces: dict[int, Piece], names: dict[int, str]
+) -> dict[str, Any]:
+    found = ("normal", "symbol")
+    return {
+        "type": "Unigram",
+        "unk_id": UNK_ID,
+        "vocab": [
+            [names[i], piece.score if piece.kind in found else _LAST_RESORT]
+            for i, piece in pieces.items()
+        ],
+        "byte_fallback": tokenizer.has_bytes,
+    }

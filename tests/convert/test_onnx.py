@@ -1,0 +1,468 @@
+"""Models for ONNX Runtime and transformers.js: they do there what they do here."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import changed, random_run
+from support.command_line import full_disk
+from support.marian import Shape, write_marian
+from support.runs import remade
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import Config
+from mtkit.convert import export_run, import_model
+from mtkit.convert.export_run import export
+from mtkit.convert.onnx import OnnxModel
+from mtkit.convert.onnx_graph import joint_ids
+from mtkit.convert.tokenizer_json import tokenizer_json
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+
+MARKUP = "</s> and <s>, <pad>, <unk>, <0x41> are text"
+TEXTS = [
+    "A dog runs.",
+    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.",
+    "Ÿ ĳ ſ ﬁ ½ ① ㎏ ™ … Å ～",
+    unicodedata.normalize("NFD", "Tiếng Việt, Ǖ, é; हिन्दी क़; 안녕하세요"),
+    "‍👨‍👩‍👧‍👦 👍🏽 🇩🇪 😀",
+    "Привет, мир! 你好,世界。こんにちは ｶﾞ ﾎﾟ مرحبا שָׁלוֹם ไทย 𝔘𝔫𝔦 𓀀",
+    "  spaces   at\tboth\u00a0ends \u3000 ",
+    "a\u200bb\u00adc\u2028d\x07e\ufefff\u061cg",
+    "▁a ▁▁ b▁",
+    MARKUP,
+    "it 's , is n't it ?",
+    "x" * 300,
+    "",
+    " ",
+]
+PAGE = Path(__file__).parents[2] / "examples/browser"
+# The names that optimum gives the inputs and outputs of a Marian model of one layer.
+CACHE = ["0.decoder.key", "0.decoder.value", "0.encoder.key", "0.encoder.value"]
+
+
+def varied(run: Run, place: Path, **settings: Any) -> Run:
+    """A run with other settings of the model, and random weights that are far from a tie."""
+    config = changed(run.config, "model", **settings)
+    src, tgt = run.tokenizers()
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        own = None if src is tgt else len(src)
+        model = Transformer(config.model, len(tgt), PAD_ID, own)
+        weights = {k: v + torch.randn(v.shape) * 0.3 for k, v in model.state_dict().items()}
+    # No bytes: where they are not a character, the other software leaves out their neighbours too.
+    weights["embedding.weight"][UNK_ID + 1 : tgt.fixed_pieces] = 0
+    return remade(run, place, config=config, weights=weights)
+
+
+def sessions(out: Path) -> tuple[Any, Any]:
+    graphs = out / "onnx"
+    return tuple(
+        onnxruntime.InferenceSession(str(graphs / f"{name}.onnx"))
+        for name in ("encoder_model", "decoder_model_merged")
+    )
+
+
+def checked(out: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((out / "export.json").read_text())["check"]
+    return facts
+
+
+# ---------------------------------------------------------------------------------------------
+# The same numbers
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"encoder_layers": 2, "decoder_layers": 3},
+        {"norm": "pre"},
+        {"positions": "learned", "max_positions": 60},
+        {"attention_window": 2},
+        {"d_k": 5, "d_v": 7},
+        {"activation": "silu", "output_bias": True, "norm_epsilon": 1e-2},
+    ],
+    ids=str,
+)
+def test_what_a_model_can_be_the_graphs_can(
+    settings: dict[str, Any], tiny_run: Run, tmp_path: Path
+) -> None:
+    run = varied(tiny_run, tmp_path / "run", **settings)
+    out = tmp_path / "out"
+    export(run, out, format="onnx")
+    facts = checked(out)
+    assert facts["identical"] == facts["lines"] == 20
+    assert facts["difference"] < 1e-4
+    for file in (out / "onnx").iterdir():
+        onnx.checker.check_model(onnx.load(file), full_check=True)
+
+
+def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_target(
+    uneven: Run, tmp_path: Path
+) -> None:
+    assert joint_ids([0, 3, 4, 9], 100) == [0, 3, 100, 105]
+    out = tmp_path / "out"
+    run = varied(uneven, tmp_path / "run")
+    export(run, out, format="onnx")
+    assert checked(out)["identical"] == 20
+    src, tgt = uneven.tokenizers()
+    config = json.loads((out / "config.json").read_text())
+    assert config["vocab_size"] == len(src) + len(tgt) - 4
+    assert config["decoder_vocab_size"] == len(tgt)
+    theirs = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
+    for text in TEXTS:
+        assert theirs.encode(text).ids == [*joint_ids(src.encode(text), len(tgt)), EOS_ID]
+        ids = tgt.encode(text)
+        assert theirs.decode(ids).strip() == tgt.decode(ids).strip()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(Shape(), id="shared"),
+        pytest.param(
+            Shape(separate=True, activation="relu"), id="separate", marks=pytest.mark.slow
+        ),
+        pytest.param(Shape(tags=("fra", "deu"), lost=5), id="tags", marks=pytest.mark.slow),
+    ],
+)
+def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    write_marian(tmp_path / "marian", shape)
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in shape.lines[-12:]))
+    run = import_model(str(tmp_path / "marian"), tmp_path / "run", check=text).run
+    export(run, tmp_path / "out", format="onnx", check=text)
+    facts = checked(tmp_path / "out")
+    assert facts["identical"] == facts["lines"] >= 11
+    assert facts["difference"] < 1e-4
+
+
+def test_a_translation_does_not_depend_on_others_in_its_batch(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    run = varied(tiny_run, tmp_path / "run")
+    export(run, tmp_path / "out", format="onnx")
+    model = OnnxModel(tmp_path / "out", run.config.decode)
+    lines = ["one two three", "four five six", "seven eight nine ten", "one"]
+    together = model.translate(lines)
+    assert together == [model.translate([line])[0] for line in lines]
+    scored = model.log_probs(lines, together)
+    for line, translation, log_probs in zip(lines, together, scored, strict=True):
+        (alone,) = model.log_probs([line], [translation])
+        torch.testing.assert_close(log_probs, alone, atol=1e-4, rtol=0)
+
+
+# ---------------------------------------------------------------------------------------------
+# The layout
+
+
+def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run: Run, tmp_path: Path) -> None:
+    export(tiny_run, tmp_path / "out", format="onnx")
+    encoder, decoder = sessions(tmp_path / "out")
+    assert {one.name for one in encoder.get_inputs()} == {"input_ids", "attention_mask"}
+    assert [one.name for one in encoder.get_outputs()] == ["last_hidden_state"]
+    given = {"input_ids", "encoder_attention_mask", "encoder_hidden_states", "use_cache_branch"}
+    assert {one.name for one in decoder.get_inputs()} == {
+        *given,
+        *(f"past_key_values.{name}" for name in CACHE),
+    }
+    assert [one.name for one in decoder.get_outputs()] == [
+        "logits",
+        *(f"present.{name}" for name in CACHE),
+    ]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("marian", ["MarianMTModel"])
+    assert config["transformers.js_config"] == {"dtype": "fp32"}
+    # Its ids are those of mtkit: padding 0, BOS 1, EOS 2.
+    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    names = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "num_beams")
+    assert [generation[name] for name in names] == [0, 1, 2, 4]
+
+
+def step(decoder: Any, cache_length: int, *, use_cache: bool) -> dict[str, Any]:
+    """What the decoder gives for one id after a cache of ones."""
+    inputs = {
+        "input_ids": np.array([[5]]),
+        "encoder_attention_mask": np.ones((1, 3), dtype=np.int64),
+        "encoder_hidden_states": np.ones((1, 3, 16), dtype=np.float32),
+        "use_cache_branch": np.array([use_cache]),
+    }
+    shape = (1, 2, cache_length, 8)
+    inputs |= {f"past_key_values.{name}": np.ones(shape, dtype=np.float32) for name in CACHE}
+    if use_cache:
+        for kind in ("key", "value"):
+            inputs[f"past_key_values.0.encoder.{kind}"] = np.ones((1, 2, 3, 8), dtype=np.float32)
+    names = [one.name for one in decoder.get_outputs()]
+    return dict(zip(names, decoder.run(None, inputs), strict=True))
+
+
+def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run: Run, tmp_path: Path) -> None:
+    export(tiny_run, tmp_path / "out", format="onnx")
+    _, decoder = sessions(tmp_path / "out")
+    # transformers.js gives an empty cache, and optimum one with a position.
+    empty, full = (step(decoder, length, use_cache=False) for length in (0, 1))
+    for name, values in empty.items():
+        np.testing.assert_array_equal(values, full[name])
+    assert empty["present.0.decoder.key"].shape == (1, 2, 1, 8)
+    assert empty["present.0.encoder.key"].shape == (1, 2, 3, 8)
+    later = step(decoder, 4, use_cache=True)
+    assert later["present.0.decoder.key"].shape == (1, 2, 5, 8)
+    assert (later["present.0.encoder.key"] == 1).all()
+
+
+def test_positions_beyond_the_last_one_are_no_error(tiny_run: Run, tmp_path: Path) -> None:
+    run = varied(tiny_run, tmp_path / "run", positions="learned", max_positions=60)
+    export(run, tmp_path / "out", format="onnx")
+    encoder, decoder = sessions(tmp_path / "out")
+    ids = np.full((1, 70), 5)
+    (states,) = encoder.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    assert np.isfinite(states).all()
+    for length in (59, 60, 300):
+        assert np.isfinite(step(decoder, length, use_cache=True)["logits"]).all()
+
+
+def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_path: Path) -> None:
+    printed = export(tiny_run, tmp_path / "out", format="onnx")
+    assert f'pipeline("translation", "{tmp_path}/out")' in printed
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "library_name: transformers.js\n" in card
+    assert "(opset)" in card
+    code = card.split("```js\n")[1].split("```")[0]
+    assert code == printed.replace(f"{tmp_path}/out", ".")
+
+
+def test_every_file_has_the_mode_that_the_users_mask_gives(tiny_run: Run, tmp_path: Path) -> None:
+    export(tiny_run, tmp_path / "out", format="onnx")
+    (tmp_path / "other").touch()
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_run: Run, tmp_path: Path) -> None:
+    with full_disk(5000), pytest.raises(MtkitError, match="File too large"):
+        export(tiny_run, tmp_path / "out", format="onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_in_the_browser_names_no_other_host() -> None:
+    for name in ("index.html", "page.js", "page.css"):
+        assert "//" not in re.sub("^ *//.*", "", (PAGE / name).read_text(), flags=re.MULTILINE)
+    assert "default-src 'self'" in (PAGE / "index.html").read_text()
+
+
+# ---------------------------------------------------------------------------------------------
+# The subwords
+
+
+def as_theirs(tokenizer: Tokenizer) -> Any:
+    content = tokenizer_json(Vocabularies.joint(tokenizer), has_one_list=True)
+    return tokenizers.Tokenizer.from_str(json.dumps(content))
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_their_tokenizer_gives_the_same_ids_and_the_same_text(
+    model_type: Any, tiny_data: PreparedData
+) -> None:
+    lines = [line for side in tiny_data.text("valid") for line in side]
+    tokenizer = Tokenizer.learn([*lines, *TEXTS[:6]], 390, model_type=model_type)
+    theirs = as_theirs(tokenizer)
+    rng = random.Random(1)
+    assigned = [c for c in map(chr, range(1, 0x30000)) if unicodedata.category(c)[0] not in "CM"]
+    mixed = ["".join(rng.choices(assigned, k=12)) for _ in range(200)]
+    glued = ["".join(rng.choices("aenstu ", k=40)) for _ in range(200)]
+    texts = [*TEXTS, *lines, *mixed, *glued]
+    if model_type == "unigram":
+        # Where a letter of it is not in the vocabulary, `</s>` is the end there.
+        texts.remove(MARKUP)
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert theirs.encode(text).ids == [*ids, EOS_ID], ascii(text)
+        assert theirs.decode(ids) == tokenizer.decode(ids), ascii(text)
+
+
+def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data: PreparedData) -> None:
+    symbols = ["<url>", "｟a｠", "@@", "@@@"]
+    tokenizer = Tokenizer.learn(tiny_data.text("valid")[0], 300, symbols=symbols)
+    theirs = as_theirs(tokenizer)
+    for text in ["<url>", "one<url> two", " <url> ｟a｠ @@@", "a@@b @@@@@ <ur"]:
+        ids = tokenizer.encode(text)
+        assert theirs.encode(text).ids == [*ids, EOS_ID], text
+        assert theirs.decode(ids) == tokenizer.decode(ids), text
+
+
+def test_a_tag_before_a_text_is_one_subword_there(tiny_data: PreparedData) -> None:
+    words = [(word, 1) for line in tiny_data.text("valid")[0] for word in line.split()]
+    counts = dict(words).items()
+    tokenizer = Tokenizer.learn_from_counts(counts, 300, languages=["de", "fr"])
+    theirs = as_theirs(tokenizer)
+    tag = tokenizer.language_tags["fr"]
+    assert theirs.encode(">>fr<< one two").ids == [tag, *tokenizer.encode("one two"), EOS_ID]
+
+
+def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run: Run) -> None:
+    tokenizer, _ = tiny_run.tokenizers()
+    theirs = as_theirs(tokenizer)
+    byte = tokenizer.encode("😀")[-1]
+    one = tokenizer.encode("one")
+    assert theirs.decode([*one, byte]) == tokenizer.decode([*one, byte]) == "one"
+
+
+def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_run: Run) -> None:
+    from sentencepiece import sentencepiece_model_pb2
+
+    tokenizer, _ = tiny_run.tokenizers()
+    message = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
+    message.normalizer_spec.name = "nmt_nfkc_cf"
+    other = Tokenizer(message.SerializeToString())
+    with pytest.raises(MtkitError, match="cannot express the normalisation 'nmt_nfkc_cf'"):
+        tokenizer_json(Vocabularies.joint(other), has_one_list=True)
+
+
+# ---------------------------------------------------------------------------------------------
+# int8
+
+
+def test_int8_takes_less_room_and_has_files_of_its_own(
+    tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
+) -> None:
+    wide = changed(tiny_config, "model", d_model=64, d_ff=256)
+    run = random_run(tmp_path / "run", tiny_data, 5, config=wide)
+    size = {}
+    for quantization, end in (("float32", ""), ("int8", "_quantized")):
+        out = tmp_path / quantization
+        export(run, out, format="onnx", quantization=quantization)  # type: ignore[arg-type]
+        names = [f"decoder_model_merged{end}.onnx", f"encoder_model{end}.onnx"]
+        assert sorted(file.name for file in (out / "onnx").iterdir()) == names
+        size[quantization] = sum(file.stat().st_size for file in (out / "onnx").iterdir())
+        config = json.loads((out / "config.json").read_text())
+        dtype = {"float32": "fp32", "int8": "q8"}[quantization]
+        assert config["transformers.js_config"] == {"dtype": dtype}
+    assert size["int8"] < size["float32"] * 0.7
+
+
+def test_each_row_of_a_matrix_has_a_scale_in_int8() -> None:
+    from mtkit.convert.onnx_graph import _rounded
+
+    matrix = np.array([[254, -127, 0.9], [0, 0, 0], [0.5, -1, 1]], dtype=np.float32)
+    bytes_, scale = _rounded(matrix)
+    # Zero is 128, and the largest number of a row is 127 from it.
+    assert bytes_.tolist() == [[255, 64, 128], [128, 128, 128], [192, 1, 255]]
+    np.testing.assert_allclose(scale[:, 0], [2, 1, 1 / 127], rtol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------
+# What is refused
+
+
+def edited(change: Callable[[Any, dict[str, Any]], None]) -> Any:
+    """The format, with a decoder that is changed as soon as it is written."""
+    target = export_run.TARGETS["onnx"]
+
+    def write(*arguments: Any) -> None:
+        target.write(*arguments)
+        (file,) = arguments[2].rglob("decoder*.onnx")
+        model = onnx.load(file)
+        change(model.graph, {one.name: one for one in model.graph.initializer})
+        onnx.save(model, file)
+
+    return replace(target, write=write)
+
+
+def numbers(tensor: Any, values: Any) -> None:
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(values), tensor.name))
+
+
+def scale_a_matrix(_: Any, tensors: dict[str, Any]) -> None:
+    matrix = tensors["decoder.0.feed_forward.inner.weight"]
+    numbers(matrix, onnx.numpy_helper.to_array(matrix) * np.float32(1.05))
+
+
+def exchange_layers(_: Any, tensors: dict[str, Any]) -> None:
+    other = {"decoder.0.": "decoder.1.", "decoder.1.": "decoder.0."}
+    for name, tensor in tensors.items():
+        tensor.name = other.get(name[:10], name[:10]) + name[10:]
+
+
+def shift_positions(_: Any, tensors: dict[str, Any]) -> None:
+    table = onnx.numpy_helper.to_array(tensors["positions"])
+    numbers(tensors["positions"], np.roll(table, 1, axis=0))
+
+
+def drop_the_output_bias(_: Any, tensors: dict[str, Any]) -> None:
+    bias = onnx.numpy_helper.to_array(tensors["output_bias"])
+    numbers(tensors["output_bias"], np.zeros_like(bias))
+
+
+def confuse_the_cache(graph: Any, _: dict[str, Any]) -> None:
+    # Without the cache, nothing changes.
+    (choice,) = (node for node in graph.node if node.op_type == "If")
+    (given,) = (one.g for one in choice.attribute if one.name == "then_branch")
+    (value,) = (node for node in given.node if node.input[0].endswith("0.decoder.value"))
+    value.input[0] = "past_key_values.0.decoder.key"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [scale_a_matrix, exchange_layers, shift_positions, drop_the_output_bias, confuse_the_cache],
+)
+def test_a_decoder_that_computes_something_else_is_refused(
+    change: Any, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = varied(tiny_run, tmp_path / "run", decoder_layers=2, output_bias=True)
+    monkeypatch.setitem(export_run.TARGETS, "onnx", edited(change))
+    with pytest.raises(MtkitError, match="does not agree with"):
+        export(run, tmp_path / "out", format="onnx")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_was_cut_off_is_refused(
+    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = export_run.TARGETS["onnx"]
+
+    def write(*arguments: Any) -> None:
+        target.write(*arguments)
+        (file,) = arguments[2].rglob("encoder*.onnx")
+        file.write_bytes(file.read_bytes()[:-1000])
+
+    monkeypatch.setitem(export_run.TARGETS, "onnx", replace(target, write=write))
+    with pytest.raises(MtkitError, match=r"cannot be loaded: encoder_model.onnx: ") as caught:
+        export(tiny_run, tmp_path / "out", format="onnx")
+    assert "\n" not in str(caught.value)
+
+
+def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_path: Path) -> None:
+    with pytest.raises(MtkitError, match="--format onnx has no --quantization float16"):
+        export(tiny_run, tmp_path / "out", format="onnx", quantization="float16")
+    run = varied(tiny_run, tmp_path / "run", positions="words")
+    with pytest.raises(MtkitError, match=r"--format onnx cannot express model\.positions words"):
+        export(run, tmp_path / "out", format="onnx")
+
+
+@pytest.mark.parametrize("library", ["onnx", "onnxruntime", "tokenizers"])
+def test_a_missing_library_is_named_with_the_extra_that_has_it(
+    library: str, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MtkitError) as caught:
+        export(tiny_run, tmp_path / "out", format="onnx")
+    assert str(caught.value) == f"--format onnx needs {library}: pip install 'mtkit[onnx]'"
