@@ -12,6 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from mtkit.serve.service import RequestError
 
+# A body that is so many times too large is not read.
+_TOO_LARGE = 8
 # Fields of a form or a query.
 _MOST_FIELDS = 1000
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -57,27 +59,32 @@ async def read_parameters(request: Request, *, most: int, seconds: float) -> Par
 
 
 async def _body(request: Request, most: int, seconds: float) -> bytes:
-    """The body; the connection is closed if it is not read to its end."""
+    """The body. A larger one is read to its end, because a client that still sends hears nothing.
+
+    The connection is closed if it is much larger, or not there in time.
+    """
     announced = request.headers.get("content-length", "0")
-    parts, size = [], 0
+    parts, size, worst = [], 0, _TOO_LARGE * most
+    too_large = RequestError(413, f"the body is larger than {most} bytes")
+    too_large.ends = not announced.isdecimal() or int(announced[:20]) > worst
     try:
         async with asyncio.timeout(seconds):
-            if not announced.isdecimal() or int(announced[:20]) > most:
-                raise _too_large(most)
+            if too_large.ends:
+                raise too_large
             async for part in request.stream():
-                parts.append(part)
                 size += len(part)
-                if size > most:
-                    raise _too_large(most)
+                if size <= most:
+                    parts.append(part)
+                elif size > worst:
+                    too_large.ends = True
+                    raise too_large
     except TimeoutError:
         raise RequestError(408, f"the body did not come within {seconds:g} s", ends=True) from None
     except ClientDisconnect:
         raise RequestError(400, "the body is not complete", ends=True) from None
+    if size > most:
+        raise too_large
     return b"".join(parts)
-
-
-def _too_large(most: int) -> RequestError:
-    return RequestError(413, f"the body is larger than {most} bytes", ends=True)
 
 
 def _of_json(body: bytes) -> Parameters:

@@ -209,7 +209,7 @@ class Server:
                 access_log=False,
                 server_header=False,
                 limit_concurrency=_MOST_CONNECTIONS,
-                timeout_keep_alive=_IDLE,
+                timeout_keep_alive=min(_IDLE, limits.body_seconds),  # type: ignore[arg-type]
                 timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 5,
             )
         )
