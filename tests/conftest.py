@@ -378,7 +378,7 @@ def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFac
     return random_run(tmp_path_factory.mktemp("also-untrained") / "other", tiny_data, 6)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(untrained: Run) -> Iterator[Served]:
     """A server with that run, which translates from English to German."""
     from support.served import Served

@@ -27,7 +27,7 @@ limit_option = shared.option_group("Limits")
 @shared.command(
     "Serve translations over HTTP.",
     "mtkit serve",
-    "mtkit serve --run runs/en-de --run runs/de-en --port 5001",
+    "mtkit serve --run runs/mine --port 5001 --precision int8",
     "mtkit serve --host 0.0.0.0 --keys keys.txt --requests-per-minute 60",
 )
 @address_option(

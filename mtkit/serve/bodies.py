@@ -43,6 +43,8 @@ async def read_parameters(request: Request, *, most: int, seconds: float) -> Par
     query = _fields(request.scope["query_string"])
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await _body(request, most, seconds)
+    if not body and request.method == "GET":
+        return query
     if kind == "application/json" or kind.endswith("+json"):
         return _of_json(body)
     if kind == "multipart/form-data":
