@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
@@ -43,7 +43,7 @@ class Directions:
                 if translator.engine not in self.engines:
                     self.engines.append(translator.engine)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Direction]:
         return iter(self._translators)
 
     def find(self, source: str, target: str) -> Translator | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ class Limits:
         texts: of a request.
         alternatives: translations beside the best one.
         terms: of a glossary.
+        term_characters: of a term of a glossary.
         body_bytes: of a request.
         body_seconds: in which the body of a request, and its head, must come.
         seconds: in which a request must be translated.
@@ -58,6 +60,7 @@ class Limits:
     texts: int = 100
     alternatives: int = 3
     terms: int = 1000
+    term_characters: int = 200
     body_bytes: int = 2**20
     body_seconds: float = 20.0
     seconds: float = 60.0
@@ -188,6 +191,16 @@ class Service:
             able.append(target)
         return (await self._detected(order.texts, able or directions.sources))[0], target
 
+    def _check_glossary(self, glossary: Mapping[str, str]) -> None:
+        limits = self.limits
+        longest = max(map(len, (*glossary, *glossary.values())))
+        if len(glossary) > limits.terms:
+            raise RequestError(400, f"the glossary has more than {limits.terms} terms")
+        if longest > limits.term_characters:
+            raise RequestError(
+                400, f"a term of the glossary has more than {limits.term_characters} characters"
+            )
+
     async def _detected(self, texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
         try:
             return await asyncio.to_thread(languages.detect, texts, codes)
@@ -200,12 +213,11 @@ class Service:
         try:
             async with asyncio.timeout(limits.seconds):
                 if order.glossary:
-                    if len(order.glossary) > limits.terms:
-                        raise RequestError(400, f"the glossary has more than {limits.terms} terms")
+                    self._check_glossary(order.glossary)
                     glossary = Glossary(order.glossary)
-                    translator = await scheduler.alone(
-                        lambda: translator.variant(glossary=glossary)
-                    )
+                    # The first one loads PyTorch.
+                    vary = functools.partial(translator.variant, glossary=glossary)
+                    translator = await scheduler.alone(vary)
                 with scheduler.ticket(translator, order.alternatives + 1) as ticket:
                     return await translate_texts(scheduler, ticket, order.texts, order.form)
         except TimeoutError:
