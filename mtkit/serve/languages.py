@@ -14,6 +14,8 @@ from mtkit.base.text import base_language
 _ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 # A region at the end of a code, as in `en-US` and `es-419`.
 _REGION = re.compile(r"-(?:[a-z]{2}|[0-9]{3})\Z")
+# A code with two or three letters.
+_PLAIN = re.compile("[a-z]{2,3}")
 # The characters of a text by which its language is found.
 _ENOUGH = 5000
 # What is answered if nothing is found, as LibreTranslate does.
@@ -60,7 +62,9 @@ def find_code(given: str, codes: Iterable[str]) -> str | None:
     """
     known = {code.lower(): code for code in codes}
     wanted = given.replace("_", "-").lower()
-    tried = [wanted, public_code(wanted).lower(), _REGION.sub("", wanted)]
+    # langcodes keeps what it was asked for, so it is not asked for any text.
+    plain = public_code(wanted).lower() if _PLAIN.fullmatch(wanted) else wanted
+    tried = wanted, plain, _REGION.sub("", wanted)
     return next((known[one] for one in tried if one in known), None)
 
 

@@ -242,7 +242,10 @@ class Server:
         await self._uvicorn.serve(sockets=[self._socket])
 
     def _interrupt(self) -> None:
-        self._uvicorn.force_exit = self._interrupted
+        if self._interrupted:
+            self._uvicorn.force_exit = True
+            for connection in self._uvicorn.server_state.connections:
+                connection.transport.close()
         self._interrupted = True
         self.stop()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -314,8 +318,6 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
 
 
 def test_a_key_is_needed_if_there_are_keys(untrained: Run) -> None:
-    import hashlib
-
     access = Access([hashlib.sha256(b"right").hexdigest()])
     with Served([untrained], access=access) as server:
         for ask in (server.translate, lambda q, **key: server.post("/detect", {"q": q, **key})):
@@ -399,3 +401,57 @@ def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_requests(untrained: Run) -> None:
+    process, address = start(untrained)
+    port = int(address.rpartition(":")[2])
+    choose = random.Random(1)
+
+    def ask(count: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for _ in range(count):
+            # Words, codes, tags and terms that were never there before.
+            word = "".join(choices(choose, 8))
+            fields: dict[str, Any] = {"q": f"one {word} <b>two</b>", "source": "en", "target": "de"}
+            kind = choose.randrange(5)
+            if kind == 1:
+                fields["format"] = "html"
+            elif kind == 2:
+                fields["glossary"] = {word: "".join(choices(choose, 3))}
+            elif kind == 3:
+                fields["source"] = word
+            elif kind == 4:
+                fields["source"] = "auto"
+            connection.request("POST", "/translate", json.dumps(fields), {"Content-Type": JSON})
+            reply = connection.getresponse()
+            reply.read()
+            assert reply.status == (400 if kind == 3 else 200)
+        connection.close()
+
+    def resident() -> float:
+        """MiB of memory."""
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    try:
+        with ThreadPoolExecutor(4) as clients:
+            list(clients.map(ask, [150] * 4))
+            before = resident()
+            list(clients.map(ask, [500] * 4))
+            assert resident() - before < 25
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def choices(choose: random.Random, count: int) -> Iterator[str]:
+    """Letters of all scripts."""
+    while count:
+        character = chr(choose.randrange(0x20, 0x2FFFF))
+        if character.isalpha():
+            yield character
+            count -= 1
