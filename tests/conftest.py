@@ -42,6 +42,7 @@ from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:
     from support.mutations import Subject
+    from support.served import Served
     from support.training import Trainings
 
     from mtkit.translate import Translator
@@ -155,6 +156,12 @@ def change_settings(run: Path, config: Config) -> None:
     settings = fixed_settings(config)
     reseal(run / "manifest.json", lambda manifest: manifest.update(settings=settings))
     claim_checkpoints(run)
+
+
+def copied_run(run: Run, place: Path) -> Path:
+    """A copy of a run folder."""
+    shutil.copytree(run.path, place)
+    return place
 
 
 def claim_checkpoints(run: Path) -> None:
@@ -386,6 +393,15 @@ def exact(untrained: Run) -> Translator:
 def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Another such run, of the same subwords."""
     return random_run(tmp_path_factory.mktemp("also-untrained") / "other", tiny_data, 6)
+
+
+@pytest.fixture(scope="module")
+def served(untrained: Run) -> Iterator[Served]:
+    """A server with that run, which translates from English to German."""
+    from support.served import Served
+
+    with Served([untrained]) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,8 @@ import re
 import runpy
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +20,7 @@ import pytest
 import torch
 from conftest import TinyText, number_pairs
 from support.forked import PIPE, Forked, run_mtkit
+from support.served import Served
 
 from mtkit.cli import commands
 from mtkit.config import Config, load_config, presets
@@ -37,6 +34,7 @@ from mtkit.translate import Translator
 ROOT = Path(__file__).parent.parent
 PAPER = ROOT / "examples/paper/README.md"
 QUESTIONS = ROOT / "docs/questions.md"
+SERVE = ROOT / "docs/serve.md"
 FILM = """1
 00:00:01,000 --> 00:00:02,500
 one
@@ -414,8 +412,7 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
     (aligning,) = pages.pop(ROOT / "docs" / "align.md")
     (inspecting,) = pages.pop(ROOT / "docs" / "inspect.md")
-    # The first of these is a server, which has a test of its own.
-    _, subtitling = pages.pop(QUESTIONS)
+    (subtitling,) = pages.pop(QUESTIONS)
     (desk / "film.srt").write_text(FILM, encoding="utf-8")
     # test_walkthrough runs these, and compares what they print.
     del pages[ROOT / "docs" / "walkthrough.md"]
@@ -455,29 +452,20 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_the_server_of_the_page_of_questions_answers(desk: Path) -> None:
-    server, _ = blocks(QUESTIONS, "python")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    (desk / "script.py").write_text(server.replace("8080", str(port)), encoding="utf-8")
-    with Forked(run_script, str(desk), environment={"CUDA_VISIBLE_DEVICES": ""}) as process:
-        answer = asked(f"http://127.0.0.1:{port}", "one two\n\nthree")
-        process.kill()
-    with Translator.load(desk / "runs" / "demo-en-de-demo", device="cpu") as translator:
-        assert answer.split("\n") == list(translator.translate(["one two", "", "three"]))
-
-
-def asked(address: str, text: str) -> str:
-    """The answer of a server that may still be starting."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(1000):
-        try:
-            with opener.open(address, text.encode(), timeout=60) as answer:
-                found: str = answer.read().decode()
-                return found
-        except urllib.error.URLError:
-            time.sleep(0.1)
-    raise TimeoutError(address)
+def test_the_requests_of_the_page_of_serving_are_answered(desk: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    lines = [line for block in blocks(SERVE, "sh") for line in statements(block)]
+    requests = [line for line in lines if line.startswith("curl ")]
+    assert len(requests) > 3
+    with Served([Run.open(desk / "runs" / "demo-en-de-demo")]) as server:
+        for line in requests:
+            done = run_shell(
+                ["bash", "-c", line.replace("http://127.0.0.1:5000", server.server.address)],
+                desk,
+                no_proxy="127.0.0.1",
+            )
+            assert "translatedText" in done.stdout, line
 
 
 @pytest.mark.slow

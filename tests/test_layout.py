@@ -19,12 +19,13 @@ PACKAGE = Path(mtkit.__file__).parent
 # Which rooms a room may import. Any room may import the ground floor, which is the modules
 # outside of rooms; all of them may import `base` and `kernels`, which import nothing above them.
 ROOMS = {
-    "cli": {"prepare", "train", "translate", "inspect", "convert", "align", "parsing"},
+    "cli": {"prepare", "train", "translate", "inspect", "convert", "serve", "align", "parsing"},
     "prepare": {"align", "parsing"},
     "train": {"translate", "align", "parsing"},
     "translate": {"align", "parsing", "native"},
     "inspect": {"translate", "align", "parsing"},
     "convert": {"translate", "align"},
+    "serve": {"translate"},
     "align": set[str](),
     "parsing": set[str](),
     "native": set[str](),
@@ -73,11 +74,13 @@ HOMES = {
     "pyarrow": {"prepare.readers"},
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_marian"},
     "xxhash": {"prepare.filters"},
-    "langcodes": {"prepare.filters", "prepare.language_id"},
-    "py3langid": {"prepare.language_id"},
+    "langcodes": {"prepare.filters", "base.language_id"},
+    "py3langid": {"base.language_id"},
     "regex": {"prepare.filters", "prepare.noise"},
     "ctranslate2": {"convert.ctranslate2"},
     "sentencex": {"base.sentences"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
     "transformers": {"convert.huggingface"},
     "onnx": {"convert.onnx_graph"},
     "onnxruntime": {"convert.onnx"},
@@ -306,7 +309,9 @@ def test_importing_the_package_loads_no_library():
     assert direct <= {"__future__", "importlib", "typing", "mtkit"}
 
 
-@pytest.mark.parametrize("package", ["", "align", "parsing", "prepare", "train", "translate"])
+@pytest.mark.parametrize(
+    "package", ["", "align", "parsing", "prepare", "serve", "train", "translate"]
+)
 def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(
     package: str,
 ):

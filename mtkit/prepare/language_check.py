@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mtkit.base import language_id
 from mtkit.base.errors import one_line
-from mtkit.prepare import language_id
 from mtkit.prepare.blocks import PairBlock
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import KEPT, PairChecks

@@ -10,10 +10,16 @@ if TYPE_CHECKING:
     from mtkit.translate.aligning import align_by_sentence
     from mtkit.translate.choosing import default_workers, describe_engine
     from mtkit.translate.doubts import Doubts
-    from mtkit.translate.markup import MarkupLines, markup_windows, translate_markup
+    from mtkit.translate.markup import (
+        MarkupLines,
+        MarkupPairs,
+        markup_steps,
+        markup_windows,
+        translate_markup,
+    )
     from mtkit.translate.native_decoder import NativeDecoder, decoder_of_weights
     from mtkit.translate.reading import Window, ready_lines, windows
-    from mtkit.translate.requests import Translation
+    from mtkit.translate.requests import Sentence, Translation
     from mtkit.translate.resumable import ResumableOutput
     from mtkit.translate.terms import Glossary
     from mtkit.translate.translator import Translator
@@ -22,8 +28,10 @@ __all__ = [
     "Doubts",
     "Glossary",
     "MarkupLines",
+    "MarkupPairs",
     "NativeDecoder",
     "ResumableOutput",
+    "Sentence",
     "Translation",
     "Translator",
     "Window",
@@ -31,6 +39,7 @@ __all__ = [
     "decoder_of_weights",
     "default_workers",
     "describe_engine",
+    "markup_steps",
     "markup_windows",
     "ready_lines",
     "translate_markup",

@@ -28,6 +28,8 @@ class LocalDecoder(BaseDecoder):
         tokenizer: of the target language.
     """
 
+    threads = 1
+
     def __init__(self, tokenizer: Tokenizer, config: DecodeConfig, *, task: Task | None) -> None:
         self.tokenizer = tokenizer
         self.config = config

@@ -52,7 +52,7 @@ def load_runs(
     first = runs[0]
     vocabularies, origin = first.tokenizers(), first.manifest.data
     tags = vocabularies.src.language_tags
-    src_lang, tgt_lang = _choose_direction(first, tags, src_lang, tgt_lang)
+    src_lang, tgt_lang = choose_direction(first, tags, src_lang, tgt_lang)
     config = config or first.config.decode
     if config.split_sentences == "auto":
         config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
@@ -121,7 +121,7 @@ def _languages(run: Run) -> tuple[str, str]:
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
-def _choose_direction(
+def choose_direction(
     run: Run, tags: Mapping[str, int], src_lang: str | None, tgt_lang: str | None
 ) -> tuple[str, str]:
     """The languages to translate from and to; `tags` are those of the source vocabulary.

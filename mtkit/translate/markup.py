@@ -20,8 +20,8 @@ are. If they still differ, the text is copied with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
@@ -39,7 +39,7 @@ from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
 
 if TYPE_CHECKING:
-    from mtkit.align import Aligner
+    from mtkit.align import Aligner, Alignment
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,18 @@ def markup_windows(windows: Iterable[list[str]], first_line: int = 1) -> Iterato
         yield waiting
 
 
+class MarkupPairs(NamedTuple):
+    """Texts and their translations, whose words are to be aligned; numbers are of their lines."""
+
+    sources: list[str]
+    translations: list[Translation]
+    numbers: list[int]
+
+    def aligned(self, aligner: Aligner) -> list[Alignment]:
+        """The word alignment of each text."""
+        return align_by_sentence(aligner, self.sources, self.translations, numbers=self.numbers)
+
+
 def translate_markup(
     translator: Translator,
     aligner: Aligner,
@@ -106,21 +118,50 @@ def translate_markup(
         first_line: number of the first one, for messages and samples; unless they were read.
         doubts: as in `Translator.translate_windows`.
     """
+    steps = markup_steps(lines, first_line=first_line)
+    answer: list[Translation] | list[Alignment] | None = None
+    while True:
+        try:
+            wanted = steps.send(answer)
+        except StopIteration as end:
+            found: list[str] = end.value
+            return found
+        if isinstance(wanted, Window):
+            ((_, of_window),) = translator.translate_windows([wanted], doubts=doubts)
+            answer = [best for best, *_ in of_window]
+        else:
+            answer = wanted.aligned(aligner)
+
+
+def markup_steps(
+    lines: Sequence[str], *, first_line: int = 1
+) -> Generator[Window | MarkupPairs, Any, list[str]]:
+    """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
+
+    It yields a window, and must be sent the best translation of each line of it; or pairs, and must
+    be sent their alignments.
+
+    Returns:
+        The translated lines.
+    """
     parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line)
     segments = [part for part in parts if isinstance(part, Segment)]
 
-    def translated(wanted: Sequence[int]) -> list[Translation]:
+    def translated(wanted: Sequence[int]) -> Generator[Window, Any, list[Translation]]:
+        if not wanted:
+            return []
         texts = [segments[i].text for i in wanted]
-        window = Window(1, texts, numbers=[segments[i].number for i in wanted])
-        ((_, found),) = translator.translate_windows([window], doubts=doubts)
-        return [best for best, *_ in found]
+        found: list[Translation] = yield Window(
+            1, texts, numbers=[segments[i].number for i in wanted]
+        )
+        return found
 
     placeholders = [segment.placeholders() for segment in segments]
     # The words of a placeholder with spaces would be translated one by one.
     spaced = [i for i, found in enumerate(placeholders) if any(" " in match[0] for match in found)]
     for i in spaced:
         segments[i] = segments[i].without_placeholders()
-    translations = translated(range(len(segments)))
+    translations = yield from translated(range(len(segments)))
     again = [
         i
         for i, found in enumerate(placeholders)
@@ -129,16 +170,18 @@ def translate_markup(
     ]
     for i in again:
         segments[i] = segments[i].without_placeholders()
-    for i, translation in zip(again, translated(again), strict=True):
+    second = yield from translated(again)
+    for i, translation in zip(again, second, strict=True):
         translations[i] = translation
     tagged = [i for i, segment in enumerate(segments) if segment.nodes]
-    aligned = align_by_sentence(
-        aligner,
-        [segments[i].text for i in tagged],
-        [translations[i] for i in tagged],
-        numbers=[segments[i].number for i in tagged],
-    )
-    alignments = dict(zip(tagged, aligned, strict=True))
+    alignments: dict[int, Alignment] = {}
+    if tagged:
+        aligned = yield MarkupPairs(
+            [segments[i].text for i in tagged],
+            [translations[i] for i in tagged],
+            [segments[i].number for i in tagged],
+        )
+        alignments = dict(zip(tagged, aligned, strict=True))
     rendered = iter(
         _checked(segment, with_markup(segment, translation, alignments.get(i)))
         for i, (segment, translation) in enumerate(zip(segments, translations, strict=True))

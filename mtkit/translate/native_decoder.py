@@ -45,7 +45,7 @@ class NativeDecoder(LocalDecoder):
     ) -> None:
         super().__init__(tokenizer, config, task=task)
         self._model = model
-        self._threads = threads
+        self.threads = threads
         # One thread needs no batches in advance.
         self.capacity = _AT_A_TIME * threads if threads > 1 else 1
         self._stop = np.zeros(1, np.int32)
@@ -108,7 +108,7 @@ class NativeDecoder(LocalDecoder):
         """Decode batches in this order."""
         if self._pool is None:
             self._stop = np.zeros(1, np.int32)
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mtkit")
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mtkit")
         for batch in batches:
             self._begun[batch] = self._pool.submit(self._decode, batch)
 
@@ -142,7 +142,7 @@ class NativeDecoder(LocalDecoder):
     def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         """Whether every thread has two batches besides these."""
         ahead = [one for one in self._begun if not one.is_done and one not in besides]
-        return self._threads == 1 or len(ahead) >= self.capacity
+        return self.threads == 1 or len(ahead) >= self.capacity
 
     def close(self) -> None:
         """Stop decoding and end the threads; the next batch starts new ones."""

@@ -121,6 +121,12 @@ def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
     return n_best if config.sample else max(config.beam_size, n_best)
 
 
+def batch_budget(config: DecodeConfig, n_best: int, device_type: str) -> int:
+    """The source tokens of a batch with `n_best` translations of each sentence."""
+    slots = hypotheses_of(config, n_best)
+    return config.batch_tokens_on(device_type) * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
+
+
 def plan(
     sentences: Sequence[Sentence],
     config: DecodeConfig,
@@ -132,13 +138,11 @@ def plan(
     """Batches of sentences of similar length, the longest first."""
     if not sentences:
         return []
-    slots = hypotheses_of(config, n_best)
     lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
     if device_type != "cpu":
         # The logits of a step have a row for each sentence, however short.
         lengths = np.maximum(lengths, SHORTEST_ON_GPU)
-    batch_tokens = config.batch_tokens_on(device_type)
-    budget = batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
+    budget = batch_budget(config, n_best, device_type)
     if capacity > 1:
         # A small amount of work is also divided among the workers.
         budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // capacity))
@@ -153,11 +157,17 @@ class BaseDecoder:
 
     Attributes:
         capacity: number of batches that keep all processes busy.
+        threads: threads that may call `decode` at the same time; 0 if it has no `decode`.
         device_type: where batches are decoded: `cpu`, or `cuda`.
     """
 
     capacity = 1
+    threads = 0
     device_type = "cpu"
+
+    def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
+        """Up to `n_best` translations of each sentence, best first, in the calling thread."""
+        raise NotImplementedError
 
     def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Accept batches, to be decoded in this order."""

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +30,8 @@ _UNSPACED = re.compile(
 )
 # Joiners and the soft hyphen, which stand inside of words.
 _INSIDE_WORDS = "_\u00ad\u200c\u200d"
+# What was found out about characters and terms is kept, but a server meets ever new ones.
+_MOST_KEPT = 2**16
 # A piece with the space before it, as SentencePiece writes it.
 _SPACE = "\u2581"
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
@@ -186,13 +188,13 @@ def _place_of(term: str, free: str, text: str) -> int:
 # Words
 
 
-@cache
+@lru_cache(_MOST_KEPT)
 def _is_letter(character: str) -> bool:
     """Whether it belongs to a word: letters, digits, and the marks on them."""
     return unicodedata.category(character)[0] in "LMN" or character in _INSIDE_WORDS
 
 
-@cache
+@lru_cache(_MOST_KEPT)
 def _joins(before: str, after: str) -> bool:
     """Whether two characters, or nothing at the ends of a text, belong to one word."""
     if not before or not after or not (_is_letter(before) and _is_letter(after)):
@@ -237,7 +239,7 @@ class TermEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         # The form of each term in a translation, and its subwords.
-        self.encoded = cache(self._encode)
+        self.encoded = lru_cache(_MOST_KEPT)(self._encode)
         self.breaks = _word_breaks(tokenizer)
 
     def missing(self, demands: Sequence[Demand], text: str) -> list[Demand]:

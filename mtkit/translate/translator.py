@@ -6,6 +6,8 @@ it.
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -21,10 +23,17 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.choosing import choose, in_results
 from mtkit.translate.doubts import Doubts, check
-from mtkit.translate.loading import check_combination, load_runs, unable
+from mtkit.translate.loading import check_combination, choose_direction, load_runs, unable
 from mtkit.translate.native_decoder import load_native
 from mtkit.translate.reading import Window, windows
-from mtkit.translate.requests import BaseDecoder, PendingWindow, Translation, plan
+from mtkit.translate.requests import (
+    BaseDecoder,
+    PendingWindow,
+    Sentence,
+    Translation,
+    batch_budget,
+    plan,
+)
 from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.terms import Glossary
 
@@ -82,6 +91,8 @@ class Translator:
                 self.models, vocabularies.tgt, config, device=self.device, task=self.task
             )
         self._decoder = decoder
+        # What decodes with a glossary; loaded when it is asked for.
+        self._term_decoder: Callable[[], BaseDecoder] = lambda: self._decoder
         # Set by `load`, like the checkpoint, the languages and the facts about training lines.
         self._runs: list[Run] = []
         self.checkpoint = self.engine = ""
@@ -164,8 +175,9 @@ class Translator:
             decoder, found, engine = load_native(
                 *of_run, used, precision=choice.precision, threads=workers, task=loaded.task
             )
-            plain = used.model_copy(update={"precision": "fp32"})
-            models, place = lambda: _torch_models(*of_run, plain, device="cpu")[0], None
+            load = functools.partial(_on_cpu, *of_run, used, task=loaded.task)
+            # Once for a translator and its variants.
+            models, place = functools.cache(lambda: load("fp32").models), None
             precision = in_results(choice.precision, is_native=True)
         else:
             models, found, place, decoder, engine, precision = _torch_models(
@@ -187,6 +199,9 @@ class Translator:
             src_prefix=loaded.src_prefix,
         )
         translator._runs = list(runs)
+        if choice.is_native:
+            plain = "fp32" if used.precision == "auto" else used.precision
+            translator._term_decoder = functools.cache(lambda: load(plain).decoder)
         translator.checkpoint = found
         translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
         translator.precision = precision
@@ -306,6 +321,62 @@ class Translator:
         )
         return PendingWindow(window, lines, batches)
 
+    # ---------------------------------------------------------------------------------------------
+    # Sentence by sentence, for a server that makes the batches itself
+
+    def variant(
+        self,
+        *,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        glossary: Glossary | None = None,
+    ) -> Translator:
+        """A translator with the same weights for another direction, or with a glossary.
+
+        With a glossary PyTorch decodes, and the first such variant loads the model for it.
+
+        Raises:
+            MtkitError: if the run does not have the languages, or cannot be combined with a
+                glossary.
+        """
+        other = copy.copy(self)
+        if src_lang is not None or tgt_lang is not None:
+            tags = self.vocabularies.src.language_tags
+            found = choose_direction(self._runs[0], tags, src_lang, tgt_lang)
+            other.src_lang, other.tgt_lang = found
+            other.src_prefix = [tags[other.tgt_lang]] if tags else []
+        if glossary is not None:
+            check_combination(self.config, self.task, glossary)
+            other.glossary, other._decoder = glossary, self._term_decoder()
+        return other
+
+    @property
+    def threads(self) -> int:
+        """Threads that may call `decode` at the same time; 0 if it cannot be called."""
+        return self._decoder.threads
+
+    def batch_tokens(self, n_best: int = 1) -> int:
+        """The source tokens, with EOS, that a batch of sentences should have at most."""
+        return batch_budget(self.config, n_best, self._decoder.device_type)
+
+    def sentences(self, window: Window) -> list[list[Sentence]]:
+        """The sentences of each line. One without ids is not decoded."""
+        return self._reader.read(window)
+
+    def decode(self, sentences: Sequence[Sentence], *, n_best: int = 1) -> list[list[Translation]]:
+        """Up to `n_best` translations of each sentence, best first; the sentences are one batch.
+
+        They may be of any lines. Each has ids.
+        """
+        return self._decoder.decode(sentences, n_best)
+
+    def joined(
+        self, line: Sequence[Sentence], found: Sequence[list[Translation] | None]
+    ) -> list[Translation]:
+        """The translations of a line from those of its sentences; None for one without ids."""
+        reader = self._reader
+        return reader.join(line, list(map(reader.results, line, found)))
+
     @property
     def _reader(self) -> SentenceReader:
         return SentenceReader(
@@ -421,6 +492,20 @@ class Translator:
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)
         return score_pairs(self.models, self._reader, pairs, config=self.config, device=self.device)
+
+
+def _on_cpu(
+    runs: list[Run],
+    vocabularies: Vocabularies,
+    checkpoint: str | None,
+    config: DecodeConfig,
+    precision: str,
+    *,
+    task: Task,
+) -> TorchModels:
+    """The models of runs that the native engine translates with."""
+    config = config.model_copy(update={"precision": precision})
+    return _torch_models(runs, vocabularies, checkpoint, config, device="cpu", task=task)
 
 
 def _torch_models(*arguments: Any, **options: Any) -> TorchModels:

@@ -17,6 +17,7 @@ import textwrap
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -32,7 +33,9 @@ from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
 
-COMMANDS = ["prepare", "train", "translate", "align", "inspect", "score", "export", "import"]
+COMMANDS = [
+    *("prepare", "train", "translate", "serve", "align", "inspect", "score", "export", "import"),
+]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -50,20 +53,22 @@ def test_help_needs_neither_pytorch_nor_any_other_slow_library():
     code = """
 import sys
 from mtkit.cli import main
-for command in ("", "prepare", "train", "translate", "align", "inspect", "score", "export"):
+commands = "prepare", "train", "translate", "serve", "align", "inspect", "score", "export"
+for command in ("", *commands):
     sys.argv = ["mtkit", *command.split(), "--help"]
     try:
         main()
     except SystemExit as stop:
         assert stop.code == 0
 slow = {"torch", "numpy", "datasets", "sentencepiece", "sacrebleu", "pydantic", "ruamel", "tqdm"}
+slow |= {"starlette", "uvicorn"}
 sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() else 0)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 8
+    assert done.stdout.count("Usage: mtkit") == 9
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
@@ -169,6 +174,10 @@ def test_the_examples_of_the_help_run_as_printed(
             place.write(name, "0-0 1-1\n0-0\n")
     if command == "export":
         pytest.importorskip("ctranslate2")
+    if command == "serve":
+        place.write("keys.txt", f"{'0' * 64}\n")
+        # It takes no port, and ends at once.
+        monkeypatch.setattr("mtkit.serve.Server", lambda *_, **__: Mock(address="x"))
     if command == "train":
         # The presets take minutes.
         monkeypatch.setattr("mtkit.train.run", lambda *_, **__: True)

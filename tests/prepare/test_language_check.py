@@ -12,8 +12,9 @@ from conftest import GREEK, number_pairs, write_pairs
 from support.prepared import prepare_several, prepare_trees
 from support.treebank import small_trees
 
+from mtkit.base import language_id
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank, language_id, prepare_files
+from mtkit.prepare import Treebank, prepare_files
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import data_page
 

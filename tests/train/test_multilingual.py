@@ -12,6 +12,7 @@ import torch
 from conftest import GREEK, UNTRAINED, number_pairs, random_run, reseal, slow, write_pairs
 from support.command_line import Place
 from support.prepared import prepare_several
+from support.served import Served
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
@@ -510,3 +511,27 @@ def test_languages_that_cannot_be_told_apart_are_refused(
     directions = [{**one, "src_lang": src, "tgt_lang": tgt} for src, tgt in languages]
     with pytest.raises(MtkitError, match=message):
         prepare_several("bad", tmp_path / "bad", directions=directions)
+
+
+# ---------------------------------------------------------------------------------------------
+# Served
+
+
+def test_a_server_translates_in_all_directions_that_were_trained(untrained_many: Run) -> None:
+    with Served([untrained_many]) as server:
+        assert {one["code"]: one["targets"] for one in server.get("/languages").json} == {
+            "de": ["de", "en"],
+            "el": [],
+            "en": ["de", "el", "en"],
+        }
+        for src, tgt in DIRECTIONS:
+            with Translator.load(
+                untrained_many, device="cpu", src_lang=src, tgt_lang=tgt
+            ) as translator:
+                (expected,) = translator.translate(["one two three"])
+            reply = server.translate("one two three", source=src, target=tgt)
+            assert reply.json == {"translatedText": expected}
+        reply = server.translate("one", source="de", target="el")
+        assert reply.json == {
+            "error": "Greek (el) is not available as a target language from German (de)"
+        }

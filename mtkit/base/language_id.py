@@ -83,6 +83,21 @@ def languages(lines: Sequence[str]) -> list[str]:
     return [language for language in found if language != _NO_LANGUAGE]
 
 
+def probabilities(text: str) -> dict[str, float]:
+    """The probability of each language that the model knows to be that of a text."""
+    return {code: float(one) for code, one in _identifier().rank(text)}
+
+
+def labels_of(code: str) -> list[str]:
+    """What the model calls the language of a code; nothing if it does not know it."""
+    return [label for label in _identifier().labels if _has_distance(code, [label], at_most=1)]
+
+
+def standard_tag(code: str) -> str:
+    """A code as BCP 47 writes it, `de` for `deu_Latn`; another one as it is."""
+    return langcodes.standardize_tag(code.replace("_", "-")) if is_language_tag(code) else code
+
+
 def looks_like(found: str, code: str) -> bool:
     """Whether a language that `languages` has found can be that of a code."""
     return _has_distance(code, [found], at_most=_SIMILAR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import GERMAN, GREEK, number_pairs
 
-from mtkit.prepare.language_id import (
+from mtkit.base.language_id import (
     can_identify,
     is_language_tag,
     is_same_tag,

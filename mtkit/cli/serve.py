@@ -1,0 +1,144 @@
+"""The command `mtkit serve`."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtkit.base.errors import MtkitError
+from mtkit.cli import options as shared
+
+if TYPE_CHECKING:
+    from mtkit.run_folder import Run
+    from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
+
+address_option = shared.option_group("Address")
+access_option = shared.option_group("Access")
+limit_option = shared.option_group("Limits")
+
+
+@shared.command(
+    "Serve translations over HTTP.",
+    "mtkit serve",
+    "mtkit serve --run runs/mine --port 5001 --precision int8",
+    "mtkit serve --host 0.0.0.0 --keys keys.txt --requests-per-minute 60",
+)
+@address_option(
+    "--host ADDRESS",
+    default="127.0.0.1",
+    help="Address to listen at. Default: 127.0.0.1, for this machine only. 0.0.0.0: for all.",
+)
+@address_option(
+    "--port N",
+    type=click.IntRange(0, 65535),
+    default=5000,
+    help="Port to listen at. Default: 5000. 0: any that is free.",
+)
+@shared.model_option(
+    "--run FOLDER",
+    "run_paths",
+    multiple=True,
+    help="Run folder. Repeatable, for several directions. Default: the newest under runs/.",
+)
+@shared.checkpoint_option
+@shared.model_option(
+    "--split-sentences/--no-split-sentences",
+    default=None,
+    help="Translate the sentences of a line one by one, or each line as a whole. Default: as for"
+    " translate.",
+)
+@shared.beam_options
+@access_option(
+    "--keys FILE",
+    "keys_path",
+    help="API keys: a file with the SHA-256 of one on each line. Default: none is needed.",
+)
+@access_option(
+    "--requests-per-minute N",
+    "per_minute",
+    type=click.IntRange(0),
+    default=0,
+    help="Texts a minute for each key, or for each address. Default, or 0: any number.",
+)
+@limit_option("--max-chars N", default=50_000, help="Characters of a text. Default: 50,000.")
+@limit_option("--max-texts N", default=100, help="Texts of a request. Default: 100.")
+@limit_option(
+    "--max-alternatives N",
+    type=click.IntRange(0),
+    default=3,
+    help="Translations beside the best one. Default: 3.",
+)
+@limit_option("--max-body N", default=2**20, help="Bytes of a request. Default: 1,048,576.")
+@limit_option(
+    "--max-queue N",
+    default=100_000,
+    help="Subwords that may wait to be translated; then requests are refused. Default: 100,000.",
+)
+@limit_option("--timeout N", default=60, help="Seconds for a request. Default: 60.")
+@shared.hardware_options
+def serve(
+    run_paths: tuple[Path, ...],
+    host: str,
+    port: int,
+    keys_path: Path | None,
+    per_minute: int,
+    max_chars: int,
+    max_texts: int,
+    max_alternatives: int,
+    max_body: int,
+    max_queue: int,
+    timeout: int,
+    **decode: Any,
+) -> None:
+    """Serve translations over HTTP, for programs that can use LibreTranslate or DeepL.
+
+    Requests that come at the same time are translated together. A text has the same translation
+    as by mtkit translate.
+
+    Ctrl-C or SIGTERM ends the server when all requests that it has accepted are answered.
+    """
+    try:
+        from mtkit.serve import Access, Directions, Limits, Server, Service, read_keys
+
+        limits = Limits(
+            characters=max_chars,
+            texts=max_texts,
+            alternatives=max_alternatives,
+            body_bytes=max_body,
+            queue_tokens=max_queue,
+            seconds=timeout,
+        )
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise MtkitError(
+            f"{error.name} is missing: install mtkit with its server, pip install '.[serve]'"
+        ) from error
+    from mtkit.translate import default_workers
+
+    keys = frozenset[str]() if keys_path is None else read_keys(keys_path)
+    runs = [shared.open_run(path) for path in dict.fromkeys(run_paths or (None,))]
+    options = shared.DecodeOptions.parse(**decode)
+    if options.workers is None and default_workers(options.device):
+        # A GPU is used by one process.
+        options = replace(options, workers=1)
+    if batch_tokens := options.changes.get("batch_tokens"):
+        limits = replace(limits, batch_tokens=batch_tokens)
+
+    def load(run: Run, tgt_lang: str | None) -> Translator:
+        return replace(options, tgt_lang=tgt_lang).load([run], exact=False)
+
+    directions = Directions(runs, load)
+    service = Service(directions, limits, Access(keys, per_minute=per_minute))
+    server = Server(service, host=host, port=port)
+    gc.freeze()
+    pairs = ", ".join(f"{source} to {target}" for source, target in directions)
+    engines = "; ".join(directions.engines)
+    server.run(lambda: log.info("serving %s at %s; %s", pairs, server.address, engines))

@@ -1,0 +1,166 @@
+"""Reads the parameters of a request, of limited size and in limited time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import ClientDisconnect, Request
+
+from mtkit.serve.service import RequestError
+
+# A body that is so many times too large is not read.
+_TOO_LARGE = 8
+# Fields of a form or a query.
+_MOST_FIELDS = 1000
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_PART_NAME = re.compile(rb'\bname="([^"\r\n]*)"')
+_BOUNDARY = re.compile(r'boundary="?([^";]+)"?')
+
+
+class Parameters(dict[str, Any]):
+    """Parameters by their names; `is_json` if they can be anything that JSON has.
+
+    Of a form they are strings, and lists of strings if they are given several times.
+    """
+
+    is_json = False
+
+
+async def read_parameters(request: Request, *, most: int, seconds: float) -> Parameters:
+    """The parameters of a request.
+
+    Args:
+        most: bytes of the body.
+        seconds: in which the body must come.
+
+    Raises:
+        RequestError: if they cannot be read.
+    """
+    query = _fields(request.scope["query_string"])
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await _body(request, most, seconds)
+    if not body and request.method == "GET":
+        return query
+    if kind == "application/json" or kind.endswith("+json"):
+        return _of_json(body)
+    if kind == "multipart/form-data":
+        form = _parts(body, request.headers["content-type"])
+    elif kind == "application/x-www-form-urlencoded":
+        form = _fields(body)
+    elif body and request.method != "GET":
+        raise RequestError(415, f"{kind[:100] or 'a body without a type'} is not supported")
+    else:
+        form = Parameters()
+    # As in LibreTranslate, the query comes first. Clients send bodies with GET too.
+    form.update(query)
+    return form
+
+
+async def _body(request: Request, most: int, seconds: float) -> bytes:
+    """The body. A larger one is read to its end, because a client that still sends hears nothing.
+
+    The connection is closed if it is much larger, or not there in time.
+    """
+    announced = request.headers.get("content-length", "0")
+    parts, size, worst = [], 0, _TOO_LARGE * most
+    too_large = RequestError(413, f"the body is larger than {most} bytes")
+    too_large.ends = not announced.isdecimal() or int(announced[:20]) > worst
+    try:
+        async with asyncio.timeout(seconds):
+            if too_large.ends:
+                raise too_large
+            async for part in request.stream():
+                size += len(part)
+                if size <= most:
+                    parts.append(part)
+                elif size > worst:
+                    too_large.ends = True
+                    raise too_large
+    except TimeoutError:
+        raise RequestError(408, f"the body did not come within {seconds:g} s", ends=True) from None
+    except ClientDisconnect:
+        raise RequestError(400, "the body is not complete", ends=True) from None
+    if size > most:
+        raise too_large
+    return b"".join(parts)
+
+
+def _of_json(body: bytes) -> Parameters:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise RequestError(400, "Invalid JSON format") from None
+    if not isinstance(found, dict):
+        raise RequestError(400, "Invalid JSON format")
+    parameters = Parameters(found)
+    parameters.is_json = True
+    return parameters
+
+
+def _fields(text: bytes) -> Parameters:
+    """The fields of a query or of a form."""
+    try:
+        fields = parse_qsl(
+            text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+        )
+    except ValueError:
+        raise RequestError(400, "the parameters are not UTF-8, or too many") from None
+    return _collected(fields)
+
+
+def _parts(body: bytes, kind: str) -> Parameters:
+    """The fields of a form that is sent in parts; those of files are left out."""
+    boundary = _BOUNDARY.search(kind)
+    if boundary is None:
+        raise RequestError(400, "the form has no boundary")
+    parts = body.split(b"--" + boundary[1].encode("latin-1"), _MOST_FIELDS)[1:]
+    fields = []
+    for part in parts:
+        head, _, content = part.partition(b"\r\n\r\n")
+        name = _PART_NAME.search(head)
+        if name is None or b"filename" in head:
+            continue
+        try:
+            fields.append((name[1].decode(), content.removesuffix(b"\r\n").decode()))
+        except UnicodeDecodeError:
+            raise RequestError(400, "the parameters are not UTF-8") from None
+    return _collected(fields)
+
+
+def _collected(fields: list[tuple[str, str]]) -> Parameters:
+    given: dict[str, list[str]] = {}
+    for name, value in fields:
+        given.setdefault(name, []).append(value)
+    return Parameters({name: one[0] if len(one) == 1 else one for name, one in given.items()})
+
+
+def texts_of(value: Any, name: str) -> list[str]:
+    """A text or a list of texts, as a list; half characters of UTF-16 become U+FFFD.
+
+    Raises:
+        RequestError: if it is something else.
+    """
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestError(
+            400, f"Invalid request: {name} parameter is not a text or a list of texts"
+        )
+    return [_SURROGATES.sub("\ufffd", text) for text in texts]
+
+
+def text_of(parameters: Parameters, name: str) -> str:
+    """A parameter that is a text; empty if it is not given.
+
+    Raises:
+        RequestError: if it is something else.
+    """
+    value = parameters.get(name)
+    if isinstance(value, list) and value and not parameters.is_json:
+        value = value[0]
+    if value is None:
+        return ""
+    return texts_of([value], name)[0]

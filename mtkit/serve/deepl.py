@@ -1,0 +1,106 @@
+"""The API of DeepL: its parameters and answers, as far as one model has them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mtkit.serve import languages
+from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.libretranslate import glossary_of
+from mtkit.serve.service import Caller, Order, RequestError, Service
+
+# What DeepL says if there is no limit.
+_NO_LIMIT = 1_000_000_000_000
+# Where it demands a variant as a target, clients do not offer the language itself.
+_VARIANTS = {"en": ["EN-GB", "EN-US"], "pt": ["PT-BR", "PT-PT"]}
+_AUTHORIZATION = re.compile(r"\s*DeepL-Auth-Key\s+(\S+)\s*", re.IGNORECASE)
+_FORMS = {"": "text", "html": "html", "xml": "html"}
+
+
+async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
+    """`/v2/translate`."""
+    holder = _admit(
+        service, caller, len(given["text"]) if isinstance(given.get("text"), list) else 1
+    )
+    if not given.get("text"):
+        raise RequestError(400, "Parameter 'text' not specified.")
+    texts = texts_of(given["text"], "text")
+    target, source = text_of(given, "target_lang"), text_of(given, "source_lang")
+    if not target:
+        raise RequestError(400, "Parameter 'target_lang' not specified.")
+    for name, code in (("target_lang", target), ("source_lang", source)):
+        if code and not languages.find_code(code, service.directions.languages):
+            raise RequestError(400, f"Value for '{name}' not supported.")
+    form = _FORMS.get(text_of(given, "tag_handling"))
+    if form is None:
+        raise RequestError(400, "Value for 'tag_handling' not supported.")
+    for name in ("glossary_id", "style_id", "translation_memory_id"):
+        if given.get(name):
+            raise RequestError(400, f"Parameter '{name}' not supported.")
+    if text_of(given, "formality") in ("more", "less"):
+        raise RequestError(400, "'formality' is not supported for given 'target_lang'.")
+    order = Order(
+        texts,
+        source,
+        target,
+        "html" if form == "html" else "text",
+        glossary=glossary_of(given),
+    )
+    answer = await service.translate(order, holder)
+    return {
+        "translations": [
+            {
+                "detected_source_language": _code(answer.source.language),
+                "text": best,
+                "billed_characters": len(text),
+            }
+            for text, (best, *_) in zip(texts, answer.translations, strict=True)
+        ]
+    }
+
+
+async def list_languages(
+    service: Service, given: Parameters, caller: Caller
+) -> list[dict[str, Any]]:
+    """`/v2/languages`."""
+    _admit(service, caller, 0)
+    directions, kind = service.directions, text_of(given, "type") or "source"
+    if kind == "source":
+        return [
+            {"language": _code(code), "name": languages.name_of(code)}
+            for code in sorted(directions.sources)
+        ]
+    if kind != "target":
+        raise RequestError(400, "Value for 'type' not supported.")
+    targets = sorted({target for _, target in directions})
+    return [
+        {"language": variant, "name": languages.name_of(code), "supports_formality": False}
+        for code in targets
+        for variant in _VARIANTS.get(code, [_code(code)])
+    ]
+
+
+async def usage(service: Service, _given: Parameters, caller: Caller) -> dict[str, int]:
+    """`/v2/usage`: the characters since the server started."""
+    holder = _admit(service, caller, 0)
+    return {"character_count": service.access.used[holder], "character_limit": _NO_LIMIT}
+
+
+def key_of(given: Parameters, authorization: str) -> str:
+    """The API key of a request; empty if it has none."""
+    if found := _AUTHORIZATION.fullmatch(authorization):
+        return found[1]
+    key = given.get("auth_key")
+    return key if isinstance(key, str) else ""
+
+
+def _admit(service: Service, caller: Caller, cost: int) -> str:
+    """As `Service.admit`; both a missing and a wrong key are 403 here."""
+    if service.access.holder(caller.key) is None:
+        raise RequestError(403, "Forbidden")
+    return service.admit(caller, cost)
+
+
+def _code(code: str) -> str:
+    return code.upper()

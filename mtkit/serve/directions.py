@@ -1,0 +1,87 @@
+"""The translators of a server, by their directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from mtkit.base.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.serve.languages import public_code
+from mtkit.translate import Translator
+
+Direction = tuple[str, str]
+
+
+class Directions:
+    """Translators by source and target language, in public codes (`languages.public_code`).
+
+    Args:
+        runs: of one direction or of several.
+        load: the translator of a run; with a target language if it has several.
+
+    Raises:
+        MtkitError: if a run is a parser, does not say its languages, or has a direction that an
+            earlier one has.
+    """
+
+    def __init__(self, runs: Sequence[Run], load: Callable[[Run, str | None], Translator]) -> None:
+        self._translators: dict[Direction, Translator] = {}
+        self.threads = 1
+        self.engines: list[str] = []
+        run_of: dict[Direction, Run] = {}
+        for run in runs:
+            for translator in _translators_of(run, load):
+                pair = public_code(translator.src_lang), public_code(translator.tgt_lang)
+                if other := run_of.get(pair):
+                    raise MtkitError(
+                        f"--run: {other.path} and {run.path} both translate {' to '.join(pair)}; "
+                        "give one of them"
+                    )
+                run_of[pair] = run
+                self._translators[pair] = translator
+                self.threads = max(self.threads, translator.threads)
+                if translator.engine not in self.engines:
+                    self.engines.append(translator.engine)
+
+    def __iter__(self) -> Iterator[Direction]:
+        return iter(self._translators)
+
+    def find(self, source: str, target: str) -> Translator | None:
+        """The translator of a direction, if there is one."""
+        return self._translators.get((source, target))
+
+    @property
+    def sources(self) -> list[str]:
+        """The languages to translate from."""
+        return list(dict.fromkeys(source for source, _ in self._translators))
+
+    @property
+    def languages(self) -> list[str]:
+        """All languages, sorted."""
+        return sorted({code for pair in self._translators for code in pair})
+
+    def targets(self, source: str) -> list[str]:
+        """The languages to translate one into, sorted."""
+        return sorted(target for one, target in self._translators if one == source)
+
+
+def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> list[Translator]:
+    """A translator for each direction of a run; they share the weights."""
+    data = run.manifest.data
+    if data.task == "parsing":
+        raise MtkitError(f"{run.path}: is a parser; serve is for translations")
+    tags = list(run.tokenizers().src.language_tags)
+    first = load(run, tags[0] if tags else None)
+    if not first.threads:
+        raise MtkitError("--workers: PyTorch serves in one process; leave the option out")
+    if not tags:
+        pairs = [(first.src_lang, first.tgt_lang)]
+    else:
+        trained = [(one.src_lang, one.tgt_lang) for one in data.directions]
+        pairs = trained or [(data.src_lang, tag) for tag in tags]
+    if not all(map(all, pairs)):
+        raise MtkitError(
+            f"{run.path}: does not say its languages; import it again, with --src-lang and "
+            "--tgt-lang"
+        )
+    return [first.variant(src_lang=source, tgt_lang=target) for source, target in pairs]

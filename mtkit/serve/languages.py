@@ -1,0 +1,100 @@
+"""Languages as clients name them: codes, English names, and which language a text is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from mtkit.base import language_id
+from mtkit.base.text import base_language
+
+# What LibreTranslate calls some languages inside, and what it calls them outside.
+_ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+# A region at the end of a code, as in `en-US` and `es-419`.
+_REGION = re.compile(r"-(?:[a-z]{2}|[0-9]{3})\Z")
+# A code with two or three letters.
+_PLAIN = re.compile("[a-z]{2,3}")
+# The characters of a text by which its language is found.
+_ENOUGH = 5000
+# What is answered if nothing is found, as LibreTranslate does.
+_USUAL = "en"
+
+NAMES: dict[str, str] = dict(
+    re.findall(
+        "([^=,]+)=([^,]+)",
+        "af=Afrikaans,am=Amharic,ar=Arabic,az=Azerbaijani,be=Belarusian,bg=Bulgarian,bn=Bengali,"
+        "br=Breton,bs=Bosnian,ca=Catalan,cs=Czech,cy=Welsh,da=Danish,de=German,el=Greek,en=English,"
+        "eo=Esperanto,es=Spanish,et=Estonian,eu=Basque,fa=Persian,fi=Finnish,fil=Filipino,"
+        "fo=Faroese,fr=French,fy=Western Frisian,ga=Irish,gd=Scottish Gaelic,gl=Galician,"
+        "gu=Gujarati,ha=Hausa,he=Hebrew,hi=Hindi,hr=Croatian,ht=Haitian Creole,hu=Hungarian,"
+        "hy=Armenian,id=Indonesian,ig=Igbo,is=Icelandic,it=Italian,ja=Japanese,ka=Georgian,"
+        "kk=Kazakh,km=Khmer,kn=Kannada,ko=Korean,ku=Kurdish,ky=Kyrgyz,la=Latin,lb=Luxembourgish,"
+        "lo=Lao,lt=Lithuanian,lv=Latvian,mg=Malagasy,mi=Maori,mk=Macedonian,ml=Malayalam,"
+        "mn=Mongolian,mr=Marathi,ms=Malay,mt=Maltese,my=Burmese,nb=Norwegian Bokmål,ne=Nepali,"
+        "nl=Dutch,nn=Norwegian Nynorsk,no=Norwegian,oc=Occitan,pa=Punjabi,pl=Polish,ps=Pashto,"
+        "pt=Portuguese,pt-BR=Portuguese (Brazil),ro=Romanian,ru=Russian,se=Northern Sami,"
+        "si=Sinhala,sk=Slovak,sl=Slovenian,so=Somali,sq=Albanian,sr=Serbian,sv=Swedish,sw=Swahili,"
+        "ta=Tamil,te=Telugu,tg=Tajik,th=Thai,tk=Turkmen,tl=Tagalog,tr=Turkish,tt=Tatar,"
+        "uk=Ukrainian,ur=Urdu,uz=Uzbek,vi=Vietnamese,xh=Xhosa,yi=Yiddish,yo=Yoruba,"
+        "zh-Hans=Chinese,zh-Hant=Chinese (traditional),zu=Zulu",
+    )
+)
+
+
+class Detected(NamedTuple):
+    """A language that a text may be in; the confidence is between 0 and 100."""
+
+    language: str
+    confidence: float
+
+
+def public_code(code: str) -> str:
+    """The code that clients are told for one of a run: `zh-Hans` for `zh`, `de` for `deu_Latn`."""
+    return _ALIASES.get(code) or _ALIASES.get(standard := language_id.standard_tag(code), standard)
+
+
+def find_code(given: str, codes: Iterable[str]) -> str | None:
+    """The public code that a client means: in any case, an alias, or with an unknown region.
+
+    Another region than that of a code is not taken for it.
+    """
+    known = {code.lower(): code for code in codes}
+    wanted = given.replace("_", "-").lower()
+    # langcodes keeps what it was asked for, so it is not asked for any text.
+    plain = public_code(wanted).lower() if _PLAIN.fullmatch(wanted) else wanted
+    tried = wanted, plain, _REGION.sub("", wanted)
+    return next((known[one] for one in tried if one in known), None)
+
+
+def name_of(code: str) -> str:
+    """The English name of a language; its code, if it is not in the table."""
+    return NAMES.get(code) or NAMES.get(base_language(code), code)
+
+
+def has_letters(texts: Sequence[str]) -> bool:
+    """Whether there is anything to translate; not in emoji, numbers and punctuation."""
+    return any(character.isalpha() for text in texts for character in text)
+
+
+def detect(texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
+    """The languages of texts among these codes, the most probable first.
+
+    The confidence is the probability among all languages that the model of py3langid knows. So it
+    is low for a text in another language. A text without letters has the confidence 0. The first
+    call takes half a second.
+    """
+    if not has_letters(texts):
+        return [Detected(_USUAL if _USUAL in codes or not codes else codes[0], 0.0)]
+    found = language_id.probabilities("\n".join(texts)[:_ENOUGH])
+    ranked = [
+        Detected(code, round(100 * sum(found[label] for label in _labels(code)), 1))
+        for code in codes
+    ]
+    return sorted(ranked, key=lambda one: -one.confidence)
+
+
+@cache
+def _labels(code: str) -> tuple[str, ...]:
+    return tuple(language_id.labels_of(code))

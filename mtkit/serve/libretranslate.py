@@ -1,0 +1,150 @@
+"""The API of LibreTranslate: its parameters, answers and messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mtkit.serve import languages
+from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.languages import Detected
+from mtkit.serve.service import Caller, Order, RequestError, Service
+
+_NO_FILES = "Files translation are disabled on this server."
+_NO_SUGGESTIONS = "Suggestions are disabled on this server."
+
+
+async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
+    """`/translate`: `q` is a text or a list of texts."""
+    q = given.get("q")
+    if isinstance(q, list) and not given.is_json:
+        q = q[0]
+    for name, value in (("q", q), ("source", given.get("source")), ("target", given.get("target"))):
+        if not value:
+            service.admit(caller)
+            raise RequestError(400, f"Invalid request: missing {name} parameter")
+    texts = texts_of(q, "q")
+    holder = service.admit(caller, len(texts))
+    if not given.is_json:
+        # Forms have the line ends of Windows, whatever the client has.
+        texts = ["\n".join(text.splitlines()) for text in texts]
+    source, target = text_of(given, "source"), text_of(given, "target")
+    form = text_of(given, "format") or "text"
+    alternatives = _number(given.get("alternatives", 0))
+    if form not in ("text", "html"):
+        raise RequestError(400, f"{form[:100]} format is not supported")
+    is_auto = source.lower() == "auto"
+    answer = await service.translate(
+        Order(
+            texts,
+            "" if is_auto else source,
+            target,
+            "html" if form == "html" else "text",
+            alternatives if form == "text" else 0,
+            glossary_of(given),
+        ),
+        holder,
+    )
+    best = [one for one, *_ in answer.translations]
+    others = [rest[:alternatives] for _, *rest in answer.translations]
+    result: dict[str, Any] = {"translatedText": best}
+    if is_auto:
+        result["detectedLanguage"] = [_detected(answer.source)] * len(texts)
+    if alternatives:
+        result["alternatives"] = others
+    if isinstance(q, list):
+        return result
+    return {name: value[0] for name, value in result.items()}
+
+
+async def detect(service: Service, given: Parameters, caller: Caller) -> list[dict[str, Any]]:
+    """`/detect`."""
+    q = given.get("q")
+    service.admit(caller)
+    if not q:
+        raise RequestError(400, "Invalid request: missing q parameter")
+    return [_detected(one) for one in await service.detect(texts_of(q, "q"))]
+
+
+async def list_languages(
+    service: Service, _given: Parameters, _caller: Caller
+) -> list[dict[str, Any]]:
+    """`/languages`; every source is also a target, into which it is copied."""
+    directions = service.directions
+    sources = directions.sources
+    return [
+        {
+            "code": code,
+            "name": languages.name_of(code),
+            "targets": sorted({code, *directions.targets(code)}) if code in sources else [],
+        }
+        for code in directions.languages
+    ]
+
+
+async def settings(service: Service, _given: Parameters, _caller: Caller) -> dict[str, Any]:
+    """`/frontend/settings`."""
+    source, target = next(iter(service.directions))
+    needs_key = bool(service.access.keys)
+    return {
+        "apiKeys": needs_key,
+        "charLimit": service.limits.characters,
+        "filesTranslation": False,
+        "frontendTimeout": 500,
+        "keyRequired": needs_key,
+        "language": {
+            "source": {"code": source, "name": languages.name_of(source)},
+            "target": {"code": target, "name": languages.name_of(target)},
+        },
+        "suggestions": False,
+        "supportedFilesFormat": [],
+    }
+
+
+async def health(_service: Service, _given: Parameters, _caller: Caller) -> dict[str, str]:
+    """`/health`."""
+    return {"status": "ok"}
+
+
+async def no_files(_service: Service, _given: Parameters, _caller: Caller) -> None:
+    """`/translate_file`, which there is not."""
+    raise RequestError(403, _NO_FILES)
+
+
+async def no_suggestions(_service: Service, _given: Parameters, _caller: Caller) -> None:
+    """`/suggest`, which there is not."""
+    raise RequestError(403, _NO_SUGGESTIONS)
+
+
+def key_of(given: Parameters, _authorization: str) -> str:
+    """The API key of a request; empty if it has none."""
+    key = given.get("api_key")
+    return key if isinstance(key, str) else ""
+
+
+def glossary_of(given: Parameters) -> dict[str, str]:
+    """The terms of a request: `glossary`, an extension of mtkit, in JSON.
+
+    Raises:
+        RequestError: if it is not a mapping of texts to texts.
+    """
+    terms = given.get("glossary")
+    if terms is None:
+        return {}
+    if not isinstance(terms, dict):
+        raise RequestError(400, "Invalid request: glossary parameter is not a mapping of terms")
+    sources, targets = (texts_of(list(side), "glossary") for side in (terms, terms.values()))
+    return dict(zip(sources, targets, strict=True))
+
+
+def _detected(one: Detected) -> dict[str, Any]:
+    return {"confidence": one.confidence, "language": one.language}
+
+
+def _number(value: Any) -> int:
+    """A number of alternatives; negative ones are none."""
+    try:
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return max(0, int(value))
+    except ValueError:
+        pass
+    raise RequestError(400, "Invalid request: alternatives parameter is not a number")

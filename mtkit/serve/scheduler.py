@@ -1,0 +1,269 @@
+"""Translates the sentences of many requests together, in batches and in turn.
+
+There is one queue. When a thread is free, it gets a batch at once: of each waiting request one
+sentence after another, so that a long document does not hold up short requests. Translations do not
+depend on their neighbours (a promise of mtkit), so each request gets what it would get alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from mtkit.translate import Sentence, Translation, Translator
+
+Result = TypeVar("Result")
+
+# Waiting tokens are divided among the free threads, but not into smaller batches than this.
+LEAST_TOKENS = 256
+# The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
+_SHORTEST = 8
+# Seconds after which a client that was refused may try again: at least, and at most.
+_SOON, _LATE = 1, 60
+
+
+class QueueFullError(Exception):
+    """More is waiting than the queue may have; `seconds` is when to try again."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"the queue is full; try again in {seconds} s")
+        self.seconds = seconds
+
+
+class _Job:
+    """Sentences that were given together."""
+
+    def __init__(self, count: int) -> None:
+        self.found: list[list[Translation]] = [[]] * count
+        self.left = count
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def put(self, index: int, result: list[Translation] | Exception) -> None:
+        self.left -= 1
+        if self.done.done():
+            return
+        if isinstance(result, Exception):
+            self.done.set_exception(result)
+            return
+        self.found[index] = result
+        if not self.left:
+            self.done.set_result(None)
+
+
+class _Item(NamedTuple):
+    """A sentence that waits; its tokens have EOS."""
+
+    sentence: Sentence
+    tokens: int
+    job: _Job
+    place: int
+
+
+class _Lane:
+    """Threads that decode: one for PyTorch, several for the native engine."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self.free = threads
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+
+class Ticket:
+    """The place of a request in the queue.
+
+    Sentences of tickets with the same translator and `n_best` may be decoded together.
+    """
+
+    def __init__(self, scheduler: Scheduler, translator: Translator, n_best: int) -> None:
+        self.translator, self.n_best = translator, n_best
+        self.waiting: deque[_Item] = deque()
+        self.tokens = 0
+        self._scheduler = scheduler
+        self._is_served = False
+
+    async def translate(self, sentences: Sequence[Sentence]) -> list[list[Translation]]:
+        """The translations of sentences, which have ids.
+
+        Raises:
+            QueueFullError: if too much is waiting, before the ticket has had any translation.
+        """
+        if not sentences:
+            return []
+        job = _Job(len(sentences))
+        items = [
+            _Item(sentence, max(_SHORTEST, len(sentence.ids) + 1), job, index)
+            for index, sentence in enumerate(sentences)
+        ]
+        # Sentences of similar length come into the same batch.
+        items.sort(key=lambda item: -item.tokens)
+        self._scheduler.add(self, items, may_refuse=not self._is_served)
+        await job.done
+        self._is_served = True
+        return job.found
+
+    def take(self) -> _Item:
+        """Its next sentence, which waits no longer."""
+        item = self.waiting.popleft()
+        self.tokens -= item.tokens
+        return item
+
+
+@dataclass
+class Counts:
+    """What was decoded since the start; `seconds` are those of all threads."""
+
+    batches: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Scheduler:
+    """The queue and the threads. All methods are called in the event loop.
+
+    Args:
+        threads: of the native engine.
+        most_waiting: tokens that may wait; a request that is larger waits only if it is the first.
+        batch_tokens: of a batch, at most; the setting of the run if that is less.
+    """
+
+    threads: int
+    most_waiting: int
+    batch_tokens: int
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        self._turns: deque[Ticket] = deque()
+        self._lanes = _Lane(1, "mtkit-torch"), _Lane(self.threads, "mtkit-native")
+        self._is_planned = False
+        self._rate = 0.0
+
+    @contextmanager
+    def ticket(self, translator: Translator, n_best: int) -> Iterator[Ticket]:
+        """A place in the queue, which is given up at the end: what still waits is dropped."""
+        ticket = Ticket(self, translator, n_best)
+        try:
+            yield ticket
+        finally:
+            ticket.waiting.clear()
+            ticket.tokens = 0
+            if ticket in self._turns:
+                self._turns.remove(ticket)
+
+    @property
+    def waiting(self) -> int:
+        """The tokens that wait."""
+        return sum(ticket.tokens for ticket in self._turns)
+
+    @property
+    def patience(self) -> int:
+        """Seconds after which a client that was refused may try again."""
+        seconds = self.waiting / self._rate if self._rate else _SOON
+        return min(max(math.ceil(seconds), _SOON), _LATE)
+
+    async def alone(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Call a function that uses PyTorch in the thread that is for it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._lanes[0].pool, function, *arguments)
+
+    def add(self, ticket: Ticket, items: Sequence[_Item], *, may_refuse: bool) -> None:
+        """Let sentences of a ticket wait, and plan to decode."""
+        more, others = sum(item.tokens for item in items), self.waiting - ticket.tokens
+        if may_refuse and others and others + ticket.tokens + more > self.most_waiting:
+            raise QueueFullError(self.patience)
+        ticket.waiting.extend(items)
+        ticket.tokens += more
+        if ticket not in self._turns:
+            self._turns.append(ticket)
+        self._plan()
+
+    def close(self) -> None:
+        """End the threads."""
+        for lane in self._lanes:
+            lane.pool.shutdown(cancel_futures=True)
+
+    def _plan(self) -> None:
+        # Requests that come at the same time are decoded together.
+        if not self._is_planned:
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    def _lane(self, ticket: Ticket) -> _Lane:
+        return self._lanes[ticket.translator.threads > 1]
+
+    def _start(self) -> None:
+        """Give every free thread a batch, if there is one."""
+        self._is_planned = False
+        while first := next((one for one in self._turns if self._lane(one).free), None):
+            batch, lane = self._batch(first), self._lane(first)
+            lane.free -= 1
+            sentences = [item.sentence for item in batch]
+            started = time.perf_counter()
+            running = asyncio.get_running_loop().run_in_executor(
+                lane.pool, _decode, first.translator, sentences, first.n_best
+            )
+            running.add_done_callback(functools.partial(self._finish, batch, lane, started))
+
+    def _batch(self, first: Ticket) -> list[_Item]:
+        """Sentences of this ticket and of those with the same setting, one of each in turn."""
+        setting = first.translator, first.n_best
+        same = [one for one in self._turns if (one.translator, one.n_best) == setting]
+        budget = min(self.batch_tokens, first.translator.batch_tokens(first.n_best))
+        tokens = sum(ticket.tokens for ticket in same)
+        budget = min(budget, max(LEAST_TOKENS, tokens // self._lane(first).free))
+        turns, taken, size = deque(same), list[_Item](), 0
+        while turns and (not taken or size + turns[0].waiting[0].tokens <= budget):
+            ticket = turns.popleft()
+            taken.append(ticket.take())
+            size += taken[-1].tokens
+            if ticket.waiting:
+                turns.append(ticket)
+        # Those of other settings come next, and then those that were not served for longest.
+        others = (one for one in self._turns if (one.translator, one.n_best) != setting)
+        self._turns = deque([*others, *turns])
+        taken.sort(key=lambda item: -item.tokens)
+        return taken
+
+    def _finish(
+        self,
+        batch: Sequence[_Item],
+        lane: _Lane,
+        started: float,
+        running: asyncio.Future[list[list[Translation] | Exception]],
+    ) -> None:
+        lane.free += 1
+        if running.cancelled():
+            return
+        seconds, tokens = time.perf_counter() - started, sum(item.tokens for item in batch)
+        self.counts.batches += 1
+        self.counts.sentences += len(batch)
+        self.counts.tokens += tokens
+        self.counts.seconds += seconds
+        rate = tokens / max(seconds, 1e-6) * (1 if lane is self._lanes[0] else self.threads)
+        self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
+        for item, result in zip(batch, running.result(), strict=True):
+            item.job.put(item.place, result)
+        self._plan()
+
+
+def _decode(
+    translator: Translator, sentences: Sequence[Sentence], n_best: int
+) -> list[list[Translation] | Exception]:
+    """The translations of each sentence, or the error of it.
+
+    If decoding fails, each sentence is decoded alone: one must not make the others fail.
+    """
+    try:
+        return list(translator.decode(sentences, n_best=n_best))
+    except Exception as error:
+        if len(sentences) == 1:
+            return [error]
+    return [one for sentence in sentences for one in _decode(translator, [sentence], n_best)]

@@ -1,0 +1,340 @@
+"""The HTTP server: routes, errors as JSON, CORS, connections, and how it ends.
+
+A page at `/` is not there yet. It can use `/languages`, `/frontend/settings` and `/translate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mtkit.base.errors import MtkitError
+from mtkit.serve import deepl, libretranslate, metrics
+from mtkit.serve.bodies import Parameters, read_parameters
+from mtkit.serve.service import Caller, RequestError, Service
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Service, Parameters, Caller], Coroutine[Any, Any, Any]]
+KeyOf = Callable[[Parameters, str], str]
+
+_GET, _BOTH, _POST = ["GET"], ["GET", "POST"], ["POST"]
+# The paths of LibreTranslate and of DeepL.
+_LIBRETRANSLATE: dict[str, tuple[list[str], Handler]] = {
+    "/translate": (_BOTH, libretranslate.translate),
+    "/detect": (_BOTH, libretranslate.detect),
+    "/languages": (_GET, libretranslate.list_languages),
+    "/frontend/settings": (_GET, libretranslate.settings),
+    "/health": (_GET, libretranslate.health),
+    "/translate_file": (_POST, libretranslate.no_files),
+    "/suggest": (_POST, libretranslate.no_suggestions),
+}
+_DEEPL: dict[str, tuple[list[str], Handler]] = {
+    "/v2/translate": (_BOTH, deepl.translate),
+    "/v2/languages": (_BOTH, deepl.list_languages),
+    "/v2/usage": (_BOTH, deepl.usage),
+}
+# As LibreTranslate sends them with every answer.
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Expose-Headers": "Authorization",
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Credentials": "true",
+    "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
+}
+# Connections at a time; more are answered with 503.
+_MOST_CONNECTIONS = 900
+# Seconds that an idle connection stays open.
+_IDLE = 15
+# The client has gone, so nobody sees it; as in the logs of nginx.
+_GONE = 499
+
+
+def make_app(service: Service) -> ASGIApp:
+    """The application, for any ASGI server."""
+    routes = [
+        Route(path, _endpoint(service, path, handler, key_of, field), methods=methods)
+        for paths, key_of, field in (
+            (_LIBRETRANSLATE, libretranslate.key_of, "error"),
+            (_DEEPL, deepl.key_of, "message"),
+        )
+        for path, (methods, handler) in paths.items()
+    ]
+    routes.append(Route("/metrics", partial(_metrics, service), methods=_GET))
+    handlers: dict[Any, Any] = {HTTPException: _no_such_endpoint}
+    return _WithCors(Starlette(routes=routes, exception_handlers=handlers))
+
+
+def _endpoint(
+    service: Service, path: str, handler: Handler, key_of: KeyOf, field: str
+) -> Callable[[Request], Awaitable[Response]]:
+    """What answers the requests of a path; `field` has the message of an error."""
+    limits = service.limits
+
+    async def answer(request: Request) -> Response:
+        try:
+            given = await read_parameters(
+                request, most=limits.body_bytes, seconds=limits.body_seconds
+            )
+            key = key_of(given, request.headers.get("authorization", ""))
+            caller = Caller(key, request.client.host if request.client else "")
+            content = await _while_connected(request, handler(service, given, caller))
+            return JSONResponse(content)
+        except RequestError as error:
+            headers = {}
+            if error.retry_after is not None:
+                headers["Retry-After"] = str(error.retry_after)
+            if error.ends:
+                headers["Connection"] = "close"
+            return JSONResponse({field: str(error)}, error.status, headers)
+        except ClientDisconnect:
+            return Response(status_code=_GONE)
+        except Exception as error:
+            _log_failure(error)
+            return JSONResponse({field: "Internal Server Error"}, 500)
+
+    async def measured(request: Request) -> Response:
+        started = time.perf_counter()
+        service.metrics.in_flight += 1
+        response = None
+        try:
+            response = await answer(request)
+        finally:
+            service.metrics.in_flight -= 1
+            status = response.status_code if response else _GONE
+            service.metrics.finish(path, status, time.perf_counter() - started)
+        return response
+
+    return measured
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of some work, which ends when the client disconnects."""
+    running = asyncio.ensure_future(work)
+    # The request was read, so this message can only be that the client has gone.
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise ClientDisconnect
+        return running.result()
+    finally:
+        running.cancel()
+        gone.cancel()
+
+
+def _log_failure(error: Exception) -> None:
+    """Log where an unexpected error came from, without its message: that may have a user's text."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    log.error("a request failed: %s\n%s", type(error).__name__, places)
+
+
+async def _metrics(service: Service, _request: Request) -> Response:
+    counts = {f"decoded_{name}": value for name, value in vars(service.scheduler.counts).items()}
+    gauges = {"queue_tokens": service.scheduler.waiting}
+    page = service.metrics.text(counts, gauges)
+    return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+async def _no_such_endpoint(request: Request, error: HTTPException) -> Response:
+    field = "message" if request.url.path.startswith("/v2/") else "error"
+    return JSONResponse({field: error.detail}, error.status_code, error.headers)
+
+
+class _WithCors:
+    """Lets pages of all origins use the answers of an application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_CORS)
+            await send(message)
+
+        app = self._app
+        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+            app = Response(headers={"Allow": "GET, HEAD, OPTIONS, POST"})
+        await app(scope, receive, send_with_headers)
+
+
+# ---------------------------------------------------------------------------------------------
+# Running it
+
+
+class Server:
+    """A server at an address, which is taken at once.
+
+    Args:
+        port: 0 for any that is free.
+
+    Raises:
+        MtkitError: if the address cannot be used.
+    """
+
+    def __init__(self, service: Service, *, host: str, port: int) -> None:
+        self._service, limits = service, service.limits
+        self._socket = _listening(host, port)
+        name, port = self._socket.getsockname()[:2]
+        self.address = f"http://{f'[{name}]' if ':' in name else name}:{port}"
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                make_app(service),
+                http=_protocol(limits.body_seconds),
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_keep_alive=min(_IDLE, limits.body_seconds),  # type: ignore[arg-type]
+                timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 5,
+            )
+        )
+        self._interrupted = False
+
+    def run(self, on_ready: Callable[[], None], *, handles_signals: bool = True) -> None:
+        """Serve until `stop`, or SIGTERM or Ctrl-C: then finish what was accepted, and return.
+
+        Raises:
+            KeyboardInterrupt: at the end, after Ctrl-C. A second Ctrl-C ends it sooner.
+        """
+        self._uvicorn.on_ready = on_ready
+        with _quiet(self._service):
+            try:
+                asyncio.run(self._serve(handles_signals))
+            finally:
+                self._service.scheduler.close()
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        """End `run`; any thread may call it."""
+        self._uvicorn.should_exit = True
+
+    async def _serve(self, handles_signals: bool) -> None:
+        if handles_signals:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, self.stop)
+            loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        await self._uvicorn.serve(sockets=[self._socket])
+
+    def _interrupt(self) -> None:
+        if self._interrupted:
+            self._uvicorn.force_exit = True
+            for connection in self._uvicorn.server_state.connections:
+                connection.transport.close()
+        self._interrupted = True
+        self.stop()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to `Server`, and says when it is ready."""
+
+    on_ready: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _protocol(seconds: float) -> type[H11Protocol]:
+    """The HTTP protocol, which closes a connection whose request has not begun in so many seconds.
+
+    Uvicorn waits for the head of a request for ever.
+    """
+
+    class Protocol(H11Protocol):
+        _head: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait_for_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_waiting()
+            elif self._head is None and not self.transport.is_closing():
+                self._wait_for_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def _wait_for_head(self) -> None:
+            self._head = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+        def _stop_waiting(self) -> None:
+            if self._head is not None:
+                self._head.cancel()
+                self._head = None
+
+    return Protocol
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        is_six = ":" in host and ipaddress.ip_address(host).version == 6
+        family = socket.AF_INET6 if is_six else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MtkitError(f"--host {host} --port {port}: {reason}; give another one") from error
+
+
+class _Counting(logging.Handler):
+    """Counts warnings about texts, which may name words of them, instead of printing them."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(logging.WARNING)
+        self._service = service
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._service.metrics.warnings += 1
+
+
+@contextmanager
+def _quiet(service: Service) -> Iterator[None]:
+    """Keep the texts of users out of the log."""
+    counting = _Counting(service)
+    loggers = [logging.getLogger(f"mtkit.{room}") for room in ("translate", "align")]
+    about_requests = logging.getLogger("uvicorn")
+    level = about_requests.level
+    about_requests.setLevel(logging.CRITICAL)
+    for one in loggers:
+        one.addHandler(counting)
+        one.propagate = False
+    try:
+        yield
+    finally:
+        about_requests.setLevel(level)
+        for one in loggers:
+            one.removeHandler(counting)
+            one.propagate = True

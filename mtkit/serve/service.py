@@ -1,0 +1,233 @@
+"""What both APIs do: check who asks and for how much, find the direction, translate, detect."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mtkit.base.errors import MtkitError
+from mtkit.serve import languages
+from mtkit.serve.access import Access
+from mtkit.serve.directions import Directions
+from mtkit.serve.languages import Detected
+from mtkit.serve.metrics import Metrics
+from mtkit.serve.scheduler import QueueFullError, Scheduler
+from mtkit.serve.texts import Format, translate_texts
+from mtkit.translate import Glossary, Translator
+
+log = logging.getLogger(__name__)
+
+
+class RequestError(Exception):
+    """A request that is answered with an error.
+
+    Attributes:
+        status: of HTTP.
+        retry_after: seconds after which the client may try again, if that helps.
+        ends: whether the connection is closed, because the request was not read to its end.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, retry_after: int | None = None, ends: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status, self.retry_after, self.ends = status, retry_after, ends
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for.
+
+    Attributes:
+        characters: of a text.
+        texts: of a request.
+        alternatives: translations beside the best one.
+        terms: of a glossary.
+        term_characters: of a term of a glossary.
+        body_bytes: of a request.
+        body_seconds: in which the body of a request, and its head, must come.
+        seconds: in which a request must be translated.
+        queue_tokens: that may wait.
+        batch_tokens: that are decoded at a time.
+    """
+
+    characters: int = 50_000
+    texts: int = 100
+    alternatives: int = 3
+    terms: int = 1000
+    term_characters: int = 200
+    body_bytes: int = 2**20
+    body_seconds: float = 20.0
+    seconds: float = 60.0
+    queue_tokens: int = 100_000
+    batch_tokens: int = 1024
+
+
+class Caller(NamedTuple):
+    """Who sends a request: the key, empty for none, and the address."""
+
+    key: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Order:
+    """Texts to translate.
+
+    Attributes:
+        source: a code as the client writes it; empty to detect it.
+        target: likewise.
+        alternatives: how many translations beside the best one.
+    """
+
+    texts: Sequence[str]
+    source: str
+    target: str
+    form: Format = "text"
+    alternatives: int = 0
+    glossary: Mapping[str, str] = field(default_factory=dict)
+
+
+class Answer(NamedTuple):
+    """The translations of each text, the best first; the source language, and how sure it is."""
+
+    translations: list[list[str]]
+    source: Detected
+
+
+class Service:
+    """Translates for clients. Its methods are called in the event loop."""
+
+    def __init__(self, directions: Directions, limits: Limits, access: Access) -> None:
+        self.directions, self.limits, self.access = directions, limits, access
+        self.metrics = Metrics()
+        self.scheduler = Scheduler(
+            directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
+        )
+
+    def admit(self, caller: Caller, cost: int = 1) -> str:
+        """The key of a caller as `Access.holder` gives it; texts to translate count for the rate.
+
+        Raises:
+            RequestError: if the key is missing or wrong, or the caller has asked too often.
+        """
+        holder = self.access.holder(caller.key)
+        if holder is None:
+            if caller.key:
+                raise RequestError(403, "Invalid API key")
+            raise RequestError(400, "Please contact the server operator to get an API key")
+        if seconds := self.access.wait(holder or caller.address, cost):
+            limit = f"Slowdown: {self.access.per_minute} per 1 minute"
+            raise RequestError(429, limit, retry_after=math.ceil(seconds))
+        return holder
+
+    async def translate(self, order: Order, holder: str) -> Answer:
+        """Translate the texts of an order.
+
+        Raises:
+            RequestError: if it is over a limit, or has a language that there is not.
+        """
+        limits = self.limits
+        for size, limit in (
+            (len(order.texts), limits.texts),
+            *((len(text), limits.characters) for text in order.texts),
+        ):
+            if size > limit:
+                raise RequestError(
+                    400, f"Invalid request: request ({size}) exceeds text limit ({limit})"
+                )
+        if order.alternatives > limits.alternatives:
+            raise RequestError(
+                400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
+            )
+        source, target = await self._direction(order)
+        if not source.confidence and not languages.has_letters(order.texts):
+            return Answer([[text] for text in order.texts], source)
+        if source.language == target:
+            return Answer([[text] for text in order.texts], source)
+        translator = self.directions.find(source.language, target)
+        if translator is None:
+            name = languages.name_of
+            raise RequestError(
+                400,
+                f"{name(target)} ({target}) is not available as a target language from "
+                f"{name(source.language)} ({source.language})",
+            )
+        characters = sum(map(len, order.texts))
+        self.metrics.characters += characters
+        self.access.used[holder] += characters
+        found = await self._translations(translator, order)
+        return Answer(found, source)
+
+    async def detect(self, texts: Sequence[str]) -> list[Detected]:
+        """The languages of texts, at most three, the most probable first."""
+        limit = self.limits.characters
+        if (size := sum(map(len, texts))) > limit:
+            raise RequestError(
+                400, f"Invalid request: request ({size}) exceeds text limit ({limit})"
+            )
+        found = await self._detected(texts, self.directions.languages)
+        return [one for one in found if one.confidence][:3] or found[:1]
+
+    async def _direction(self, order: Order) -> tuple[Detected, str]:
+        """The source language and the target language, in public codes."""
+        directions = self.directions
+        target = languages.find_code(order.target, directions.languages)
+        if order.source:
+            source = languages.find_code(order.source, directions.languages)
+            if source is None:
+                raise RequestError(400, f"{order.source[:100]} is not supported")
+        if target is None:
+            raise RequestError(400, f"{order.target[:100]} is not supported")
+        if order.source:
+            return Detected(source or "", 100.0), target
+        able = [code for code in directions.sources if directions.find(code, target)]
+        if len(directions.sources) > 1 and target in directions.sources:
+            able.append(target)
+        return (await self._detected(order.texts, able or directions.sources))[0], target
+
+    def _check_glossary(self, glossary: Mapping[str, str]) -> None:
+        limits = self.limits
+        longest = max(map(len, (*glossary, *glossary.values())))
+        if len(glossary) > limits.terms:
+            raise RequestError(400, f"the glossary has more than {limits.terms} terms")
+        if longest > limits.term_characters:
+            raise RequestError(
+                400, f"a term of the glossary has more than {limits.term_characters} characters"
+            )
+
+    async def _detected(self, texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
+        try:
+            return await asyncio.to_thread(languages.detect, texts, codes)
+        except OSError as error:
+            log.error("languages cannot be detected: %s", error.strerror)
+            raise RequestError(500, "languages cannot be detected") from None
+
+    async def _translations(self, translator: Translator, order: Order) -> list[list[str]]:
+        limits, scheduler = self.limits, self.scheduler
+        try:
+            async with asyncio.timeout(limits.seconds):
+                if order.glossary:
+                    self._check_glossary(order.glossary)
+                    glossary = Glossary(order.glossary)
+                    # The first one loads PyTorch.
+                    vary = functools.partial(translator.variant, glossary=glossary)
+                    translator = await scheduler.alone(vary)
+                with scheduler.ticket(translator, order.alternatives + 1) as ticket:
+                    return await translate_texts(scheduler, ticket, order.texts, order.form)
+        except TimeoutError:
+            message = f"the translation took longer than {limits.seconds:g} s"
+            raise RequestError(503, message, retry_after=scheduler.patience) from None
+        except QueueFullError as full:
+            message = f"Slowdown: {full}"
+            raise RequestError(429, message, retry_after=full.seconds) from None
+        except MtkitError as error:
+            if order.glossary:
+                raise RequestError(400, f"Invalid request: {error}") from None
+            log.error("a text was not translated: %s", type(error).__name__)
+            raise RequestError(500, "the text cannot be translated") from None

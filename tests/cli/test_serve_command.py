@@ -1,0 +1,104 @@
+"""What `mtkit serve` refuses, and what it says when it is ready."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+
+import pytest
+from conftest import claim_checkpoints, reseal
+from support.command_line import Place
+
+from mtkit.run_folder import Run
+from mtkit.serve import Server
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends when it is ready."""
+
+    def run(server: Server, on_ready: Callable[[], None]) -> None:
+        on_ready()
+        server._socket.close()
+
+    monkeypatch.setattr("mtkit.serve.Server.run", run)
+
+
+@pytest.mark.usefixtures("ends")
+def test_it_says_address_directions_and_engine(trained: Place) -> None:
+    outcome = trained.mtkit("serve", "--port", "0", "--device", "cpu")
+    assert outcome.status == 0, outcome.err
+    (line,) = (line for line in outcome.err.splitlines() if "serving" in line)
+    assert line.startswith("mtkit: serving en to de at http://127.0.0.1:")
+    assert " native, " in line or " PyTorch, " in line
+
+
+@pytest.mark.usefixtures("ends")
+def test_a_parser_is_refused_in_one_line(place: Place, parser: Run) -> None:
+    outcome = place.mtkit("serve", "--run", str(parser.path), "--port", "0", "--device", "cpu")
+    assert outcome.status == 1
+    expected = f"mtkit: error: {parser.path}: is a parser; serve is for translations"
+    assert outcome.err.splitlines() == [expected]
+
+
+@pytest.mark.usefixtures("ends")
+def test_several_runs_must_have_different_directions(
+    place: Place, untrained: Run, also_untrained: Run
+) -> None:
+    runs = ["--run", str(untrained.path), "--run", str(also_untrained.path)]
+    outcome = place.mtkit("serve", *runs, "--port", "0", "--device", "cpu")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == (
+        f"mtkit: error: --run: {untrained.path} and {also_untrained.path} both translate en to "
+        "de; give one of them"
+    )
+    back = place.folder / "back"
+    shutil.copytree(also_untrained.path, back)
+    swapped = {"src_lang": "de", "tgt_lang": "zh"}
+    reseal(back / "manifest.json", lambda manifest: manifest["data"].update(swapped))
+    claim_checkpoints(back)
+    runs[-1] = str(back)
+    outcome = place.mtkit("serve", *runs, "--port", "0", "--device", "cpu")
+    assert outcome.status == 0
+    assert "serving en to de, de to zh-Hans at" in outcome.err
+
+
+@pytest.mark.usefixtures("ends")
+def test_an_address_that_cannot_be_used_is_one_line(trained: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        outcome = trained.mtkit("serve", "--port", port, "--device", "cpu")
+    assert outcome.status == 1
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith(f"mtkit: error: --host 127.0.0.1 --port {port}: ")
+    assert last.endswith("; give another one")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("secret\n", "keys, line 1: begins with no SHA-256"),
+        (f"# all\n{'0' * 64} one\n\n{'g' * 64}\n", "keys, line 4: begins with no SHA-256"),
+        ("# none\n", "keys: has no key"),
+    ],
+)
+def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str) -> None:
+    trained.write("keys", text)
+    outcome = trained.mtkit("serve", "--keys", "keys", "--port", "0")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1].startswith(f"mtkit: error: {message}")
+
+
+def test_without_its_libraries_it_says_how_to_install_them(
+    trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("mtkit.serve.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    outcome = trained.mtkit("serve", "--port", "0")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == (
+        "mtkit: error: uvicorn is missing: install mtkit with its server, pip install '.[serve]'"
+    )

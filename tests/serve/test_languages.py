@@ -1,0 +1,78 @@
+"""Codes of languages as clients write them, and as runs have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtkit.serve.languages import detect, find_code, name_of, public_code
+
+
+@pytest.mark.parametrize(
+    ("code", "public"),
+    [
+        ("en", "en"),
+        ("deu", "de"),
+        ("deu_Latn", "de"),
+        ("zh", "zh-Hans"),
+        ("zt", "zh-Hant"),
+        ("zho_Hant", "zh-Hant"),
+        ("pb", "pt-BR"),
+        ("pt_br", "pt-BR"),
+        ("x-mine", "x-mine"),
+        ("my language", "my language"),
+    ],
+)
+def test_a_code_of_a_run_has_a_public_form(code: str, public: str) -> None:
+    assert public_code(code) == public
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("EN", "en"),
+        ("en-US", "en"),
+        ("en_gb", "en"),
+        ("ENG", "en"),
+        ("zh", "zh-Hans"),
+        ("ZH-HANS", "zh-Hans"),
+        ("zt", "zh-Hant"),
+        ("pb", "pt-BR"),
+        ("pt-br", "pt-BR"),
+        ("pt", "pt"),
+        ("pt-PT", "pt"),
+        ("es-419", "es"),
+        ("sr-Latn", None),
+        ("zz", None),
+        ("", None),
+        ("auto", None),
+        ("en-", None),
+        ("x" * 10_000, None),
+    ],
+)
+def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None) -> None:
+    codes = ["en", "de", "zh-Hans", "zh-Hant", "pt", "pt-BR", "es", "sr"]
+    assert find_code(given, codes) == found
+
+
+def test_a_language_without_a_name_has_its_code() -> None:
+    assert name_of("de") == "German"
+    assert name_of("pt-BR") == "Portuguese (Brazil)"
+    assert name_of("de-AT") == "German"
+    assert name_of("x-mine") == "x-mine"
+
+
+def test_the_confidence_is_that_among_all_languages() -> None:
+    german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
+    (best, other) = detect([german], ["en", "de"])
+    assert (best.language, other.language) == ("de", "en")
+    assert best.confidence > 95
+    assert other.confidence < 5
+    (only,) = detect([german], ["en"])
+    assert only.confidence < 5
+    # A code that the model does not know cannot be detected.
+    assert detect([german], ["x-mine", "de"])[0].language == "de"
+
+
+def test_a_text_without_letters_is_in_no_language() -> None:
+    assert detect(["\U0001f600 12"], ["de", "en"]) == [("en", 0.0)]
+    assert detect(["12"], ["de", "fr"]) == [("de", 0.0)]

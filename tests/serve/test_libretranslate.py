@@ -1,0 +1,261 @@
+"""The answers of LibreTranslate's API, and its messages, as LibreTranslate 1.9.6 gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import claim_checkpoints, copied_run, reseal
+from support.served import Served
+
+from mtkit.run_folder import Run
+from mtkit.serve import Limits
+from mtkit.translate import Translator
+
+
+@pytest.fixture(scope="module")
+def plain(untrained: Run) -> Translator:
+    return Translator.load(untrained, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def both(untrained: Run, also_untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server that translates from English to German and back."""
+    place = copied_run(also_untrained, tmp_path_factory.mktemp("back") / "back")
+    languages = {"src_lang": "de", "tgt_lang": "en"}
+    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
+    claim_checkpoints(place)
+    with Served([untrained, Run.open(place)]) as server:
+        yield server
+
+
+def one(plain: Translator, text: str) -> str:
+    (found,) = plain.translate([text])
+    return found
+
+
+def test_a_text_has_a_text_and_a_list_a_list(served: Served, plain: Translator) -> None:
+    assert served.translate("one two").json == {"translatedText": one(plain, "one two")}
+    expected = list(plain.translate(["one two", "three"]))
+    assert served.translate(["one two", "three"]).json == {"translatedText": expected}
+    assert served.translate(["one two"]).json == {"translatedText": expected[:1]}
+
+
+def test_parameters_may_be_json_a_form_parts_or_the_query(
+    served: Served, plain: Translator
+) -> None:
+    fields = {"q": "one zwei fünf", "source": "en", "target": "de"}
+    expected = {"translatedText": one(plain, "one zwei fünf")}
+    query = "q=one+zwei+f%C3%BCnf&source=en&target=de"
+    parts = "".join(
+        f'--xyz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in fields.items()
+    )
+    body, kind = f"{parts}--xyz--\r\n".encode(), "multipart/form-data; boundary=xyz"
+    for reply in (
+        served.post("/translate", fields),
+        served.form("/translate", fields),
+        served.get(f"/translate?{query}"),
+        served.ask("POST", f"/translate?{query}"),
+        served.ask("POST", "/translate", body, Content_Type=kind),
+    ):
+        assert (reply.status, reply.json) == (200, expected)
+
+
+def test_line_ends_of_a_form_become_those_of_unix(served: Served, plain: Translator) -> None:
+    fields = {"q": "one\r\ntwo", "source": "en", "target": "de"}
+    expected = "\n".join(plain.translate(["one", "two"]))
+    assert served.form("/translate", fields).json == {"translatedText": expected}
+
+
+def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator) -> None:
+    expected = {"translatedText": one(plain, "one two")}
+    for source, target in (("EN", "De"), ("en-US", "de_AT"), ("eng", "deu")):
+        reply = served.translate("one two", source=source, target=target)
+        assert reply.json == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"q": None}, "Invalid request: missing q parameter"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"source": None}, "Invalid request: missing source parameter"),
+        ({"target": ""}, "Invalid request: missing target parameter"),
+        ({"source": "zz"}, "zz is not supported"),
+        ({"target": "zz"}, "zz is not supported"),
+        ({"format": "pdf"}, "pdf format is not supported"),
+        (
+            {"source": "de", "target": "en"},
+            "English (en) is not available as a target language from German (de)",
+        ),
+        ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 1e999}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": [1]}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 4}, "Invalid request: alternatives parameter must be <= 3"),
+        ({"q": "x" * 50_001}, "Invalid request: request (50001) exceeds text limit (50000)"),
+        ({"q": ["x"] * 101}, "Invalid request: request (101) exceeds text limit (100)"),
+        ({"q": 7}, "Invalid request: q parameter is not a text or a list of texts"),
+        ({"q": ["x", 7]}, "Invalid request: q parameter is not a text or a list of texts"),
+        ({"q": {"a": "b"}}, "Invalid request: q parameter is not a text or a list of texts"),
+        ({"source": 7}, "Invalid request: source parameter is not a text or a list of texts"),
+        ({"glossary": ["a"]}, "Invalid request: glossary parameter is not a mapping of terms"),
+        ({"glossary": {"x" * 201: "y"}}, "a term of the glossary has more than 200 characters"),
+        (
+            {"glossary": {str(i): "x" for i in range(1001)}},
+            "the glossary has more than 1000 terms",
+        ),
+        ({"glossary": {"one": ""}}, "Invalid request: the target term is empty"),
+    ],
+)
+def test_a_wrong_parameter_has_the_message_of_libretranslate(
+    served: Served, changes: dict[str, Any], message: str
+) -> None:
+    reply = served.post("/translate", {"q": "one", "source": "en", "target": "de"} | changes)
+    assert (reply.status, reply.json) == (400, {"error": message})
+
+
+def test_alternatives_are_other_translations_best_first(served: Served, plain: Translator) -> None:
+    ((best, *others),) = plain.translate_nbest(["one two three"], n_best=4)
+    found = served.translate("one two three", alternatives=3).json
+    assert found["translatedText"] == best.text
+    unique = dict.fromkeys(one.text for one in others)
+    unique.pop(best.text, None)
+    assert found["alternatives"] == [*unique]
+    listed = served.translate(["one two three", "four"], alternatives="3").json
+    assert listed["alternatives"][0] == found["alternatives"]
+    assert len(listed["alternatives"]) == 2
+    assert "alternatives" not in served.translate("one", alternatives=0).json
+    html = served.translate("<b>one</b>", alternatives=2, format="html").json
+    assert html["alternatives"] == []
+
+
+def test_with_one_source_language_auto_is_that_with_its_probability(
+    served: Served, plain: Translator
+) -> None:
+    text = "The children are playing in the garden with their new red ball."
+    found = served.translate(text, source="auto").json
+    assert found["translatedText"] == one(plain, text)
+    assert found["detectedLanguage"]["language"] == "en"
+    assert 90 < found["detectedLanguage"]["confidence"] <= 100
+    other = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
+    unsure = served.translate([other, other], source="AUTO").json["detectedLanguage"]
+    assert [one["language"] for one in unsure] == ["en", "en"]
+    assert all(one["confidence"] < 10 for one in unsure)
+
+
+def test_a_text_without_letters_comes_back_with_confidence_zero(served: Served) -> None:
+    nothing = {"confidence": 0.0, "language": "en"}
+    for text in ("\U0001f600\U0001f44d", "12 / 34", " \n "):
+        found = served.translate(text, source="auto").json
+        assert found == {"translatedText": text, "detectedLanguage": nothing}
+    assert served.form("/detect", {"q": "\U0001f600"}).json == [nothing]
+
+
+def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served) -> None:
+    german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
+    english = "The children are playing in the garden with their new red ball."
+    found = both.translate(german, source="auto", target="en").json
+    assert found["detectedLanguage"]["language"] == "de"
+    assert (
+        found["translatedText"]
+        == both.translate(german, source="de", target="en").json["translatedText"]
+    )
+    # A text that is in the target language already is copied.
+    found = both.translate(english, source="auto", target="en").json
+    assert found["translatedText"] == english
+    assert found["detectedLanguage"]["language"] == "en"
+    ranked = both.form("/detect", {"q": german}).json
+    assert ranked[0]["language"] == "de"
+    assert ranked[0]["confidence"] > 90
+
+
+def test_languages_have_names_and_targets(served: Served, both: Served) -> None:
+    # Clients send bodies with GET too.
+    for reply in (served.get("/languages"), served.ask("GET", "/languages", b"api_key=x")):
+        assert reply.json == [
+            {"code": "de", "name": "German", "targets": []},
+            {"code": "en", "name": "English", "targets": ["de", "en"]},
+        ]
+    assert both.get("/languages").json == [
+        {"code": "de", "name": "German", "targets": ["de", "en"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+    ]
+
+
+def test_health_settings_and_what_is_not_there(served: Served) -> None:
+    assert served.get("/health").json == {"status": "ok"}
+    assert served.get("/frontend/settings").json == {
+        "apiKeys": False,
+        "charLimit": 50_000,
+        "filesTranslation": False,
+        "frontendTimeout": 500,
+        "keyRequired": False,
+        "language": {
+            "source": {"code": "en", "name": "English"},
+            "target": {"code": "de", "name": "German"},
+        },
+        "suggestions": False,
+        "supportedFilesFormat": [],
+    }
+    files, suggestions = served.form("/translate_file", {}), served.form("/suggest", {"q": "x"})
+    assert files.status == suggestions.status == 403
+    assert files.json == {"error": "Files translation are disabled on this server."}
+    assert suggestions.json == {"error": "Suggestions are disabled on this server."}
+    assert served.form("/detect", {}).json == {"error": "Invalid request: missing q parameter"}
+
+
+def test_a_glossary_is_as_in_translate(served: Served, plain: Translator) -> None:
+    terms = {"two": "zwo", "four": "vier"}
+    expected = one(plain.variant(glossary=plain_glossary(terms)), "one two three four")
+    found = served.translate("one two three four", glossary=terms).json["translatedText"]
+    assert found == expected
+    assert "zwo" in found
+    assert "vier" in found
+
+
+def plain_glossary(terms: dict[str, str]) -> Any:
+    from mtkit.translate import Glossary
+
+    return Glossary(terms)
+
+
+def test_every_answer_may_be_used_by_pages_of_all_origins(served: Served) -> None:
+    replies = (
+        served.translate("one"),
+        served.translate("one", target="zz"),
+        served.get("/nothing"),
+        served.ask("OPTIONS", "/translate"),
+    )
+    for reply in replies:
+        names = {name: value for name, value in reply.headers.items() if "access-control" in name}
+        assert names == {
+            "access-control-allow-origin": "*",
+            "access-control-allow-headers": "Authorization, Content-Type",
+            "access-control-expose-headers": "Authorization",
+            "access-control-allow-methods": "GET, POST",
+            "access-control-allow-credentials": "true",
+            "access-control-max-age": "1728000",
+        }
+    assert replies[-1].status == 200
+
+
+def test_metrics_count_requests_and_what_was_decoded(untrained: Run) -> None:
+    with Served([untrained], limits=Limits(characters=10)) as server:
+        server.translate("one two")
+        server.translate("x" * 11)
+        page = server.get("/metrics")
+    lines = page.body.decode().splitlines()
+    assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for line in (
+        'mtkit_requests_total{endpoint="/translate",status="200"} 1',
+        'mtkit_requests_total{endpoint="/translate",status="400"} 1',
+        'mtkit_request_seconds_bucket{endpoint="/translate",le="+Inf"} 2',
+        'mtkit_request_seconds_count{endpoint="/translate"} 2',
+        "mtkit_characters_total 7",
+        "mtkit_decoded_batches_total 1",
+        "mtkit_decoded_sentences_total 1",
+        "mtkit_queue_tokens 0",
+    ):
+        assert line in lines

@@ -1,0 +1,274 @@
+"""The queue: who is decoded with whom, in which order, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from support.served import FakeTranslator, sentence
+
+from mtkit.serve.scheduler import QueueFullError, Scheduler
+from mtkit.translate import Translator
+
+Body = Callable[[Scheduler], Awaitable[None]]
+
+
+def run(body: Body, *, threads: int = 1, queue: int = 10_000, batch_tokens: int = 10_000) -> None:
+    """Run a test in an event loop, and end the threads."""
+
+    async def main() -> None:
+        scheduler = Scheduler(threads, queue, batch_tokens)
+        try:
+            await asyncio.wait_for(body(scheduler), 60)
+        finally:
+            scheduler.close()
+
+    asyncio.run(main())
+
+
+async def ask(
+    scheduler: Scheduler, fake: FakeTranslator, *texts: str, n_best: int = 1, tokens: int = 8
+) -> list[str]:
+    with scheduler.ticket(cast(Translator, fake), n_best) as ticket:
+        found = await ticket.translate([sentence(text, tokens) for text in texts])
+    return [best.text for best, *_ in found]
+
+
+async def begun(fake: FakeTranslator) -> None:
+    """Until a thread decodes with it."""
+    await asyncio.to_thread(fake.begun.acquire)
+
+
+def spawn(work: Any) -> asyncio.Task[Any]:
+    return asyncio.get_running_loop().create_task(work)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Decoding waits until it is set."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_each_request_gets_the_translations_of_its_own_sentences_in_order() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        found = await asyncio.gather(
+            *(ask(scheduler, fake, *(f"{i}.{k}" for k in range(i))) for i in range(1, 20))
+        )
+        assert found == [[f"{i}.{k}!" for k in range(i)] for i in range(1, 20)]
+
+    run(body)
+
+
+def test_requests_that_come_at_the_same_time_are_decoded_together() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        await asyncio.gather(*(ask(scheduler, fake, text) for text in "abc"))
+
+    run(body)
+    assert fake.batches == [["a", "b", "c"]]
+
+
+def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(gate: threading.Event) -> None:
+    fake = FakeTranslator(threads=2, gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        first = spawn(ask(scheduler, fake, "a"))
+        await begun(fake)
+        second = spawn(ask(scheduler, fake, "b"))
+        await begun(fake)
+        gate.set()
+        await asyncio.gather(first, second)
+
+    run(body, threads=2)
+    assert fake.batches == [["a"], ["b"]]
+
+
+def test_a_long_document_lets_short_requests_go_in_turn(gate: threading.Event) -> None:
+    fake = FakeTranslator(gate=gate)
+    done: list[str] = []
+
+    async def body(scheduler: Scheduler) -> None:
+        async def noted(name: str, *texts: str) -> None:
+            await ask(scheduler, fake, *texts)
+            done.append(name)
+
+        long = spawn(noted("long", *(f"long {i}" for i in range(40))))
+        await begun(fake)
+        short = [spawn(noted("short", f"short {i}")) for i in range(3)]
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(long, *short)
+
+    # Four sentences make a batch.
+    run(body, batch_tokens=32)
+    assert done == ["short", "short", "short", "long"]
+    assert sorted(fake.batches[1]) == ["long 4", "short 0", "short 1", "short 2"]
+
+
+def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        await asyncio.gather(
+            ask(scheduler, fake, *"abcde", tokens=30), ask(scheduler, fake, "long", tokens=500)
+        )
+
+    run(body, batch_tokens=64)
+    assert sorted(map(len, fake.batches)) == [1, 1, 2, 2]
+
+
+def test_waiting_sentences_are_divided_among_the_free_threads(gate: threading.Event) -> None:
+    fake = FakeTranslator(threads=2, gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        asked = spawn(ask(scheduler, fake, *map(str, range(100))))
+        await begun(fake)
+        await begun(fake)
+        gate.set()
+        await asked
+
+    run(body, threads=2)
+    assert list(map(len, fake.batches)) == [50, 50]
+
+
+def test_sentences_of_a_batch_are_sorted_by_length() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        await asyncio.gather(
+            *(ask(scheduler, fake, str(n), tokens=n) for n in (20, 40, 10, 30, 50))
+        )
+
+    run(body)
+    assert fake.batches == [["50", "40", "30", "20", "10"]]
+
+
+def test_other_numbers_of_translations_and_other_translators_have_batches_of_their_own() -> None:
+    fake, other = FakeTranslator(), FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        await asyncio.gather(
+            ask(scheduler, fake, "a"),
+            ask(scheduler, fake, "b", n_best=3),
+            ask(scheduler, other, "c"),
+            ask(scheduler, fake, "d"),
+        )
+
+    run(body)
+    assert fake.batches == [["a", "d"], ["b"]]
+    assert fake.settings == [1, 3]
+    assert other.batches == [["c"]]
+
+
+def test_a_request_is_refused_if_too_much_of_others_waits(gate: threading.Event) -> None:
+    fake = FakeTranslator(gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        # One is being decoded, and 100 tokens wait.
+        asked = [spawn(ask(scheduler, fake, "first"))]
+        await begun(fake)
+        asked.append(spawn(ask(scheduler, fake, "second", tokens=100)))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError) as refused:
+            await ask(scheduler, fake, "third", tokens=30)
+        assert refused.value.seconds >= 1
+        asked.append(spawn(ask(scheduler, fake, "fourth", tokens=20)))
+        await asyncio.sleep(0)
+        assert scheduler.waiting == 120
+        gate.set()
+        await asyncio.gather(*asked)
+        assert scheduler.waiting == 0
+
+    run(body, queue=120)
+
+
+def test_a_request_larger_than_the_queue_is_translated_if_nothing_waits() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        assert await ask(scheduler, fake, "huge", tokens=500) == ["huge!"]
+
+    run(body, queue=100)
+
+
+def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
+    gate: threading.Event,
+) -> None:
+    fake = FakeTranslator()
+    slow = FakeTranslator(gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
+            await ticket.translate([sentence("first")])
+            others = [spawn(ask(scheduler, slow, "a"))]
+            await begun(slow)
+            others.append(spawn(ask(scheduler, slow, "b", tokens=90)))
+            await asyncio.sleep(0)
+            more = spawn(ticket.translate([sentence("second", 80)]))
+            await asyncio.sleep(0)
+            gate.set()
+            ((best,),) = await more
+            assert best.text == "second!"
+            await asyncio.gather(*others)
+
+    run(body, queue=100)
+
+
+def test_what_waits_for_a_request_that_is_cancelled_is_dropped(gate: threading.Event) -> None:
+    fake = FakeTranslator(gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        first = spawn(ask(scheduler, fake, "first"))
+        await begun(fake)
+        gone = spawn(ask(scheduler, fake, "gone", "gone too"))
+        await asyncio.sleep(0)
+        assert scheduler.waiting == 16
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        assert scheduler.waiting == 0
+        gate.set()
+        await first
+        assert await ask(scheduler, fake, "next") == ["next!"]
+
+    run(body)
+    assert fake.batches == [["first"], ["next"]]
+
+
+def test_a_sentence_that_fails_does_not_make_others_fail() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        found = await asyncio.gather(
+            ask(scheduler, fake, "a"),
+            ask(scheduler, fake, "bad"),
+            ask(scheduler, fake, "b"),
+            return_exceptions=True,
+        )
+        assert isinstance(found[1], ValueError)
+        assert [found[0], found[2]] == [["a!"], ["b!"]]
+        assert await ask(scheduler, fake, "c") == ["c!"]
+
+    run(body)
+
+
+def test_pytorch_decodes_one_batch_at_a_time(gate: threading.Event) -> None:
+    fake, other = FakeTranslator(gate=gate), FakeTranslator(gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        asked = [spawn(ask(scheduler, fake, "a"))]
+        await begun(fake)
+        asked += [spawn(ask(scheduler, fake, "b")), spawn(ask(scheduler, other, "c"))]
+        await asyncio.sleep(0)
+        assert scheduler.waiting == 16
+        gate.set()
+        await asyncio.gather(*asked)
+
+    run(body, threads=4)

@@ -1,0 +1,457 @@
+"""What a server does with broken requests, slow clients, too much work, and at its end."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.served import Served
+
+from mtkit.run_folder import Run
+from mtkit.serve import Access, Limits
+from mtkit.translate import Sentence, Translation, Translator
+
+JSON = "application/json"
+
+
+class Gate:
+    """Decoding waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.event, self.begun = threading.Event(), threading.Semaphore(0)
+        self.texts: list[str] = []
+
+    def open(self) -> None:
+        self.event.set()
+
+    def close(self, translator: Translator) -> None:
+        decode: Callable[..., list[list[Translation]]] = translator.decode
+
+        def wait(sentences: Sequence[Sentence], *, n_best: int = 1) -> list[list[Translation]]:
+            self.begun.release()
+            assert self.event.wait(60)
+            self.texts += [sentence.text for sentence in sentences]
+            return decode(sentences, n_best=n_best)
+
+        translator.decode = wait  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# ---------------------------------------------------------------------------------------------
+# Broken requests
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"", JSON, 400),
+        (b"{", JSON, 400),
+        (b"[]", JSON, 400),
+        (b"null", JSON, 400),
+        (b'"q"', JSON, 400),
+        (b'{"q": "one", "source": "en", "target": "de"', JSON, 400),
+        (b"\xff\xfe\x00", JSON, 400),
+        (b'{"q": "\xff", "source": "en", "target": "de"}', JSON, 400),
+        (b"[" * 100_000, JSON, 400),
+        (b'{"q": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", JSON, 400),
+        (b'{"q": "one", "source": "en", "target": "de", "n": 1' + b"0" * 5000 + b"}", JSON, 400),
+        (b'{"q": "one", "source": "en", "target": "de", "alternatives": 1e999}', JSON, 400),
+        (b'{"q": "one", "source": "en", "target": "de", "alternatives": NaN}', JSON, 400),
+        (b'{"q": {"a": {}}, "source": "en", "target": "de"}', JSON, 400),
+        (b'{"q": true, "source": "en", "target": "de"}', JSON, 400),
+        (b'{"q": "one", "source": ["en"], "target": "de"}', JSON, 400),
+        (b'{"q": "one", "source": "en", "target": "de", "format": 1}', JSON, 400),
+        (b'{"q": "one", "source": "en", "target": "de", "glossary": {"a": {"b": "c"}}}', JSON, 400),
+        (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", 400),
+        (b"\xff\xff", "application/x-www-form-urlencoded", 400),
+        (b"a&" * 2000, "application/x-www-form-urlencoded", 400),
+        (b"--x\r\n\r\n", "multipart/form-data", 400),
+        (b"--x\r\nname=\xff", "multipart/form-data; boundary=x", 400),
+        (b"one two", "text/plain", 415),
+        (b"<q>one</q>", "application/xml", 415),
+        (b"x" * (2**20 + 1), JSON, 413),
+    ],
+)  # fmt: skip
+def test_a_broken_body_is_answered_with_an_error(
+    served: Served, body: bytes, kind: str, status: int
+) -> None:
+    reply = served.ask("POST", "/translate", body, Content_Type=kind)
+    assert reply.status == status
+    assert reply.json["error"]
+    assert served.get("/health").status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/", 404, "Not Found"),
+        ("GET", "/../../etc/passwd", 404, "Not Found"),
+        ("POST", "/translate/x", 404, "Not Found"),
+        ("DELETE", "/translate", 405, "Method Not Allowed"),
+        ("PUT", "/languages", 405, "Method Not Allowed"),
+        ("GET", "/translate?q=%ff&source=en&target=de", 400, None),
+    ],
+)
+def test_a_wrong_path_or_method_is_answered_in_json(
+    served: Served, method: str, path: str, status: int, message: str | None
+) -> None:
+    reply = served.ask(method, path)
+    assert reply.status == status
+    assert message is None or reply.json == {"error": message}
+
+
+def sent(served: Served, *parts: bytes) -> bytes:
+    """Everything that a server answers to some bytes, until it closes the connection."""
+    with served.connect() as client:
+        for part in parts:
+            client.sendall(part)
+        answer = b""
+        while received := client.recv(65536):
+            answer += received
+    return answer
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\0\0\0\0\r\n\r\n",
+        b"GET /health\r\n\r\n",
+        b"GET /health HTTP/9.9\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1e9\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 50_000 + b"\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_bytes_that_are_no_request_do_not_stop_the_server(
+    served: Served, request_bytes: bytes
+) -> None:
+    with served.connect() as client:
+        try:
+            client.sendall(request_bytes)
+            client.shutdown(socket.SHUT_WR)
+            answer = client.recv(65536)
+        except OSError:  # it has closed the connection
+            answer = b""
+    assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
+    assert served.get("/health").status == 200
+
+
+def test_a_body_in_chunks_is_read_and_limited(served: Served) -> None:
+    head = (
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    body = b'{"q": "one", "source": "en", "target": "de"}'
+    whole = sent(served, head, b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+    assert whole.startswith(b"HTTP/1.1 200 ")
+    large = b"x" * 2**16
+    chunks = (b"%x\r\n%s\r\n" % (len(large), large)) * 17
+    assert sent(served, head, chunks, b"0\r\n\r\n").startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_is_much_too_large_is_not_read(untrained: Run) -> None:
+    with Served([untrained], limits=Limits(body_bytes=1000)) as server:
+        head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        announced = sent(server, head, b"Content-Length: 8001\r\n\r\n")
+        chunk = b"Transfer-Encoding: chunked\r\n\r\n1f41\r\n%s" % (b"x" * 8001)
+        for answer in (announced, sent(server, head, chunk)):
+            assert answer.startswith(b"HTTP/1.1 413 ")
+            assert b"connection: close" in answer.lower()
+
+
+# ---------------------------------------------------------------------------------------------
+# Slow clients, and those that go
+
+
+def test_what_is_half_sent_ends_in_time(untrained: Run) -> None:
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with Served([untrained], limits=Limits(body_seconds=0.3)) as server:
+        slow = sent(server, head + b"Content-Length: 100\r\n\r\n", b'{"q": ')
+        assert slow.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in slow.lower()
+        assert json.loads(slow.partition(b"\r\n\r\n")[2])["error"]
+        # The head of a request that does not come, not all of it, or after another request.
+        assert sent(server) == b""
+        assert sent(server, head) == b""
+        again = sent(server, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", head)
+        assert again.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_that_comes_in_drops_ends_in_time(untrained: Run) -> None:
+    with Served([untrained], limits=Limits(body_seconds=0.5)) as server, server.connect() as client:
+        client.settimeout(0.1)
+        client.sendall(b"GET /health HTTP/1.1\r\n")
+        begun, is_open = time.monotonic(), True
+        while is_open and time.monotonic() < begun + 60:
+            try:
+                client.sendall(b"A")
+                is_open = client.recv(1) != b""
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                is_open = False
+        assert not is_open
+
+
+def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate) -> None:
+    body = b'{"q": "three", "source": "en", "target": "de"}'
+    with Served([untrained], changed=gate.close) as server, ThreadPoolExecutor(1) as others:
+        threads = server.service.directions.threads
+        busy = [server.connect() for _ in range(threads)]
+        for client in busy:
+            client.sendall(post(b'{"q": "one", "source": "en", "target": "de"}'))
+            assert gate.begun.acquire(timeout=60)
+        gone = server.connect()
+        gone.sendall(post(body))
+        until(lambda: server.service.scheduler.waiting > 0)
+        gone.close()
+        until(lambda: server.service.scheduler.waiting == 0)
+        gate.open()
+        assert others.submit(server.translate, "two").result(60).status == 200
+        for client in busy:
+            client.close()
+        assert "three" not in gate.texts
+
+
+def post(body: bytes) -> bytes:
+    return (
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Too much work
+
+
+def test_a_request_that_takes_too_long_is_answered_with_503(untrained: Run, gate: Gate) -> None:
+    with Served([untrained], limits=Limits(seconds=0.2), changed=gate.close) as server:
+        reply = server.translate("one")
+        assert reply.status == 503
+        assert reply.json == {"error": "the translation took longer than 0.2 s"}
+        assert int(reply.headers["retry-after"]) >= 1
+        gate.open()
+        until(lambda: server.translate("one").status == 200)
+
+
+def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
+    untrained: Run, gate: Gate
+) -> None:
+    limits = Limits(queue_tokens=20)
+    with (
+        Served([untrained], limits=limits, changed=gate.close) as server,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        running = []
+        for _ in range(server.service.directions.threads):
+            running.append(clients.submit(server.translate, "one"))
+            assert gate.begun.acquire(timeout=60)
+        running.append(clients.submit(server.translate, "two three four five six seven"))
+        until(lambda: server.service.scheduler.waiting > 0)
+        for reply, field in (
+            (server.translate("one two three four five"), "error"),
+            (server.translate("<p>one two three four five</p>", format="html"), "error"),
+            (
+                server.post("/v2/translate", {"text": ["one two three four"], "target_lang": "DE"}),
+                "message",
+            ),
+        ):
+            assert reply.status == 429
+            assert reply.json[field].startswith("Slowdown: ")
+            assert 1 <= int(reply.headers["retry-after"]) <= 60
+        gate.open()
+        assert [one.result(60).status for one in running] == [200] * len(running)
+
+
+def test_an_unexpected_error_is_500_and_its_log_has_no_text(
+    untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(translator: Translator) -> None:
+        def decode(sentences: Sequence[Sentence], *, n_best: int = 1) -> Any:
+            raise RuntimeError(f"cannot decode {sentences[0].text}")
+
+        translator.decode = decode  # type: ignore[method-assign]
+
+    caplog.set_level(logging.DEBUG)
+    with Served([untrained], changed=broken) as server:
+        reply = server.translate("secret one", source="auto")
+        html = server.translate("<a <b>secret</b> %s {x}", format="html")
+    assert (reply.status, reply.json) == (500, {"error": "Internal Server Error"})
+    assert html.status == 500
+    assert "RuntimeError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+# ---------------------------------------------------------------------------------------------
+# Keys and rates
+
+
+def test_a_key_is_needed_if_there_are_keys(untrained: Run) -> None:
+    access = Access([hashlib.sha256(b"right").hexdigest()])
+    with Served([untrained], access=access) as server:
+        for ask in (server.translate, lambda q, **key: server.post("/detect", {"q": q, **key})):
+            # Some clients send null if they have no key.
+            for key in ({}, {"api_key": None}, {"api_key": ""}):
+                reply = ask("one", **key)
+                assert reply.status == 400
+                assert reply.json == {
+                    "error": "Please contact the server operator to get an API key"
+                }
+            wrong = ask("one", api_key="wrong")
+            assert (wrong.status, wrong.json) == (403, {"error": "Invalid API key"})
+            assert ask("one", api_key="right").status == 200
+        assert server.get("/languages").status == 200
+        settings = server.get("/frontend/settings").json
+        assert settings["apiKeys"] is settings["keyRequired"] is True
+
+
+def test_a_client_that_asks_too_often_is_told_to_slow_down(untrained: Run) -> None:
+    with Served([untrained], access=Access(per_minute=3)) as server:
+        assert server.translate(["one", "two"]).status == 200
+        reply = server.translate(["one", "two"])
+        assert (reply.status, reply.json) == (429, {"error": "Slowdown: 3 per 1 minute"})
+        assert 1 <= int(reply.headers["retry-after"]) <= 60
+        assert server.translate("one").status == 200
+        assert server.get("/languages").status == 200
+
+
+# ---------------------------------------------------------------------------------------------
+# The end
+
+
+def start(run: Run, *options: str) -> tuple[subprocess.Popen[str], str]:
+    """`mtkit serve` in a process of its own, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mtkit", "serve", "--run", str(run.path), "--port", "0", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "serving en to de at http://127.0.0.1:" in line:
+            return process, line.split(" at ")[1].split(";")[0]
+    raise AssertionError(process.wait())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(
+    untrained: Run, number: signal.Signals, status: int
+) -> None:
+    process, address = start(untrained)
+    try:
+        port = int(address.rpartition(":")[2])
+        lines = ["one two three four five six seven eight " * 3] * 60
+        body = json.dumps({"q": lines, "source": "en", "target": "de"}).encode()
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(5)]
+        for client in clients:
+            client.sendall(post(body))
+        idle = socket.create_connection(("127.0.0.1", port), timeout=60)
+        # The requests are accepted when another one behind them is answered.
+        probe = socket.create_connection(("127.0.0.1", port), timeout=60)
+        probe.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert probe.recv(65536).startswith(b"HTTP/1.1 200 ")
+        process.send_signal(number)
+        for client in clients:
+            answer = b""
+            while received := client.recv(65536):
+                answer += received
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            found = json.loads(answer.partition(b"\r\n\r\n")[2])["translatedText"]
+            assert len(found) == 60
+        assert process.wait(60) == status
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        for client in (*clients, idle, probe):
+            client.close()
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_requests(untrained: Run) -> None:
+    process, address = start(untrained)
+    port = int(address.rpartition(":")[2])
+    choose = random.Random(1)
+
+    def ask(count: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for _ in range(count):
+            # Words, codes, tags and terms that were never there before.
+            word = "".join(choices(choose, 8))
+            fields: dict[str, Any] = {"q": f"one {word} <b>two</b>", "source": "en", "target": "de"}
+            kind = choose.randrange(5)
+            if kind == 1:
+                fields["format"] = "html"
+            elif kind == 2:
+                fields["glossary"] = {word: "".join(choices(choose, 3))}
+            elif kind == 3:
+                fields["source"] = word
+            elif kind == 4:
+                fields["source"] = "auto"
+            connection.request("POST", "/translate", json.dumps(fields), {"Content-Type": JSON})
+            reply = connection.getresponse()
+            reply.read()
+            assert reply.status == (400 if kind == 3 else 200)
+        connection.close()
+
+    def resident() -> float:
+        """MiB of memory."""
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    try:
+        with ThreadPoolExecutor(4) as clients:
+            list(clients.map(ask, [150] * 4))
+            before = resident()
+            list(clients.map(ask, [500] * 4))
+            assert resident() - before < 25
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def choices(choose: random.Random, count: int) -> Iterator[str]:
+    """Letters of all scripts."""
+    while count:
+        character = chr(choose.randrange(0x20, 0x2FFFF))
+        if character.isalpha():
+            yield character
+            count -= 1

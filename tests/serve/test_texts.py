@@ -1,0 +1,97 @@
+"""Texts are translated as `mtkit translate` translates their lines, whoever else asks."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.served import Served
+from support.translators import HOSTILE
+
+from mtkit.run_folder import Run
+from mtkit.translate import Translator, translate_markup
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+HTML = [
+    "<p>one <b>two</b> three</p>",
+    "<p>one two</p>\n<ul>\n <li>three <i>four</i></li>\n <li>five</li>\n</ul>",
+    "one &amp; two<br>three %1$s four {name}",
+    "<!-- one --> two <code>three</code> <a href='x'>four <b>five</b></a>.",
+    "<p>one",
+    "",
+    "plain one two",
+]
+
+
+@pytest.fixture(scope="module")
+def plain(untrained: Run) -> Translator:
+    return Translator.load(untrained, device="cpu")
+
+
+def some_lines(count: int) -> list[str]:
+    choose = random.Random(1)
+    return [" ".join(choose.choices(WORDS, k=choose.randint(1, 30))) for _ in range(count)]
+
+
+def test_lines_blank_lines_and_spaces_stay_as_they_are(served: Served, plain: Translator) -> None:
+    one, two = plain.translate(["one two.", "three. Four five."])
+    text = "\n  one two.\t\r\n\r\n \nthree. Four five. \n\n"
+    expected = f"\n  {one}\t\r\n\r\n \n{two} \n\n"
+    assert served.translate(text).json["translatedText"] == expected
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+def test_a_strange_line_is_translated_as_by_translate(
+    served: Served, plain: Translator, line: str
+) -> None:
+    (best,) = plain.translate([line.strip()])
+    start = len(line) - len(line.lstrip())
+    expected = line[:start] + best + line[len(line.rstrip()) :] if line.strip() else line
+    found = served.translate([line]).json
+    assert found == {"translatedText": [expected]}
+
+
+def test_half_characters_become_the_replacement_character(
+    served: Served, plain: Translator
+) -> None:
+    body = rb'{"q": "one \ud83d two", "source": "en", "target": "de"}'
+    found = served.ask("POST", "/translate", body, Content_Type="application/json")
+    assert found.json == {"translatedText": next(plain.translate(["one \ufffd two"]))}
+
+
+def test_many_clients_at_a_time_get_what_translate_writes(
+    served: Served, plain: Translator
+) -> None:
+    lines = some_lines(300)
+    expected = list(plain.translate(lines))
+    nbest = list(plain.translate_nbest(lines[:50], n_best=3))
+    with ThreadPoolExecutor(16) as clients:
+        found = clients.map(lambda line: served.translate(line).json["translatedText"], lines)
+        others = clients.map(
+            lambda line: served.translate(line, alternatives=2).json["alternatives"], lines[:50]
+        )
+        paragraphs = clients.map(
+            lambda i: served.translate("\n".join(lines[i : i + 30])).json["translatedText"],
+            range(0, 300, 30),
+        )
+        assert list(found) == expected
+        for alternatives, (best, *rest) in zip(others, nbest, strict=True):
+            assert alternatives == [
+                *dict.fromkeys(one.text for one in rest if one.text != best.text)
+            ]
+        assert "\n".join(paragraphs) == "\n".join(expected)
+
+
+def test_html_is_what_translate_writes(served: Served, plain: Translator) -> None:
+    aligner = plain.aligner()
+    expected = ["\n".join(translate_markup(plain, aligner, text.split("\n"))) for text in HTML]
+    assert served.translate(HTML, format="html").json == {"translatedText": expected}
+    windows = [text.replace("\n", "\r\n") for text in HTML]
+    with ThreadPoolExecutor(4) as clients:
+        found = clients.map(
+            lambda text: served.translate(text, format="html").json, filter(None, windows)
+        )
+    assert [one["translatedText"] for one in found] == [
+        text.replace("\n", "\r\n") for text in expected if text
+    ]

@@ -1,0 +1,128 @@
+"""A server in a thread of the tests, and requests to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from mtkit.run_folder import Run
+from mtkit.serve import Access, Directions, Limits, Server, Service
+from mtkit.translate import Sentence, Translation, Translator
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Served:
+    """A running server; `with` ends it."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        *,
+        limits: Limits | None = None,
+        access: Access | None = None,
+        changed: Callable[[Translator], object] = lambda _: None,
+    ) -> None:
+        def load(run: Run, tgt_lang: str | None) -> Translator:
+            translator = Translator.load(run, device="cpu", tgt_lang=tgt_lang)
+            changed(translator)
+            return translator
+
+        self.service = Service(Directions(runs, load), limits or Limits(), access or Access())
+        self.server = Server(self.service, host="127.0.0.1", port=0)
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self.server.run, args=[ready.set], kwargs={"handles_signals": False}
+        )
+        self._thread.start()
+        assert ready.wait(60)
+        self.port = int(self.server.address.rpartition(":")[2])
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, named)
+            reply = connection.getresponse()
+            content = reply.read()
+        finally:
+            connection.close()
+        lower = {name.lower(): value for name, value in reply.getheaders()}
+        return Reply(reply.status, lower, content)
+
+    def get(self, path: str, **headers: str) -> Reply:
+        return self.ask("GET", path, **headers)
+
+    def post(self, path: str, content: Any, **headers: str) -> Reply:
+        body = json.dumps(content).encode()
+        return self.ask("POST", path, body, Content_Type="application/json", **headers)
+
+    def form(self, path: str, fields: Any, **headers: str) -> Reply:
+        kind = "application/x-www-form-urlencoded"
+        body = urlencode(fields, doseq=True).encode()
+        return self.ask("POST", path, body, Content_Type=kind, **headers)
+
+    def translate(self, q: str | list[str], **fields: Any) -> Reply:
+        return self.post("/translate", {"q": q, "source": "en", "target": "de"} | fields)
+
+
+class FakeTranslator:
+    """Translates every sentence into its number of tokens, when it may.
+
+    Args:
+        gate: decoding waits for it.
+    """
+
+    def __init__(self, *, threads: int = 1, gate: threading.Event | None = None) -> None:
+        self.threads = threads
+        self.batches: list[list[str]] = []
+        self.settings: list[int] = []
+        self.begun = threading.Semaphore(0)
+        self._gate = gate
+
+    def batch_tokens(self, n_best: int) -> int:
+        return 10_000
+
+    def decode(self, sentences: Sequence[Sentence], *, n_best: int) -> list[list[Translation]]:
+        self.batches.append([sentence.text for sentence in sentences])
+        self.settings.append(n_best)
+        self.begun.release()
+        if self._gate is not None:
+            assert self._gate.wait(60)
+        if any(sentence.text == "bad" for sentence in sentences):
+            raise ValueError("bad")
+        return [[Translation(f"{one.text}!")] * n_best for one in sentences]
+
+
+def sentence(text: str, tokens: int = 8) -> Sentence:
+    """A sentence of so many tokens with EOS."""
+    return Sentence(1, [5] * (tokens - 1), text=text)
