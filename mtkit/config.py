@@ -351,7 +351,9 @@ class DecodeConfig(Section):
     )
     average_checkpoints: Count = setting(5, "newest checkpoints averaged to translate")
     batch_tokens: Count | None = setting(
-        None, "batch size in source tokens, padding included; null: 4096 on a CPU, 32768 on a GPU"
+        None,
+        "batch size in source tokens, padding included; null: 1536 over the number of hypotheses "
+        "in the native engine, otherwise 4096 on a CPU and 32768 on a GPU",
     )
     max_source_tokens: Count = setting(
         1024, "maximum input length in subwords; longer inputs are cut, with a warning"

@@ -89,7 +89,7 @@ class LocalDecoder(BaseDecoder):
         if count > 1:
             return (
                 f"translating {count} sentences at a time; lower decode.batch_tokens, which is "
-                f"{config.batch_tokens_on(self.device_type)} (--batch-tokens)"
+                f"{self.batch_budget(config, n_best)} here (--batch-tokens)"
             )
         return (
             f"translating a sentence of {len(sentences[0].ids)} subwords with "

@@ -25,6 +25,9 @@ from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 # Batches that a thread has at a time: the one that it decodes, and the next one.
 _AT_A_TIME = 2
 _STOPPED = "translating was stopped"
+# Source tokens of a batch times hypotheses of a sentence, if `decode.batch_tokens` is null: enough
+# for the speed of the products, and no more, because memory grows with it.
+_BATCH = 1536
 
 
 class NativeDecoder(LocalDecoder):
@@ -51,6 +54,12 @@ class NativeDecoder(LocalDecoder):
         self._stop = np.zeros(1, np.int32)
         self._pool: ThreadPoolExecutor | None = None
         self._begun: dict[PendingBatch, Future[None]] = {}
+
+    def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
+        """As `BaseDecoder.batch_budget`."""
+        if config.batch_tokens is not None:
+            return super().batch_budget(config, n_best)
+        return max(1, _BATCH // hypotheses_of(config, n_best))
 
     def search(
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int

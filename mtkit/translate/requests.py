@@ -121,31 +121,20 @@ def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
     return n_best if config.sample else max(config.beam_size, n_best)
 
 
-def batch_budget(config: DecodeConfig, n_best: int, device_type: str) -> int:
-    """The source tokens of a batch with `n_best` translations of each sentence."""
-    slots = hypotheses_of(config, n_best)
-    return config.batch_tokens_on(device_type) * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
-
-
 def plan(
-    sentences: Sequence[Sentence],
-    config: DecodeConfig,
-    *,
-    n_best: int,
-    capacity: int,
-    device_type: str,
+    sentences: Sequence[Sentence], config: DecodeConfig, decoder: BaseDecoder, *, n_best: int
 ) -> list[PendingBatch]:
-    """Batches of sentences of similar length, the longest first."""
+    """Batches of sentences of similar length for a decoder, the longest first."""
     if not sentences:
         return []
     lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
-    if device_type != "cpu":
+    if decoder.device_type != "cpu":
         # The logits of a step have a row for each sentence, however short.
         lengths = np.maximum(lengths, SHORTEST_ON_GPU)
-    budget = batch_budget(config, n_best, device_type)
-    if capacity > 1:
+    budget = decoder.batch_budget(config, n_best)
+    if decoder.capacity > 1:
         # A small amount of work is also divided among the workers.
-        budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // capacity))
+        budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // decoder.capacity))
     budget = max(budget, int(lengths.max()))
     # No worker is left with a long batch at the end.
     batches = plan_batches(lengths, lengths, budget=budget)[::-1]
@@ -164,6 +153,11 @@ class BaseDecoder:
     capacity = 1
     threads = 0
     device_type = "cpu"
+
+    def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
+        """The source tokens of a batch with `n_best` translations of each sentence."""
+        slots = max(USUAL_HYPOTHESES, hypotheses_of(config, n_best))
+        return config.batch_tokens_on(self.device_type) * USUAL_HYPOTHESES // slots
 
     def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
         """Up to `n_best` translations of each sentence, best first, in the calling thread."""

@@ -31,7 +31,6 @@ from mtkit.translate.requests import (
     PendingWindow,
     Sentence,
     Translation,
-    batch_budget,
     plan,
 )
 from mtkit.translate.sentences import SentenceReader
@@ -312,13 +311,7 @@ class Translator:
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self._reader.read(window)
         sentences = [one for line in lines for one in line if one.ids]
-        batches = plan(
-            sentences,
-            self.config,
-            n_best=n_best,
-            capacity=self._decoder.capacity,
-            device_type=self._decoder.device_type,
-        )
+        batches = plan(sentences, self.config, self._decoder, n_best=n_best)
         return PendingWindow(window, lines, batches)
 
     # ---------------------------------------------------------------------------------------------
@@ -357,7 +350,7 @@ class Translator:
 
     def batch_tokens(self, n_best: int = 1) -> int:
         """The source tokens, with EOS, that a batch of sentences should have at most."""
-        return batch_budget(self.config, n_best, self._decoder.device_type)
+        return self._decoder.batch_budget(self.config, n_best)
 
     def sentences(self, window: Window) -> list[list[Sentence]]:
         """The sentences of each line. One without ids is not decoded."""

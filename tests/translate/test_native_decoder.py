@@ -103,6 +103,8 @@ def test_the_engine_gets_all_that_a_translation_depends_on(
     translator: Translator, changes: dict[str, Any]
 ):
     lines, prefixes = [*numbers(20), "", "nine " * 30], [*["eins zwei", ""] * 10, "", "drei"]
+    # The same batches, because PyTorch computes in both cases.
+    changes = {**changes, "batch_tokens": 4096}
     config = translator.config.model_copy(update=changes)
     plain = Translator(translator.models, translator.vocabularies, config, device=CPU)
     own = natively(translator, Searcher(translator), **changes)
@@ -267,6 +269,25 @@ def test_an_ensemble_is_not_resumed_in_int8_by_another_engine(untrained: Run):
         loaded = Translator.load([untrained, untrained], device="cpu", config=config)
         found[engine] = loaded.precision
     assert found == {"auto": "native int8", "torch": "int8"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_best", "expected"),
+    [
+        ({"beam_size": 4}, 1, 384),
+        ({"beam_size": 1}, 1, 1536),
+        ({"beam_size": 4}, 16, 96),
+        ({"mbr_samples": 100}, 1, 15),
+        ({"beam_size": 4, "batch_tokens": 7}, 1, 7),
+    ],
+)
+def test_a_batch_has_so_many_source_tokens_that_its_hypotheses_need_little_memory(
+    settings: dict[str, int], n_best: int, expected: int, translator: Translator
+):
+    model: Any = Copier({}, precision="fp32")
+    config = DecodeConfig(**settings)
+    decoder = NativeDecoder(model, translator.tokenizer, config)
+    assert decoder.batch_budget(config, n_best) == expected
 
 
 # ---------------------------------------------------------------------------------------------
