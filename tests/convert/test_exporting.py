@@ -398,9 +398,9 @@ def test_an_interrupted_export_leaves_what_was_there(
     def interrupt(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    for name in ("compare", "write_card"):
+    for name in ("target.compare", "export_run.write_card"):
         with monkeypatch.context() as patch:
-            patch.setattr(export_run, name, interrupt)
+            patch.setattr(f"mtkit.convert.{name}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 export(tiny_run, out, format="safetensors", force=True)
         assert contents(tmp_path) == before
@@ -437,10 +437,14 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     [
         ({"norm": "pre"}, ["huggingface"], "model.norm pre"),
         ({"positions": "learned"}, ["huggingface"], "model.positions learned"),
-        ({"positions": "words"}, ["ctranslate2", "huggingface"], "model.positions words"),
-        ({"attention_window": 4}, ["huggingface", "ctranslate2"], "model.attention_window 4"),
-        ({"d_k": 32}, ["huggingface", "ctranslate2"], "model.d_k 32"),
-        ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2"], "model.d_v 32"),
+        ({"positions": "words"}, ["ctranslate2", "argos", "huggingface"], "model.positions words"),
+        (
+            {"attention_window": 4},
+            ["huggingface", "ctranslate2", "argos"],
+            "model.attention_window 4",
+        ),
+        ({"d_k": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_k 32"),
+        ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_v 32"),
     ],
 )
 def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
