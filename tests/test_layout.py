@@ -62,7 +62,8 @@ HOMES = {
     },
     "sacrebleu": {"score"},
     "sacremoses": {"score"},
-    "sentencepiece": {"tokenizer", "base.sentencepiece_model"},
+    # A package for Argos is checked with what Argos decodes with.
+    "sentencepiece": {"tokenizer", "base.sentencepiece_model", "convert.argos"},
     "google": {"base.sentencepiece_model"},
     "torch.distributed": {"train.distributed", "train.launcher"},
     "tensorboardX": {"train.metrics"},

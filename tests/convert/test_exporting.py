@@ -398,9 +398,9 @@ def test_an_interrupted_export_leaves_what_was_there(
     def interrupt(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    for name in ("compare", "write_card"):
+    for name in ("target.compare", "export_run.write_card"):
         with monkeypatch.context() as patch:
-            patch.setattr(export_run, name, interrupt)
+            patch.setattr(f"mtkit.convert.{name}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 export(tiny_run, out, format="safetensors", force=True)
         assert contents(tmp_path) == before

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import GREEK, UNTRAINED, number_pairs, random_run, reseal, slow, write_pairs
+from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
 from support.command_line import Place
+from support.exported import needs, python
 from support.prepared import prepare_several
 from support.served import Served
+from support.runs import remade
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
@@ -535,3 +538,33 @@ def test_a_server_translates_in_all_directions_that_were_trained(untrained_many:
         assert reply.json == {
             "error": "Greek (el) is not available as a target language from German (de)"
         }
+
+
+# ---------------------------------------------------------------------------------------------
+# Exported
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_a_package_for_argos_has_one_direction_and_its_tag(
+    format: str, untrained_many: Run, text: dict[str, Files], tmp_path: Path
+):
+    # A trained model gives tags hardly any probability, and mtkit none; random weights do.
+    tokenizer = untrained_many.tokenizers().src
+    bias = torch.zeros(len(tokenizer))
+    bias[list(tokenizer.tag_ids)] = -30
+    weights = untrained_many.checkpoints()[0].load_weights() | {"output_bias": bias}
+    config = changed(untrained_many.config, "model", output_bias=True)
+    run = remade(untrained_many, tmp_path / "run", config=config, weights=weights)
+    out, check = tmp_path / "en_el.argosmodel", text["el-valid"][0]
+    command = ("-m", "mtkit", "export", run.path, out, "--format", format)
+    command += ("--quantization", "float32", "--check", check)
+    assert "several languages, de, el, en; choose one with --tgt-lang" in python(*command).stderr
+    # The number of ties is the CPU's; all other lines must be equal to be written.
+    done = python(*command, "--tgt-lang", "el")
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(out) as archive:
+        metadata = json.loads(archive.read("mtkit-en_el/metadata.json"))
+        model = json.loads(archive.read("mtkit-en_el/model/config.json"))
+    assert (metadata["from_code"], metadata["to_name"]) == ("en", "Greek")
+    assert (model["add_source_bos"], model["bos_token"]) == (True, ">>el<<")
+    assert model["decoder_start_token"] == "<s>"
