@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
+
+# PyTorch keeps what it has compiled for the shapes of matrices, up to 1,024 of them, some with a
+# megabyte. A server meets so many.
+FEWER_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
@@ -104,6 +109,8 @@ def serve(
 
     Ctrl-C or SIGTERM ends the server when all requests that it has accepted are answered.
     """
+    for name, count in FEWER_SHAPES.items():
+        os.environ.setdefault(name, count)
     try:
         from mtkit.serve import Access, Directions, Limits, Server, Service, read_keys
 

@@ -11,8 +11,15 @@ import pytest
 from conftest import claim_checkpoints, reseal
 from support.command_line import Place
 
+from mtkit.cli.serve import FEWER_SHAPES
 from mtkit.run_folder import Run
 from mtkit.serve import Server
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FEWER_SHAPES:
+        monkeypatch.setenv(name, "64")
 
 
 @pytest.fixture
