@@ -14,7 +14,11 @@ _NO_SUGGESTIONS = "Suggestions are disabled on this server."
 
 
 async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
-    """`/translate`: `q` is a text or a list of texts."""
+    """`/translate`: `q` is a text or a list of texts.
+
+    `glossary` and `alignments` are extensions of mtkit. With `alignments`, the answer has for each
+    text the links between its words and those of the translation: their characters in both.
+    """
     q = given.get("q")
     if isinstance(q, list) and not given.is_json:
         q = q[0]
@@ -30,6 +34,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     source, target = text_of(given, "source"), text_of(given, "target")
     form = text_of(given, "format") or "text"
     alternatives = _number(given.get("alternatives", 0))
+    with_links = given.get("alignments") in (True, "true", "1")
     if form not in ("text", "html"):
         raise RequestError(400, f"{form[:100]} format is not supported")
     is_auto = source.lower() == "auto"
@@ -41,6 +46,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             "html" if form == "html" else "text",
             alternatives if form == "text" else 0,
             glossary_of(given),
+            with_links,
         ),
         holder,
     )
@@ -51,6 +57,12 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
         result["detectedLanguage"] = [_detected(answer.source)] * len(texts)
     if alternatives:
         result["alternatives"] = others
+    if with_links:
+        result["alignments"] = [links for links, *_ in answer.links]
+        if alternatives:
+            result["alternativeAlignments"] = [
+                links[1 : alternatives + 1] for links in answer.links
+            ]
     if isinstance(q, list):
         return result
     return {name: value[0] for name, value in result.items()}
@@ -86,6 +98,8 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
     source, target = next(iter(service.directions))
     needs_key = bool(service.access.keys)
     return {
+        # An extension of mtkit, for its page.
+        "alternatives": service.limits.alternatives,
         "apiKeys": needs_key,
         "charLimit": service.limits.characters,
         "filesTranslation": False,

@@ -17,7 +17,7 @@ from mtkit.serve.directions import Directions
 from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
 from mtkit.serve.scheduler import QueueFullError, Scheduler
-from mtkit.serve.texts import Format, translate_texts
+from mtkit.serve.texts import FoundText, Format, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, Translator
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class Order:
         source: a code as the client writes it; empty to detect it.
         target: likewise.
         alternatives: how many translations beside the best one.
+        with_links: whether the links between words are wanted too.
     """
 
     texts: Sequence[str]
@@ -91,13 +92,18 @@ class Order:
     form: Format = "text"
     alternatives: int = 0
     glossary: Mapping[str, str] = field(default_factory=dict)
+    with_links: bool = False
 
 
 class Answer(NamedTuple):
-    """The translations of each text, the best first; the source language, and how sure it is."""
+    """The translations of each text, the best first; the source language, and how sure it is.
+
+    The links between words are those of each translation; none if they are not wanted, and of HTML.
+    """
 
     translations: list[list[str]]
     source: Detected
+    links: list[list[list[WordLink]]]
 
 
 class Service:
@@ -146,10 +152,9 @@ class Service:
                 400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
             )
         source, target = await self._direction(order)
-        if not source.confidence and not languages.has_letters(order.texts):
-            return Answer([[text] for text in order.texts], source)
-        if source.language == target:
-            return Answer([[text] for text in order.texts], source)
+        has_letters = source.confidence or languages.has_letters(order.texts)
+        if not has_letters or source.language == target:
+            return Answer([[text] for text in order.texts], source, [[[]]] * len(order.texts))
         translator = self.directions.find(source.language, target)
         if translator is None:
             name = languages.name_of
@@ -161,8 +166,8 @@ class Service:
         characters = sum(map(len, order.texts))
         self.metrics.characters += characters
         self.access.used[holder] += characters
-        found = await self._translations(translator, order)
-        return Answer(found, source)
+        found, links = await self._translations(translator, order)
+        return Answer([[one.text for one in of_text] for of_text in found], source, links)
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first."""
@@ -208,7 +213,9 @@ class Service:
             log.error("languages cannot be detected: %s", error.strerror)
             raise RequestError(500, "languages cannot be detected") from None
 
-    async def _translations(self, translator: Translator, order: Order) -> list[list[str]]:
+    async def _translations(
+        self, translator: Translator, order: Order
+    ) -> tuple[list[list[FoundText]], list[list[list[WordLink]]]]:
         limits, scheduler = self.limits, self.scheduler
         try:
             async with asyncio.timeout(limits.seconds):
@@ -219,7 +226,10 @@ class Service:
                     vary = functools.partial(translator.variant, glossary=glossary)
                     translator = await scheduler.alone(vary)
                 with scheduler.ticket(translator, order.alternatives + 1) as ticket:
-                    return await translate_texts(scheduler, ticket, order.texts, order.form)
+                    found = await translate_texts(scheduler, ticket, order.texts, order.form)
+                if not order.with_links:
+                    return found, [[[] for _ in of_text] for of_text in found]
+                return found, await link_words(scheduler, translator, found)
         except TimeoutError:
             message = f"the translation took longer than {limits.seconds:g} s"
             raise RequestError(503, message, retry_after=scheduler.patience) from None

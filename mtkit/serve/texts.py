@@ -7,33 +7,83 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import MarkupPairs, Translation, Translator, Window, markup_steps
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
+# The characters of a word of a text, and those of a word of its translation.
+WordLink = tuple[tuple[int, int], tuple[int, int]]
 
 # Texts of more characters are read in a thread, so that the event loop answers others meanwhile.
 _LONG = 2000
 
 
+class LinePair(NamedTuple):
+    """A line without the white space around it, its translation, and where they begin.
+
+    The places are those in the text and in its translation.
+    """
+
+    source: str
+    source_start: int
+    translation: Translation
+    start: int
+
+
+class FoundText(NamedTuple):
+    """A translation of a text; `lines` are those that were translated, none of HTML."""
+
+    text: str
+    lines: Sequence[LinePair] = ()
+
+
 async def translate_texts(
     scheduler: Scheduler, ticket: Ticket, texts: Sequence[str], form: Format
-) -> list[list[str]]:
+) -> list[list[FoundText]]:
     """The best translations of each text, the best first, each once; of HTML only one."""
     if form == "text":
         return await _plain(ticket, texts)
     running = [asyncio.ensure_future(_markup(scheduler, ticket, text)) for text in texts]
     try:
-        return [[found] for found in await asyncio.gather(*running)]
+        return [[FoundText(found)] for found in await asyncio.gather(*running)]
     finally:
         for one in running:
             one.cancel()
 
 
-async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[str]]:
+async def link_words(
+    scheduler: Scheduler, translator: Translator, found: Sequence[Sequence[FoundText]]
+) -> list[list[list[WordLink]]]:
+    """The links between the words of each text and those of each of its translations.
+
+    PyTorch computes them, and loads the model for the first ones.
+    """
+    lines = [line for of_text in found for one in of_text for line in one.lines]
+    pairs = MarkupPairs(
+        [line.source for line in lines], [line.translation for line in lines], [1] * len(lines)
+    )
+    alignments = iter(await scheduler.alone(_aligned, translator, pairs))
+    return [
+        [
+            [
+                (_moved(one.src_words[i], line.source_start), _moved(one.tgt_words[j], line.start))
+                for line, one in zip(translation.lines, alignments, strict=False)
+                for i, j in one.weights
+            ]
+            for translation in of_text
+        ]
+        for of_text in found
+    ]
+
+
+def _moved(word: tuple[int, int], by: int) -> tuple[int, int]:
+    return word[0] + by, word[1] + by
+
+
+async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[FoundText]]:
     lines = [[_Line(line) for line in text.split("\n")] for text in texts]
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     found = iter(await _translated(ticket, Window(1, inner)))
@@ -49,20 +99,28 @@ class _Line:
         self.before, self.after = line[:start], line[start + len(self.inner) :]
 
 
-def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[str]:
+def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[FoundText]:
     """The translations of a text, from those of its lines that are not blank.
 
     The k-th has the k-th of each line, or its last one.
     """
-    texts = []
+    texts: dict[str, FoundText] = {}
     for k in range(max(map(len, found), default=1)):
-        best = iter(of_line[min(k, len(of_line) - 1)].text for of_line in found)
-        texts.append(
-            "\n".join(
-                f"{line.before}{next(best) if line.inner else ''}{line.after}" for line in lines
-            )
-        )
-    return list(dict.fromkeys(texts))
+        best = iter(of_line[min(k, len(of_line) - 1)] for of_line in found)
+        parts, pairs = list[str](), list[LinePair]()
+        # Where the line begins, in the text and in its translation.
+        source_start = start = 0
+        for line in lines:
+            inner, before = line.inner, len(line.before)
+            if inner:
+                pairs.append(LinePair(inner, source_start + before, next(best), start + before))
+                inner = pairs[-1].translation.text
+            parts.append(f"{line.before}{inner}{line.after}")
+            source_start += before + len(line.inner) + len(line.after) + 1
+            start += len(parts[-1]) + 1
+        text = "\n".join(parts)
+        texts.setdefault(text, FoundText(text, pairs))
+    return list(texts.values())
 
 
 async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> str:

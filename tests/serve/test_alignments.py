@@ -1,0 +1,86 @@
+"""`alignments`, an extension of `/translate`: which words of a text and its translation belong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.served import Served
+
+from mtkit.run_folder import Run
+from mtkit.serve import Limits
+from mtkit.translate import Translator
+
+TEXTS = ["onetwothree fourfivesix", "four"]
+
+
+@pytest.fixture(scope="module")
+def plain(untrained: Run) -> Translator:
+    return Translator.load(untrained, device="cpu")
+
+
+def by_align(plain: Translator, text: str, translation: str, start: int, begin: int) -> Any:
+    """The links that `mtkit align` finds, with the characters of the words."""
+    (found,) = plain.align([text], [translation])
+    return [
+        [
+            [place + start for place in found.src_words[i]],
+            [place + begin for place in found.tgt_words[j]],
+        ]
+        for i, j in found.weights
+    ]
+
+
+def test_links_are_those_of_align(served: Served, plain: Translator) -> None:
+    text = "onetwothree fourfivesix"
+    found = served.translate(text, alignments=True).json
+    expected = by_align(plain, text, found["translatedText"], 0, 0)
+    assert len(expected) > 1
+    assert found["alignments"] == expected
+
+
+def test_links_of_later_lines_have_their_places_in_the_whole_text(
+    served: Served, plain: Translator
+) -> None:
+    # An emoji is one character here, and two in JavaScript.
+    lines = ["one \U0001f600 two", "", "  onetwothree fourfivesix "]
+    found = served.translate("\n".join(lines), alignments=True).json
+    first, blank, second = found["translatedText"].split("\n")
+    assert blank == ""
+    assert found["alignments"] == [
+        *by_align(plain, lines[0], first, 0, 0),
+        *by_align(plain, lines[2].strip(), second.strip(), len(lines[0]) + 4, len(first) + 4),
+    ]
+
+
+def test_each_alternative_has_its_links(served: Served, plain: Translator) -> None:
+    found = served.translate(TEXTS, alternatives=2, alignments=True).json
+    for text, others, links in zip(
+        TEXTS,
+        found["alternatives"],
+        found["alternativeAlignments"],
+        strict=True,
+    ):
+        assert links == [by_align(plain, text, other, 0, 0) for other in others]
+    assert len(found["alignments"]) == 2
+
+
+def test_what_is_copied_and_html_have_no_links(served: Served) -> None:
+    for fields in ({"format": "html"}, {"target": "en"}):
+        found = served.translate("one two", alignments=True, alternatives=1, **fields).json
+        assert found["alignments"] == found["alternativeAlignments"] == []
+
+
+def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run) -> None:
+    asked = []
+
+    def watched(translator: Translator) -> None:
+        aligner = translator.aligner
+        translator.aligner = lambda: asked.append(1) or aligner()  # type: ignore
+
+    with Served([untrained], limits=Limits(), changed=watched) as server:
+        for fields in ({}, {"alignments": False}, {"alignments": None}):
+            assert "alignments" not in server.translate("one", **fields).json
+        assert not asked
+        assert "alignments" in server.translate("one", alignments=True).json
+        assert asked
