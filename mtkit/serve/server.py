@@ -1,7 +1,4 @@
-"""The HTTP server: routes, errors as JSON, CORS, connections, and how it ends.
-
-A page at `/` is not there yet. It can use `/languages`, `/frontend/settings` and `/translate`.
-"""
+"""The HTTP server: routes, errors as JSON, CORS, connections, and how it ends."""
 
 from __future__ import annotations
 
@@ -30,6 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mtkit.base.errors import MtkitError
 from mtkit.serve import deepl, libretranslate, metrics
 from mtkit.serve.bodies import Parameters, read_parameters
+from mtkit.serve.page import page_routes
 from mtkit.serve.service import Caller, RequestError, Service
 
 log = logging.getLogger(__name__)
@@ -80,7 +78,7 @@ def make_app(service: Service) -> ASGIApp:
         )
         for path, (methods, handler) in paths.items()
     ]
-    routes.append(Route("/metrics", partial(_metrics, service), methods=_GET))
+    routes += [Route("/metrics", partial(_metrics, service), methods=_GET), *page_routes()]
     handlers: dict[Any, Any] = {HTTPException: _no_such_endpoint}
     return _WithCors(Starlette(routes=routes, exception_handlers=handlers))
 

@@ -1,0 +1,607 @@
+"use strict";
+// The page at / of the server: translates what is typed, and files. It loads nothing from elsewhere.
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const text = byId("text"), result = byId("result"), mirror = byId("mirror");
+  const source = byId("source"), target = byId("target"), terms = byId("terms"), key = byId("key");
+  const AUTO = "auto";
+  // Characters of a text that has alternatives, of one whose words are linked, of a part of a file.
+  const FEW = 1000, SOME = 5000, PART = 5000;
+  // Milliseconds that a pointer must rest before the links between words are asked for.
+  const REST = 150;
+  // How often a part of a file is sent again if the server is busy.
+  const MOST_TRIES = 10;
+
+  let languages = new Map(), settings = {};
+  // What is shown: the text it is of, and its translations.
+  let shown = null;
+  let waiting = 0, running = new AbortController(), linking = new AbortController();
+
+  const nameOf = (code) => languages.get(code)?.name ?? code;
+  const count = (value) => value.toLocaleString("en");
+  const isLimited = () => settings.charLimit >= 0;
+  // Characters as the server counts them; JavaScript counts an emoji as two.
+  const lengthOf = (value) => Array.from(value).length;
+
+  // The browser may keep nothing of a page, then reading fails as writing does.
+  function stored(storage, name, value) {
+    try {
+      if (value === undefined) return window[storage].getItem(name);
+      window[storage].setItem(name, value);
+    } catch {}
+    return null;
+  }
+
+  // ---- The server
+
+  // What went wrong, in words for a reader; `wait` is seconds after which to try again.
+  class Problem extends Error {
+    constructor(message, wait = 0) {
+      super(message);
+      this.wait = wait;
+    }
+  }
+
+  const GONE = "The server does not answer. Check that it is running and that you are online.";
+
+  function problemOf(status, said, wait) {
+    if (status === 403) return new Problem("The server does not know this API key.");
+    if (status === 400 && /API key/.test(said)) return new Problem("Please write your API key above.");
+    if (status === 413) return new Problem("The text is too large for this server.");
+    if (status === 429) {
+      const why = /queue/.test(said) ? "The server is busy." : "You have sent many texts in a short time.";
+      return new Problem(why, wait || 5);
+    }
+    if (status === 503) return new Problem("The server is busy or the text takes too long.", wait);
+    if (status === 502 || status === 504) return new Problem(GONE);
+    if (status >= 500) return new Problem("The server could not translate this text.");
+    return new Problem(`The server refused this text: ${said.replace(/^Invalid request: /, "")}.`);
+  }
+
+  async function ask(path, body, signal) {
+    const options = body && {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+    };
+    let reply, answer = {};
+    try {
+      reply = await fetch(path, { ...options, signal });
+      // A proxy may answer with something else than JSON.
+      if (reply.headers.get("content-type")?.includes("json")) answer = await reply.json();
+    } catch (error) {
+      throw error.name === "AbortError" ? error : new Problem(GONE);
+    }
+    if (reply.ok) return answer;
+    const wait = Math.min(Number(reply.headers.get("retry-after")) || 0, 3600);
+    throw problemOf(reply.status, answer.error ?? reply.statusText, wait);
+  }
+
+  // The request for a text with what the reader has chosen.
+  function order(q, more) {
+    const { glossary } = readTerms();
+    return {
+      q, source: source.value, target: target.value, format: "text",
+      ...(key.value && { api_key: key.value }),
+      ...(Object.keys(glossary).length && { glossary }),
+      ...more,
+    };
+  }
+
+  // ---- Messages
+
+  function complain(message) {
+    byId("problem").textContent = message;
+    byId("again").hidden = !message;
+  }
+
+  function say(message) {
+    byId("said").textContent = message;
+  }
+
+  // ---- Languages
+
+  function fill(select, options, wanted) {
+    select.replaceChildren(...options.map(([code, name]) => new Option(name, code)));
+    if (options.some(([code]) => code === wanted)) select.value = wanted;
+  }
+
+  const targetsOf = (code) => (languages.get(code)?.targets ?? []).filter((one) => one !== code);
+
+  function fillTargets(wanted) {
+    const sources = source.value === AUTO ? [...languages.keys()] : [source.value];
+    const codes = new Set(sources.flatMap(targetsOf));
+    const names = [...codes].map((code) => [code, nameOf(code)]);
+    fill(target, names.sort((a, b) => a[1].localeCompare(b[1], "en")), wanted);
+  }
+
+  // The source language that was chosen or found; empty if there is none yet.
+  const sourceNow = () => (source.value === AUTO ? shown?.detected?.language ?? "" : source.value);
+
+  function showLanguages() {
+    const found = sourceNow();
+    text.lang = found;
+    byId("swap").disabled = !found || !targetsOf(target.value).includes(found);
+    const detected = source.value === AUTO && shown?.detected;
+    byId("detected").textContent = !detected ? ""
+      : !detected.confidence ? "Language: not found"
+      : `Language: ${detected.confidence < 50 ? "perhaps " : ""}${nameOf(detected.language)} `
+        + `(${Math.round(detected.confidence)}%)`;
+  }
+
+  function languagesChanged() {
+    stored("localStorage", "mtkit-languages", `${source.value} ${target.value}`);
+    showLanguages();
+    translateNow();
+  }
+
+  function swap() {
+    const [from, to] = [sourceNow(), target.value];
+    const found = shown?.text === text.value && shown.choices[shown.chosen];
+    source.value = to;
+    fillTargets(from);
+    if (found) text.value = found.text;
+    // Terms have a direction too.
+    terms.value = terms.value.replace(/^([^=\t\n]+?)[ ]*[=\t][ ]*([^=\t\n]+)$/gm, "$2 = $1");
+    textChanged();
+    languagesChanged();
+    say(`From ${nameOf(to)} to ${nameOf(from)}`);
+  }
+
+  // ---- Terms
+
+  // The terms; `problem` names the first line that is none.
+  function readTerms() {
+    const glossary = {};
+    let problem = "";
+    for (const [number, line] of terms.value.split("\n").entries()) {
+      if (!line.trim()) continue;
+      const sides = line.split(line.includes("\t") ? "\t" : "=").map((side) => side.trim());
+      if (sides.length === 2 && sides[0] && sides[1]) glossary[sides[0]] = sides[1];
+      else problem ||= `Line ${number + 1} is not used: write it as term = translation.`;
+    }
+    return { glossary, problem };
+  }
+
+  function termsChanged() {
+    const { glossary, problem } = readTerms(), number = Object.keys(glossary).length;
+    byId("terms-summary").textContent = number ? `Terms (${number})` : "Terms";
+    byId("terms-problem").textContent = problem;
+    terms.setAttribute("aria-invalid", Boolean(problem));
+  }
+
+  // ---- Translation of what is typed
+
+  function textChanged() {
+    const length = lengthOf(text.value);
+    byId("count").textContent = isLimited()
+      ? `${count(length)} of ${count(settings.charLimit)} characters` : `${count(length)} characters`;
+    byId("clear").disabled = !text.value;
+    result.classList.toggle("old", Boolean(shown));
+    // A line end at the end of the text needs something behind it to have a height.
+    mirror.textContent = `${text.value}\u200b`;
+    words.source = null;
+    look(null);
+  }
+
+  function translateSoon(milliseconds) {
+    clearTimeout(waiting);
+    running.abort();
+    linking.abort();
+    waiting = setTimeout(translateNow, milliseconds);
+  }
+
+  async function translateNow() {
+    clearTimeout(waiting);
+    running.abort();
+    linking.abort();
+    running = new AbortController();
+    const { signal } = running, q = text.value, length = lengthOf(q);
+    complain("");
+    byId("busy").textContent = "";
+    if (!q.trim() || !target.value) {
+      show(null);
+      return;
+    }
+    if (isLimited() && length > settings.charLimit) {
+      const limit = count(settings.charLimit);
+      complain(`The text has ${count(length)} characters. This server takes ${limit} at a time. `
+        + "A longer text can be translated as a file.");
+      return;
+    }
+    if (settings.keyRequired && !key.value) {
+      complain("Please write your API key above.");
+      return;
+    }
+    const body = order(q, length <= FEW && settings.alternatives
+      ? { alternatives: settings.alternatives } : {});
+    byId("busy").textContent = "Translating…";
+    try {
+      const answer = await ask("translate", body, signal);
+      const texts = [answer.translatedText, ...(answer.alternatives ?? [])];
+      show({
+        text: q, body, chosen: 0, detected: answer.detectedLanguage,
+        choices: texts.map((one) => ({ text: one, links: null })),
+      });
+    } catch (error) {
+      if (signal.aborted) return;
+      const { message, wait } = error;
+      if (wait) waiting = setTimeout(translateNow, 1000 * wait);
+      complain(wait ? `${message} The page tries again in ${wait} s.` : message);
+    }
+    byId("busy").textContent = "";
+  }
+
+  function show(found) {
+    shown = found;
+    result.lang = target.value;
+    result.classList.remove("old");
+    showResult("polite");
+    showChoices();
+    showLanguages();
+  }
+
+  // The chosen translation; `live` is how a screen reader says it.
+  function showResult(live) {
+    const chosen = shown?.choices[shown.chosen].text ?? "";
+    result.setAttribute("aria-live", live);
+    words.target = spanned(result, chosen);
+    byId("copy").disabled = !chosen;
+    look(null);
+  }
+
+  function showChoices() {
+    const choices = shown?.choices ?? [];
+    byId("choices").hidden = choices.length < 2;
+    byId("choice-list").lang = target.value;
+    byId("choice-list").replaceChildren(...choices.map((choice, number) => {
+      const label = document.createElement("label"), radio = document.createElement("input");
+      const content = document.createElement("span");
+      Object.assign(radio, { type: "radio", name: "choice", checked: number === shown.chosen });
+      radio.addEventListener("change", () => {
+        shown.chosen = number;
+        // The screen reader has said the name of the choice, which is the translation.
+        showResult("off");
+      });
+      content.textContent = choice.text;
+      label.append(radio, content);
+      return label;
+    }));
+  }
+
+  async function copy() {
+    const chosen = shown.choices[shown.chosen].text;
+    try {
+      await navigator.clipboard.writeText(chosen);
+    } catch {
+      // Without HTTPS there is no clipboard but this one.
+      getSelection().selectAllChildren(result);
+      if (!document.execCommand("copy")) return;
+    }
+    say("");
+    say("Copied");
+    byId("busy").textContent = "Copied";
+  }
+
+  // ---- Links between words
+
+  // The words of both sides with their elements; null where they are not marked.
+  const words = { source: null, target: null };
+  const OTHER = { source: "target", target: "source" };
+  let looking = null, resting = 0;
+
+  // Put a text into an element, each word in an element of its own if the text is not long.
+  function spanned(place, value) {
+    if (value.length > SOME) {
+      place.textContent = value;
+      return null;
+    }
+    const found = [], nodes = [];
+    let end = 0;
+    for (const match of value.matchAll(/\S+/g)) {
+      const element = document.createElement("span");
+      element.textContent = match[0];
+      nodes.push(value.slice(end, match.index), element);
+      end = match.index + match[0].length;
+      found.push({ start: match.index, end, element });
+    }
+    nodes.push(value.slice(end));
+    if (place === mirror) nodes.push("\u200b");
+    place.replaceChildren(...nodes);
+    return found;
+  }
+
+  // The places of characters in a text of JavaScript, by their numbers.
+  function placesOf(value) {
+    const places = [0];
+    for (const character of value) places.push(places.at(-1) + character.length);
+    return places;
+  }
+
+  function linksOf(pairs, value, translation) {
+    const from = placesOf(value), to = placesOf(translation);
+    return pairs.map(([[a, b], [c, d]]) => ({
+      source: { start: from[a], end: from[b] }, target: { start: to[c], end: to[d] },
+    }));
+  }
+
+  // Ask for the links of what is shown, once.
+  async function loadLinks() {
+    if (!shown || shown.asked || text.value !== shown.text || shown.text.length > SOME) return;
+    const of = shown;
+    of.asked = true;
+    linking = new AbortController();
+    try {
+      const answer = await ask("translate", { ...of.body, alignments: true }, linking.signal);
+      const pairs = [answer.alignments, ...(answer.alternativeAlignments ?? [])];
+      const texts = [answer.translatedText, ...(answer.alternatives ?? [])];
+      of.choices.forEach((choice, number) => {
+        if (texts[number] !== choice.text) return;
+        choice.links = linksOf(pairs[number] ?? [], of.text, choice.text);
+      });
+      if (of === shown) look(looking);
+    } catch {
+      // The page is useful without links.
+    }
+  }
+
+  const meet = (one, other) => one.start < other.end && other.start < one.end;
+
+  // Mark a word and the words of the other side that belong to it. `word` has a side and the number
+  // of the word there.
+  function look(word) {
+    looking = word;
+    for (const side of [words.source, words.target]) {
+      for (const { element } of side ?? []) element.classList.remove("marked");
+    }
+    const links = shown?.choices[shown.chosen].links;
+    if (!word || !links || text.value !== shown.text) {
+      const canLink = shown && shown.text.length <= SOME && words.target?.length;
+      byId("words").textContent = canLink
+        ? "Point at a word to see which words belong together, or move with the arrow keys." : "";
+      return;
+    }
+    words.source ??= spanned(mirror, text.value);
+    const { side } = word, own = words[side]?.[word.number];
+    if (!own) return;
+    const partners = words[OTHER[side]].filter((one) => links.some(
+      (link) => meet(link[side], own) && meet(link[OTHER[side]], one)));
+    for (const { element } of [own, ...partners]) element.classList.add("marked");
+    describe(side, own, partners);
+  }
+
+  function describe(side, own, partners) {
+    const quoted = (list, of) => {
+      const name = document.createElement("bdi");
+      name.lang = of === "source" ? text.lang : result.lang;
+      name.textContent = list.map(({ element }) => element.textContent).join(" … ");
+      return ["“", name, "”"];
+    };
+    const verb = side === "source" ? " is translated by " : " translates ";
+    byId("words").replaceChildren(...quoted([own], side), ...(partners.length
+      ? [verb, ...quoted(partners, OTHER[side])] : [" belongs to no single word"]), ".");
+  }
+
+  // Look at a word, and ask for links if there are none yet and the pointer rests.
+  function lookSoon(word) {
+    if (word?.side === looking?.side && word?.number === looking?.number) return;
+    look(word);
+    clearTimeout(resting);
+    if (word) resting = setTimeout(loadLinks, REST);
+  }
+
+  const wordAt = (side, test) => {
+    const number = words[side]?.findIndex(test) ?? -1;
+    return number < 0 ? null : { side, number };
+  };
+
+  function lookInText(test) {
+    if (!shown || text.value !== shown.text) return;
+    words.source ??= spanned(mirror, text.value);
+    lookSoon(wordAt("source", test));
+  }
+
+  function listenToWords() {
+    result.addEventListener("pointerover", ({ target: element }) =>
+      lookSoon(wordAt("target", (word) => word.element === element)));
+    text.addEventListener("pointermove", ({ clientX, clientY }) => {
+      // The words are behind the field.
+      const below = document.elementsFromPoint(clientX, clientY);
+      lookInText(({ element }) => below.includes(element));
+    });
+    for (const place of [text, result]) {
+      place.addEventListener("pointerleave", () => lookSoon(null));
+      place.addEventListener("blur", () => lookSoon(null));
+    }
+    text.addEventListener("keyup", ({ key: name }) => {
+      const caret = text.selectionStart;
+      if (/^(Arrow|Home|End)/.test(name)) lookInText(({ start, end }) => start <= caret && caret <= end);
+    });
+    result.addEventListener("keydown", (event) => {
+      const last = (words.target?.length ?? 0) - 1;
+      if (last < 0 || event.ctrlKey || event.altKey || event.metaKey) return;
+      const now = looking?.side === "target" ? looking.number : null;
+      const back = result.matches(":dir(rtl)") ? "ArrowRight" : "ArrowLeft";
+      const number = {
+        ArrowRight: now === null ? 0 : now + (back === "ArrowRight" ? -1 : 1),
+        ArrowLeft: now === null ? 0 : now + (back === "ArrowLeft" ? -1 : 1),
+        Home: 0, End: last,
+      }[event.key];
+      if (event.key === "Escape") lookSoon(null);
+      if (number === undefined) return;
+      event.preventDefault();
+      const word = { side: "target", number: Math.min(Math.max(number, 0), last) };
+      lookSoon(word);
+      words.target[word.number].element.scrollIntoView({ block: "nearest" });
+    });
+  }
+
+  // ---- Files
+
+  let filing = null, address = "";
+
+  // The text of a file; a mark at its beginning says which UTF it is.
+  async function readFile(file) {
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    const marks = { "255,254": "utf-16le", "254,255": "utf-16be" };
+    try {
+      return new TextDecoder(marks[bytes.slice(0, 2)] ?? "utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      throw new Problem("The file is not text in UTF-8. Save it in this encoding, and choose it again.");
+    }
+  }
+
+  // The text in parts of whole lines.
+  function partsOf(content) {
+    const most = isLimited() ? Math.min(PART, settings.charLimit) : PART, parts = [];
+    let part = [], size = 0;
+    for (const [number, line] of content.split("\n").entries()) {
+      const length = lengthOf(line) + 1;
+      if (isLimited() && length - 1 > settings.charLimit) {
+        throw new Problem(`Line ${count(number + 1)} has ${count(length - 1)} characters. `
+          + `This server takes ${count(settings.charLimit)}.`);
+      }
+      if (part.length && size + length - 1 > most) {
+        parts.push(part.join("\n"));
+        [part, size] = [[], 0];
+      }
+      part.push(line);
+      size += length;
+    }
+    return [...parts, part.join("\n")];
+  }
+
+  const pause = (seconds, signal) => new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, 1000 * seconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(new DOMException("", "AbortError"));
+    }, { once: true });
+  });
+
+  async function translatePart(body, signal, state) {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await ask("translate", body, signal);
+      } catch (error) {
+        if (!error.wait || tries === MOST_TRIES) throw error;
+        state(`${error.message} It goes on in ${error.wait} s.`);
+        await pause(error.wait, signal);
+      }
+    }
+  }
+
+  async function translateFile(file, signal) {
+    const state = (message) => { byId("file-state").textContent = message; };
+    const progress = byId("file-progress"), wanted = order("", {}), translated = [];
+    const parts = partsOf(await readFile(file));
+    for (const [number, part] of parts.entries()) {
+      progress.value = number / parts.length;
+      state(`Translating ${file.name}…`);
+      if (!part.trim()) {
+        translated.push(part);
+        continue;
+      }
+      const answer = await translatePart({ ...wanted, q: part }, signal, state);
+      translated.push(answer.translatedText);
+      // A file is in one language.
+      if (answer.detectedLanguage?.confidence) wanted.source = answer.detectedLanguage.language;
+    }
+    const name = file.name.replace(/(\.[^.]*)?$/, (ending) => `.${wanted.target}${ending}`);
+    URL.revokeObjectURL(address);
+    address = URL.createObjectURL(new Blob([translated.join("\n")], { type: "text/plain;charset=utf-8" }));
+    const link = byId("download");
+    Object.assign(link, { href: address, download: name, textContent: `Download ${name}` });
+    byId("file-done").hidden = false;
+    state(`${file.name} is translated into ${nameOf(wanted.target)}.`);
+  }
+
+  // The button starts the translation of a file, and stops it.
+  async function startFile() {
+    if (filing) {
+      filing.abort();
+      return;
+    }
+    const button = byId("file-start");
+    filing = new AbortController();
+    const { signal } = filing;
+    byId("file-done").hidden = true;
+    byId("file-progress").hidden = false;
+    button.textContent = "Stop";
+    try {
+      if (settings.keyRequired && !key.value) throw new Problem("Please write your API key above.");
+      await translateFile(byId("file").files[0], signal);
+    } catch (error) {
+      const message = signal.aborted ? "Stopped." : error instanceof Problem ? error.message
+        : "The file cannot be read.";
+      byId("file-state").textContent = message;
+    }
+    byId("file-progress").hidden = true;
+    button.textContent = "Translate file";
+    button.disabled = !byId("file").files.length;
+    filing = null;
+  }
+
+  // ---- The beginning
+
+  async function start() {
+    complain("");
+    try {
+      const [list, found] = await Promise.all([ask("languages"), ask("frontend/settings")]);
+      settings = found;
+      languages = new Map(list.map((one) => [one.code, one]));
+    } catch (error) {
+      complain(error.message);
+      return;
+    }
+    const sources = [...languages.keys()].filter((code) => targetsOf(code).length);
+    const options = sources.map((code) => [code, nameOf(code)]);
+    if (sources.length > 1) options.unshift([AUTO, "Detect language"]);
+    const usual = [settings.language.source.code, settings.language.target.code];
+    const kept = (stored("localStorage", "mtkit-languages") ?? "").split(" ");
+    const [from, to] = options.some(([code]) => code === kept[0]) ? kept : usual;
+    fill(source, options, from);
+    fillTargets(to);
+    byId("key-box").hidden = !settings.keyRequired;
+    if (settings.keyRequired) key.value = stored("sessionStorage", "mtkit-key") ?? "";
+    textChanged();
+    termsChanged();
+    translateNow();
+  }
+
+  text.addEventListener("input", () => {
+    textChanged();
+    translateSoon(settings.frontendTimeout);
+  });
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translateNow();
+  });
+  source.addEventListener("change", () => {
+    fillTargets(target.value);
+    languagesChanged();
+  });
+  target.addEventListener("change", languagesChanged);
+  terms.addEventListener("input", () => {
+    termsChanged();
+    translateSoon(2 * settings.frontendTimeout);
+  });
+  key.addEventListener("change", () => {
+    stored("sessionStorage", "mtkit-key", key.value);
+    translateNow();
+  });
+  byId("swap").addEventListener("click", swap);
+  byId("clear").addEventListener("click", () => {
+    text.value = "";
+    textChanged();
+    translateNow();
+    text.focus();
+  });
+  byId("copy").addEventListener("click", copy);
+  byId("again").addEventListener("click", () => (languages.size ? translateNow() : start()));
+  byId("file").addEventListener("change", ({ target: { files } }) => {
+    byId("file-start").disabled = !files.length && !filing;
+    byId("file-state").textContent = "";
+    byId("file-done").hidden = true;
+  });
+  byId("file-start").addEventListener("click", startFile);
+  listenToWords();
+  start();
+})();
