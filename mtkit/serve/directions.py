@@ -56,6 +56,11 @@ class Directions:
         return list(dict.fromkeys(source for source, _ in self._translators))
 
     @property
+    def beam_size(self) -> int:
+        """The smallest beam: a request for more translations has another best one."""
+        return min(translator.config.beam_size for translator in self._translators.values())
+
+    @property
     def languages(self) -> list[str]:
         """All languages, sorted."""
         return sorted({code for pair in self._translators for code in pair})

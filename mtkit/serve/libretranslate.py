@@ -98,8 +98,8 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
     source, target = next(iter(service.directions))
     needs_key = bool(service.access.keys)
     return {
-        # An extension of mtkit, for its page.
-        "alternatives": service.limits.alternatives,
+        # An extension of mtkit, for its page: as many as do not change the translation.
+        "alternatives": min(service.limits.alternatives, service.directions.beam_size - 1),
         "apiKeys": needs_key,
         "charLimit": service.limits.characters,
         "filesTranslation": False,

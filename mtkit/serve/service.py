@@ -17,7 +17,7 @@ from mtkit.serve.directions import Directions
 from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
 from mtkit.serve.scheduler import QueueFullError, Scheduler
-from mtkit.serve.texts import FoundText, Format, WordLink, link_words, translate_texts
+from mtkit.serve.texts import Format, FoundText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, Translator
 
 log = logging.getLogger(__name__)

@@ -89,7 +89,8 @@
   // ---- Messages
 
   function complain(message) {
-    byId("problem").textContent = message;
+    // A screen reader says the same message once.
+    if (byId("problem").textContent !== message) byId("problem").textContent = message;
     byId("again").hidden = !message;
   }
 
@@ -123,6 +124,7 @@
     const detected = source.value === AUTO && shown?.detected;
     byId("detected").textContent = !detected ? ""
       : !detected.confidence ? "Language: not found"
+      : detected.language === target.value ? `The text is already in ${nameOf(detected.language)}.`
       : `Language: ${detected.confidence < 50 ? "perhaps " : ""}${nameOf(detected.language)} `
         + `(${Math.round(detected.confidence)}%)`;
   }
@@ -195,9 +197,9 @@
     linking.abort();
     running = new AbortController();
     const { signal } = running, q = text.value, length = lengthOf(q);
-    complain("");
     byId("busy").textContent = "";
     if (!q.trim() || !target.value) {
+      complain("");
       show(null);
       return;
     }
@@ -217,6 +219,7 @@
     try {
       const answer = await ask("translate", body, signal);
       const texts = [answer.translatedText, ...(answer.alternatives ?? [])];
+      complain("");
       show({
         text: q, body, chosen: 0, detected: answer.detectedLanguage,
         choices: texts.map((one) => ({ text: one, links: null })),
@@ -368,11 +371,14 @@
     describe(side, own, partners);
   }
 
+  // A word without the punctuation around it.
+  const bare = (word) => word.replace(/^\p{P}+(?=[^\p{P}])|(?<=[^\p{P}])\p{P}+$/gu, "");
+
   function describe(side, own, partners) {
     const quoted = (list, of) => {
       const name = document.createElement("bdi");
       name.lang = of === "source" ? text.lang : result.lang;
-      name.textContent = list.map(({ element }) => element.textContent).join(" … ");
+      name.textContent = list.map(({ element }) => bare(element.textContent)).join(" … ");
       return ["“", name, "”"];
     };
     const verb = side === "source" ? " is translated by " : " translates ";
@@ -583,6 +589,7 @@
     termsChanged();
     translateSoon(2 * settings.frontendTimeout);
   });
+  byId("key-box").addEventListener("submit", (event) => event.preventDefault());
   key.addEventListener("change", () => {
     stored("sessionStorage", "mtkit-key", key.value);
     translateNow();

@@ -1,0 +1,399 @@
+"""The page at `/` in a browser: what readers see and do, with a mouse and without one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import claim_checkpoints, copied_run, reseal
+from support.browsed import HOSTILE
+from support.browser import CHROMIUM, Browser
+from support.served import Served
+
+from mtkit.run_folder import Run
+from mtkit.serve import Access, Limits
+from mtkit.translate import Sentence, Translation, Translator
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+
+TEXT = "onetwothree fourfivesix"
+RESULT = "document.getElementById('result').textContent"
+PROBLEM = "document.getElementById('problem').textContent"
+GERMAN = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def both(untrained: Run, also_untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server that translates from English to German and back."""
+    place = copied_run(also_untrained, tmp_path_factory.mktemp("back") / "back")
+    languages = {"src_lang": "de", "tgt_lang": "en"}
+    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
+    claim_checkpoints(place)
+    with Served([untrained, Run.open(place)]) as server:
+        yield server
+
+
+def show(browser: Browser, server: Served, **options: Any) -> None:
+    """Open the page; the field for the text has the focus."""
+    browser.open(f"http://127.0.0.1:{server.port}/", **options)
+    browser.until("document.getElementById('target').value")
+
+
+def choose(browser: Browser, field: str, value: str) -> None:
+    browser.value(
+        f"{{ const field = document.getElementById('{field}'); field.value = '{value}'; "
+        "field.dispatchEvent(new Event('change')); }"
+    )
+
+
+def focused(browser: Browser) -> str:
+    """The id of the element with the focus; of a choice its number."""
+    found: str = browser.value(
+        "[document.activeElement].map((one) => one.id || one.name || one.tagName)[0]"
+    )
+    return found
+
+
+def words_of(browser: Browser, side: str) -> list[str]:
+    """The marked words of a side."""
+    found: list[str] = browser.value(
+        f"[...document.querySelectorAll('#{side} .marked')].map((one) => one.textContent)"
+    )
+    return found
+
+
+def point_at(browser: Browser, side: str, number: int) -> None:
+    x, y = browser.value(
+        f"(() => {{ const box = document.querySelectorAll('#{side} span')[{number}]"
+        ".getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    browser.point(x, y)
+
+
+def check_is_alone(browser: Browser, server: Served) -> None:
+    """The page has asked nobody else, and broke no rule of its policy."""
+    assert browser.requests
+    for address in browser.requests:
+        assert address.startswith((f"http://127.0.0.1:{server.port}/", "blob:", "data:,"))
+    assert browser.problems == []
+
+
+def test_what_is_typed_is_translated_and_nobody_else_is_asked(
+    browser: Browser, served: Served
+) -> None:
+    show(browser, served)
+    assert focused(browser) == "text"
+    browser.write(TEXT)
+    expected = served.translate(TEXT).json["translatedText"]
+    browser.until(f"{RESULT} === {json.dumps(expected)}")
+    page = "document.getElementById"
+    assert browser.value(f"{page}('text').lang") == "en"
+    assert browser.value(f"{page}('result').lang") == "de"
+    assert browser.value(f"{page}('result').getAttribute('aria-live')") == "polite"
+    assert browser.value(f"{page}('count').textContent") == f"{len(TEXT)} of 50,000 characters"
+    check_is_alone(browser, served)
+
+
+def test_a_translation_that_looks_like_html_stays_text(browser: Browser, untrained: Run) -> None:
+    def hostile(translator: Translator) -> None:
+        found = [Translation(f"{HOSTILE}{number}") for number in range(4)]
+        translator.decode = lambda all, *, n_best: [found[:n_best] for _ in all]  # type: ignore
+
+    with Served([untrained], changed=hostile) as server:
+        show(browser, server)
+        browser.write(HOSTILE)
+        browser.until(f"{RESULT} === {json.dumps(f'{HOSTILE}0')}")
+        point_at(browser, "result", 0)
+        browser.until("document.querySelectorAll('#result .marked').length")
+        assert browser.value("document.querySelectorAll('script, b, main style').length") == 1
+        check_is_alone(browser, server)
+
+
+def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Served) -> None:
+    show(browser, served)
+    browser.write(TEXT)
+    found = served.translate(TEXT, alternatives=2).json
+    listed = "[...document.querySelectorAll('#choice-list label')].map((one) => one.textContent)"
+    browser.until(f"{listed}.length")
+    assert browser.value(listed) == [found["translatedText"], *found["alternatives"]]
+    browser.value("document.querySelectorAll('#choice-list input')[2].click()")
+    assert browser.value(RESULT) == found["alternatives"][1]
+
+
+def test_languages_are_found_and_swapped(browser: Browser, both: Served) -> None:
+    show(browser, both)
+    choose(browser, "source", "auto")
+    choose(browser, "target", "en")
+    browser.write(GERMAN)
+    expected = both.translate(GERMAN, source="de", target="en").json["translatedText"]
+    browser.until(f"{RESULT} === {json.dumps(expected)}")
+    detected = browser.value("document.getElementById('detected').textContent")
+    assert re.fullmatch(r"Language: German \(\d+%\)", detected)
+    assert browser.value("document.getElementById('text').lang") == "de"
+    browser.value("document.getElementById('swap').click()")
+    assert browser.value("document.getElementById('text').value") == expected
+    selected = "['source', 'target'].map((id) => document.getElementById(id).value)"
+    assert browser.value(selected) == ["en", "de"]
+    back = both.translate(expected).json["translatedText"]
+    browser.until(f"{RESULT} === {json.dumps(back)}")
+
+
+def test_one_direction_cannot_be_swapped(browser: Browser, served: Served) -> None:
+    show(browser, served)
+    assert browser.value("document.getElementById('swap').disabled")
+    options = "[...document.querySelectorAll('select')].map((one) => one.innerText.trim())"
+    assert browser.value(options) == ["English", "German"]
+
+
+def test_a_file_is_translated_in_parts_and_downloaded(
+    browser: Browser, served: Served, tmp_path: Path
+) -> None:
+    # More than a request of the page has, with the line ends of Windows.
+    lines = ["one two", "", "  three", *(f"{word} {TEXT}" for word in ["seven"] * 250), "four"]
+    (tmp_path / "my.notes.txt").write_bytes("\r\n".join(lines).encode())
+    show(browser, served, downloads=tmp_path / "there")
+    browser.choose_file("file", tmp_path / "my.notes.txt")
+    browser.value("document.getElementById('file-start').click()")
+    browser.until("!document.getElementById('file-done').hidden")
+    assert sum(address.endswith("/translate") for address in browser.requests) == 2
+    browser.value("document.getElementById('download').click()")
+    result = tmp_path / "there" / "my.notes.de.txt"
+    browser.until("document.getElementById('download').download === 'my.notes.de.txt'")
+    expected = served.translate("\r\n".join(lines)).json["translatedText"]
+    for _ in range(1000):
+        if result.exists():
+            break
+        browser.value("new Promise((done) => setTimeout(done, 20))")
+    assert result.read_bytes().decode() == expected
+    check_is_alone(browser, served)
+
+
+def test_a_file_that_is_no_text_is_refused_in_words(
+    browser: Browser, served: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "latin.txt").write_bytes("für".encode("latin-1"))
+    show(browser, served)
+    browser.choose_file("file", tmp_path / "latin.txt")
+    browser.value("document.getElementById('file-start').click()")
+    state = "document.getElementById('file-state').textContent"
+    browser.until(f"{state}.startsWith('The file is not text in UTF-8')")
+
+
+def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served) -> None:
+    show(browser, both)
+    browser.write(TEXT)
+    browser.until(RESULT)
+    browser.press("Tab", "Tab")
+    assert focused(browser) == "result"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert browser.value(outline) == "solid"
+    browser.press("ArrowRight")
+    browser.until("document.querySelectorAll('#result .marked').length")
+    first = browser.value("document.getElementById('words').textContent")
+    assert re.fullmatch("“.+” (translates “.+”|belongs to no single word).", first)
+    browser.press("End", "ArrowLeft")
+    assert browser.value("document.getElementById('words').textContent") != first
+    order = []
+    while not order or order[-1] != "file":
+        browser.press("Tab")
+        order.append(focused(browser))
+        if order[-1] == "choice":
+            browser.press("ArrowDown")
+    assert order == ["copy", "choice", "terms-summary", "file"]
+    assert browser.value(RESULT) == both.translate(TEXT, alternatives=2).json["alternatives"][0]
+    # Back to the languages, which are before the text.
+    back = []
+    while not back or back[-1] != "source":
+        browser.press("Tab", shift=True)
+        back.append(focused(browser))
+    assert back[-5:] == ["clear", "text", "target", "swap", "source"]
+    browser.press("Tab", " ")
+    browser.until("document.getElementById('source').value === 'de'")
+
+
+def test_the_words_that_belong_together_are_marked_under_the_pointer(
+    browser: Browser, served: Served
+) -> None:
+    # An emoji is two characters of JavaScript.
+    text = f"\U0001f600 {TEXT}"
+    show(browser, served)
+    browser.write(text)
+    browser.until(RESULT)
+    found = served.translate(text, alignments=True).json
+    result, pairs = found["translatedText"], found["alignments"]
+    assert pairs
+    starts = [match.start() for match in re.finditer(r"\S+", result)]
+    for number, start in enumerate(starts):
+        linked = [src for src, tgt in pairs if tgt[0] == start]
+        point_at(browser, "result", number)
+        browser.until("document.querySelectorAll('#result .marked').length === 1")
+        assert words_of(browser, "result") == [result[start:].split()[0]]
+        assert words_of(browser, "mirror") == [text[slice(*src)] for src in sorted(linked)]
+    point_at(browser, "mirror", 1)
+    linked = [tgt for src, tgt in pairs if text[slice(*src)] == TEXT.split()[0]]
+    assert words_of(browser, "result") == [result[slice(*tgt)] for tgt in sorted(linked)]
+    browser.point(5, 5)
+    assert words_of(browser, "result") == words_of(browser, "mirror") == []
+
+
+def test_the_words_behind_the_field_are_where_its_words_are(
+    browser: Browser, served: Served
+) -> None:
+    show(browser, served)
+    browser.write("seven eight nine ten " * 60)
+    size = "['mirror', 'text'].map((id) => { const one = document.getElementById(id); "
+    size += "return [one.clientWidth, one.clientHeight, one.scrollHeight].join(); })"
+    mirror, field = browser.value(size)
+    assert mirror == field
+
+
+def test_a_term_is_translated_as_the_reader_says(browser: Browser, served: Served) -> None:
+    show(browser, served)
+    browser.write("one two three four")
+    browser.value("document.querySelector('summary').click()")
+    browser.value("document.getElementById('terms').focus()")
+    browser.write("two = zwo\nfour\tvier\nfive")
+    browser.until(f"{RESULT}.includes('zwo') && {RESULT}.includes('vier')")
+    assert browser.value("document.getElementById('terms-summary').textContent") == "Terms (2)"
+    problem = browser.value("document.getElementById('terms-problem').textContent")
+    assert problem.startswith("Line 3 is not used")
+
+
+def test_a_key_is_asked_for_only_if_the_server_wants_one(
+    browser: Browser, served: Served, untrained: Run
+) -> None:
+    show(browser, served)
+    assert browser.value("document.getElementById('key-box').hidden")
+    hashes = [hashlib.sha256(b"right").hexdigest()]
+    with Served([untrained], access=Access(hashes)) as server:
+        show(browser, server)
+        browser.write(TEXT)
+        browser.until(f"{PROBLEM} === 'Please write your API key above.'")
+        assert not any(address.endswith("/translate") for address in browser.requests)
+        for key in ("wrong", "right"):
+            browser.value("document.getElementById('key').select()")
+            browser.write(key)
+            browser.press("Enter")
+            if key == "wrong":
+                browser.until(f"{PROBLEM} === 'The server does not know this API key.'")
+        browser.until(RESULT)
+        assert browser.value(PROBLEM) == ""
+        check_is_alone(browser, server)
+
+
+def test_limits_are_explained_in_words(browser: Browser, untrained: Run) -> None:
+    access = Access(per_minute=1)
+    with Served([untrained], limits=Limits(characters=40, alternatives=0), access=access) as server:
+        show(browser, server)
+        browser.write("x" * 41)
+        browser.until(f"{PROBLEM}.startsWith('The text has 41 characters. This server takes 40')")
+        browser.value("document.getElementById('text').select()")
+        browser.write("four")
+        browser.until(RESULT)
+        assert browser.value("document.getElementById('choices').hidden")
+        browser.write(" five")
+        browser.until(f"{PROBLEM}.startsWith('You have sent many texts in a short time.')")
+        assert re.search(r"The page tries again in \d+ s\.$", browser.value(PROBLEM))
+
+
+def test_a_server_that_is_gone_is_named_and_can_be_tried_again(
+    browser: Browser, untrained: Run
+) -> None:
+    with Served([untrained]) as server:
+        show(browser, server)
+    browser.write(TEXT)
+    browser.until(f"{PROBLEM}.startsWith('The server does not answer.')")
+    assert not browser.value("document.getElementById('again').hidden")
+
+
+def test_more_typing_cancels_the_earlier_request(browser: Browser, untrained: Run) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def slow(translator: Translator) -> None:
+        decode = translator.decode
+
+        def wait(sentences: Sequence[Sentence], *, n_best: int = 1) -> list[list[Translation]]:
+            begun.set()
+            assert gate.wait(60)
+            return decode(sentences, n_best=n_best)
+
+        translator.decode = wait  # type: ignore[method-assign]
+
+    with Served([untrained], changed=slow) as server:
+        try:
+            show(browser, server)
+            browser.write("one")
+            assert begun.wait(60)
+            browser.write("twothree")
+            browser.value("new Promise((done) => setTimeout(done, 10))")
+            assert len(browser.cancelled) == 1
+        finally:
+            gate.set()
+        expected = server.translate("onetwothree").json["translatedText"]
+        browser.until(f"{RESULT} === {json.dumps(expected)}")
+
+
+@pytest.mark.parametrize("width", [320, 360, 700, 1400])
+def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, width: int) -> None:
+    show(browser, served, width=width)
+    browser.write("seven" * 60)
+    browser.until(RESULT)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    heights = "[...document.querySelectorAll('button:not([hidden]), select')]"
+    heights += ".map((one) => one.getBoundingClientRect().height)"
+    # A finger needs 24 pixels (WCAG 2.2, 2.5.8).
+    assert min(browser.value(heights)) >= 24
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_can_be_read_in_light_and_dark(browser: Browser, served: Served, scheme: str) -> None:
+    show(browser, served)
+    browser.prefer(prefers_color_scheme=scheme)
+    browser.write(TEXT)
+    browser.until(RESULT)
+    point_at(browser, "result", 0)
+    browser.until("document.querySelectorAll('#result .marked').length")
+    colors = browser.value(
+        "['h1', '#words', '#copy', '#text', '.marked', 'label', 'select'].map((name) => {"
+        "  let one = document.querySelector(name);"
+        "  const ink = getComputedStyle(one).color;"
+        "  let ground;"
+        "  while (/, 0\\)|transparent/.test(ground = getComputedStyle(one).backgroundColor))"
+        "    one = one.parentElement;"
+        "  return [name, ink, ground];"
+        "})"
+    )
+    for name, ink, ground in colors:
+        if name == ".marked":
+            # Behind the field, whose own text is seen.
+            ink = next(color for other, color, _ in colors if other == "#text")
+        # WCAG 2.2, 1.4.3.
+        assert contrast(ink, ground) >= 4.5, name
+    is_dark = brightness(colors[0][2]) < 0.2
+    assert is_dark == (scheme == "dark")
+
+
+def brightness(color: str) -> float:
+    """The relative luminance of `rgb(…)`, by the definition of WCAG."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted([brightness(one), brightness(other)])
+    return (lighter + 0.05) / (darker + 0.05)
