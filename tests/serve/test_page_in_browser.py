@@ -74,12 +74,17 @@ def words_of(browser: Browser, side: str) -> list[str]:
     return found
 
 
-def point_at(browser: Browser, side: str, number: int) -> None:
+def place_of(browser: Browser, side: str, number: int) -> tuple[float, float]:
+    """The middle of a word."""
     x, y = browser.value(
         f"(() => {{ const box = document.querySelectorAll('#{side} span')[{number}]"
         ".getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
     )
-    browser.point(x, y)
+    return x, y
+
+
+def point_at(browser: Browser, side: str, number: int) -> None:
+    browser.point(*place_of(browser, side, number))
 
 
 def check_is_alone(browser: Browser, server: Served) -> None:
@@ -204,7 +209,10 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served
     first = browser.value("document.getElementById('words').textContent")
     assert re.fullmatch("“.+” (translates “.+”|belongs to no single word).", first)
     browser.press("End", "ArrowLeft")
-    assert browser.value("document.getElementById('words').textContent") != first
+    last = browser.value("document.getElementById('words').textContent")
+    assert last != first
+    # What a screen reader says.
+    assert browser.value("document.getElementById('said').textContent") == last
     order = []
     while not order or order[-1] != "file":
         browser.press("Tab")
@@ -221,6 +229,42 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served
     assert back[-5:] == ["clear", "text", "target", "swap", "source"]
     browser.press("Tab", " ")
     browser.until("document.getElementById('source').value === 'de'")
+
+
+def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served) -> None:
+    show(browser, served)
+    browser.write(TEXT)
+    browser.until(RESULT)
+    for key, word in (("Home", 0), ("End", 1)):
+        browser.press(key)
+        browser.until("document.querySelectorAll('#mirror .marked').length")
+        assert words_of(browser, "mirror") == [TEXT.split()[word]]
+
+
+def test_words_can_be_tapped(browser: Browser, served: Served) -> None:
+    show(browser, served, width=360)
+    browser.send("Emulation.setTouchEmulationEnabled", enabled=True)
+    browser.write(TEXT)
+    browser.until(RESULT)
+    browser.tap(*place_of(browser, "result", 0))
+    browser.until("document.querySelectorAll('#result .marked').length")
+    assert words_of(browser, "mirror")
+
+
+def test_a_text_from_right_to_left_is_shown_so(browser: Browser, served: Served) -> None:
+    show(browser, served)
+    browser.write("שלום עולם")
+    assert browser.value("document.getElementById('text').matches(':dir(rtl)')")
+    # The word behind the field is at the right too.
+    browser.until(RESULT)
+    browser.press("Home")
+    browser.until("document.querySelectorAll('#mirror .marked').length")
+    x, _ = place_of(browser, "mirror", 0)
+    middle = browser.value(
+        "{ const box = document.getElementById('text').getBoundingClientRect();"
+        " box.x + box.width / 2 }"
+    )
+    assert x > middle
 
 
 def test_the_words_that_belong_together_are_marked_under_the_pointer(

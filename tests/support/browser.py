@@ -54,7 +54,7 @@ class Browser:
 
     Attributes:
         requests: the addresses that the pages asked for, also those that were refused.
-        failed: the numbers of requests that were cancelled.
+        cancelled: the numbers of requests that were given up.
         problems: what the console says: refusals by the policy, and errors of scripts.
     """
 
@@ -163,6 +163,11 @@ class Browser:
     def point(self, x: float, y: float) -> None:
         """Move the mouse to a place of the page."""
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def tap(self, x: float, y: float) -> None:
+        """Tap on a place of the page with a finger."""
+        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def choose_file(self, element: str, path: Path) -> None:
         """Choose a file in the field with this id."""

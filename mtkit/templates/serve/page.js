@@ -46,7 +46,7 @@
 
   function problemOf(status, said, wait) {
     if (status === 403) return new Problem("The server does not know this API key.");
-    if (status === 400 && /API key/.test(said)) return new Problem("Please write your API key above.");
+    if (status === 400 && /API key/.test(said)) return new Problem(WITHOUT_KEY);
     if (status === 413) return new Problem("The text is too large for this server.");
     if (status === 429) {
       const why = /queue/.test(said) ? "The server is busy." : "You have sent many texts in a short time.";
@@ -88,10 +88,13 @@
 
   // ---- Messages
 
-  function complain(message) {
+  const WITHOUT_KEY = "Please write your API key above.";
+
+  // Show what is wrong; `isLasting` if another try would not help.
+  function complain(message, isLasting = false) {
     // A screen reader says the same message once.
     if (byId("problem").textContent !== message) byId("problem").textContent = message;
-    byId("again").hidden = !message;
+    byId("again").hidden = !message || isLasting;
   }
 
   function say(message) {
@@ -143,6 +146,7 @@
     if (found) text.value = found.text;
     // Terms have a direction too.
     terms.value = terms.value.replace(/^([^=\t\n]+?)[ ]*[=\t][ ]*([^=\t\n]+)$/gm, "$2 = $1");
+    termsChanged();
     textChanged();
     languagesChanged();
     say(`From ${nameOf(to)} to ${nameOf(from)}`);
@@ -193,6 +197,7 @@
 
   async function translateNow() {
     clearTimeout(waiting);
+    if (!languages.size) return;
     running.abort();
     linking.abort();
     running = new AbortController();
@@ -206,11 +211,11 @@
     if (isLimited() && length > settings.charLimit) {
       const limit = count(settings.charLimit);
       complain(`The text has ${count(length)} characters. This server takes ${limit} at a time. `
-        + "A longer text can be translated as a file.");
+        + "A longer text can be translated as a file.", true);
       return;
     }
     if (settings.keyRequired && !key.value) {
-      complain("Please write your API key above.");
+      complain(WITHOUT_KEY, true);
       return;
     }
     const body = order(q, length <= FEW && settings.alternatives
@@ -289,7 +294,7 @@
   // The words of both sides with their elements; null where they are not marked.
   const words = { source: null, target: null };
   const OTHER = { source: "target", target: "source" };
-  let looking = null, resting = 0;
+  let looking = null, resting = 0, isSpoken = false;
 
   // Put a text into an element, each word in an element of its own if the text is not long.
   function spanned(place, value) {
@@ -357,7 +362,7 @@
     }
     const links = shown?.choices[shown.chosen].links;
     if (!word || !links || text.value !== shown.text) {
-      const canLink = shown && shown.text.length <= SOME && words.target?.length;
+      const canLink = text.value === shown?.text && text.value.length <= SOME && words.target?.length;
       byId("words").textContent = canLink
         ? "Point at a word to see which words belong together, or move with the arrow keys." : "";
       return;
@@ -384,10 +389,13 @@
     const verb = side === "source" ? " is translated by " : " translates ";
     byId("words").replaceChildren(...quoted([own], side), ...(partners.length
       ? [verb, ...quoted(partners, OTHER[side])] : [" belongs to no single word"]), ".");
+    if (isSpoken) say(byId("words").textContent);
   }
 
-  // Look at a word, and ask for links if there are none yet and the pointer rests.
-  function lookSoon(word) {
+  // Look at a word, and ask for links if there are none yet and the pointer rests. A screen reader
+  // says what is found with the keyboard.
+  function lookSoon(word, byKeyboard = false) {
+    isSpoken = byKeyboard;
     if (word?.side === looking?.side && word?.number === looking?.number) return;
     look(word);
     clearTimeout(resting);
@@ -399,10 +407,15 @@
     return number < 0 ? null : { side, number };
   };
 
-  function lookInText(test) {
-    if (!shown || text.value !== shown.text) return;
+  function lookInText(test, byKeyboard = false) {
+    if (text.value !== shown?.text) return;
     words.source ??= spanned(mirror, text.value);
-    lookSoon(wordAt("source", test));
+    lookSoon(wordAt("source", test), byKeyboard);
+  }
+
+  function lookAtCaret(byKeyboard) {
+    const caret = text.selectionStart;
+    lookInText(({ start, end }) => start <= caret && caret <= end, byKeyboard);
   }
 
   function listenToWords() {
@@ -413,14 +426,19 @@
       const below = document.elementsFromPoint(clientX, clientY);
       lookInText(({ element }) => below.includes(element));
     });
-    for (const place of [text, result]) {
-      place.addEventListener("pointerleave", () => lookSoon(null));
-      place.addEventListener("blur", () => lookSoon(null));
+    for (const [side, place] of [["source", text], ["target", result]]) {
+      place.addEventListener("pointerleave", ({ pointerType }) => {
+        // A finger leaves at once.
+        if (pointerType === "mouse") lookSoon(null);
+      });
+      place.addEventListener("blur", () => {
+        if (looking?.side === side) lookSoon(null);
+      });
     }
     text.addEventListener("keyup", ({ key: name }) => {
-      const caret = text.selectionStart;
-      if (/^(Arrow|Home|End)/.test(name)) lookInText(({ start, end }) => start <= caret && caret <= end);
+      if (/^(Arrow|Home|End)/.test(name)) lookAtCaret(true);
     });
+    text.addEventListener("click", () => lookAtCaret(false));
     result.addEventListener("keydown", (event) => {
       const last = (words.target?.length ?? 0) - 1;
       if (last < 0 || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -435,7 +453,7 @@
       if (number === undefined) return;
       event.preventDefault();
       const word = { side: "target", number: Math.min(Math.max(number, 0), last) };
-      lookSoon(word);
+      lookSoon(word, true);
       words.target[word.number].element.scrollIntoView({ block: "nearest" });
     });
   }
@@ -533,7 +551,7 @@
     byId("file-progress").hidden = false;
     button.textContent = "Stop";
     try {
-      if (settings.keyRequired && !key.value) throw new Problem("Please write your API key above.");
+      if (settings.keyRequired && !key.value) throw new Problem(WITHOUT_KEY);
       await translateFile(byId("file").files[0], signal);
     } catch (error) {
       const message = signal.aborted ? "Stopped." : error instanceof Problem ? error.message
