@@ -188,18 +188,21 @@
     look(null);
   }
 
-  function translateSoon(milliseconds) {
+  // What was asked for is no longer wanted.
+  function cancel() {
     clearTimeout(waiting);
     running.abort();
     linking.abort();
+  }
+
+  function translateSoon(milliseconds) {
+    cancel();
     waiting = setTimeout(translateNow, milliseconds);
   }
 
   async function translateNow() {
-    clearTimeout(waiting);
+    cancel();
     if (!languages.size) return;
-    running.abort();
-    linking.abort();
     running = new AbortController();
     const { signal } = running, q = text.value, length = lengthOf(q);
     byId("busy").textContent = "";
