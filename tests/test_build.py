@@ -91,6 +91,15 @@ def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_say
 
 
 @pytest.mark.slow
+def test_a_wheel_has_every_file_of_the_package_but_the_sources_of_the_engine(sources: Path):
+    files = (file for file in (sources / "mtkit").rglob("*") if file.is_file())
+    expected = {file.relative_to(sources).as_posix() for file in files}
+    expected -= {name for name in expected if name.startswith("mtkit/native/src/")}
+    wheel, _ = build(sources, CC="/missing/cc", CXX="/missing/c++")
+    assert {name for name in wheel.namelist() if name.startswith("mtkit/")} == expected
+
+
+@pytest.mark.slow
 def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_compile(
     sources: Path,
 ):

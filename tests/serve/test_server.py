@@ -112,7 +112,8 @@ def test_a_broken_body_is_answered_with_an_error(
 @pytest.mark.parametrize(
     ("method", "path", "status", "message"),
     [
-        ("GET", "/", 404, "Not Found"),
+        ("GET", "/page.png", 404, "Not Found"),
+        ("POST", "/", 405, "Method Not Allowed"),
         ("GET", "/../../etc/passwd", 404, "Not Found"),
         ("POST", "/translate/x", 404, "Not Found"),
         ("DELETE", "/translate", 405, "Method Not Allowed"),

@@ -43,6 +43,7 @@
   }
 
   const GONE = "The server does not answer. Check that it is running and that you are online.";
+  const WITHOUT_KEY = "Please write your API key above.";
 
   function problemOf(status, said, wait) {
     if (status === 403) return new Problem("The server does not know this API key.");
@@ -55,14 +56,14 @@
     if (status === 503) return new Problem("The server is busy or the text takes too long.", wait);
     if (status === 502 || status === 504) return new Problem(GONE);
     if (status >= 500) return new Problem("The server could not translate this text.");
-    return new Problem(`The server refused this text: ${said.replace(/^Invalid request: /, "")}.`);
+    return new Problem(`The server refused this request: ${said.replace(/^Invalid request: /, "")}.`);
   }
 
   async function ask(path, body, signal) {
     const options = body && {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
     };
-    let reply, answer = {};
+    let reply, answer = null;
     try {
       reply = await fetch(path, { ...options, signal });
       // A proxy may answer with something else than JSON.
@@ -70,9 +71,10 @@
     } catch (error) {
       throw error.name === "AbortError" ? error : new Problem(GONE);
     }
-    if (reply.ok) return answer;
+    if (reply.ok && answer) return answer;
+    if (reply.ok) throw new Problem(GONE);
     const wait = Math.min(Number(reply.headers.get("retry-after")) || 0, 3600);
-    throw problemOf(reply.status, answer.error ?? reply.statusText, wait);
+    throw problemOf(reply.status, answer?.error ?? reply.statusText, wait);
   }
 
   // The request for a text with what the reader has chosen.
@@ -88,12 +90,14 @@
 
   // ---- Messages
 
-  const WITHOUT_KEY = "Please write your API key above.";
+  // Write a message; a screen reader says the same one once.
+  function put(id, message) {
+    if (byId(id).textContent !== message) byId(id).textContent = message;
+  }
 
   // Show what is wrong; `isLasting` if another try would not help.
   function complain(message, isLasting = false) {
-    // A screen reader says the same message once.
-    if (byId("problem").textContent !== message) byId("problem").textContent = message;
+    put("problem", message);
     byId("again").hidden = !message || isLasting;
   }
 
@@ -188,18 +192,21 @@
     look(null);
   }
 
-  function translateSoon(milliseconds) {
+  // What was asked for is no longer wanted.
+  function cancel() {
     clearTimeout(waiting);
     running.abort();
     linking.abort();
+  }
+
+  function translateSoon(milliseconds) {
+    cancel();
     waiting = setTimeout(translateNow, milliseconds);
   }
 
   async function translateNow() {
-    clearTimeout(waiting);
+    cancel();
     if (!languages.size) return;
-    running.abort();
-    linking.abort();
     running = new AbortController();
     const { signal } = running, q = text.value, length = lengthOf(q);
     byId("busy").textContent = "";
@@ -223,6 +230,7 @@
     byId("busy").textContent = "Translating…";
     try {
       const answer = await ask("translate", body, signal);
+      if (signal.aborted) return;
       const texts = [answer.translatedText, ...(answer.alternatives ?? [])];
       complain("");
       show({
@@ -331,9 +339,12 @@
     }));
   }
 
+  // Whether the words of what is shown can be marked: it is of the text, and neither is long.
+  const canLink = () => text.value === shown?.text && text.value.length <= SOME && words.target?.length;
+
   // Ask for the links of what is shown, once.
   async function loadLinks() {
-    if (!shown || shown.asked || text.value !== shown.text || shown.text.length > SOME) return;
+    if (!canLink() || shown.asked) return;
     const of = shown;
     of.asked = true;
     linking = new AbortController();
@@ -361,9 +372,8 @@
       for (const { element } of side ?? []) element.classList.remove("marked");
     }
     const links = shown?.choices[shown.chosen].links;
-    if (!word || !links || text.value !== shown.text) {
-      const canLink = text.value === shown?.text && text.value.length <= SOME && words.target?.length;
-      byId("words").textContent = canLink
+    if (!word || !links || !canLink()) {
+      byId("words").textContent = canLink()
         ? "Point at a word to see which words belong together, or move with the arrow keys." : "";
       return;
     }
@@ -408,7 +418,7 @@
   };
 
   function lookInText(test, byKeyboard = false) {
-    if (text.value !== shown?.text) return;
+    if (!canLink()) return;
     words.source ??= spanned(mirror, text.value);
     lookSoon(wordAt("source", test), byKeyboard);
   }
@@ -514,7 +524,7 @@
   }
 
   async function translateFile(file, signal) {
-    const state = (message) => { byId("file-state").textContent = message; };
+    const state = (message) => put("file-state", message);
     const progress = byId("file-progress"), wanted = order("", {}), translated = [];
     const parts = partsOf(await readFile(file));
     for (const [number, part] of parts.entries()) {
@@ -556,7 +566,7 @@
     } catch (error) {
       const message = signal.aborted ? "Stopped." : error instanceof Problem ? error.message
         : "The file cannot be read.";
-      byId("file-state").textContent = message;
+      put("file-state", message);
     }
     byId("file-progress").hidden = true;
     button.textContent = "Translate file";
