@@ -63,6 +63,15 @@ def is_same_tag(one: str, other: str) -> bool:
     )
 
 
+def language_name(code: str) -> str:
+    """The English name of a language, by the data of CLDR; the code, if it is not a language tag.
+
+    The data are a package of their own, which the extras `export` and `serve` install.
+    """
+    tag = code.replace("_", "-")
+    return langcodes.get(tag).display_name() if is_language_tag(code) else code
+
+
 def can_identify(code: str) -> bool:
     """Whether the language of a code is one that can be identified.
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import json_text, partial_name, sync
-from mtkit.base.language_names import language_name
+from mtkit.base.language_id import language_name
 from mtkit.base.text import base_language
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import (
@@ -57,7 +57,6 @@ _LONGEST_SOURCE, _LONGEST_OUTPUT = 1024, LONGEST
 _MOST_BLEU_LOST = 0.3
 # Where Argos has a code of its own: simplified and traditional Chinese, and two others.
 _CODES = {"zh-hant": "zt", "zh-tw": "zt", "zh-hk": "zt", "pt-br": "pb", "no": "nb"}
-_NAMES = {"zt": "Chinese (traditional)", "pb": "Portuguese (Brazil)"}
 _METADATA = "metadata.json"
 
 
@@ -112,8 +111,7 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
     translator.vocabularies.src.save(folder / "sentencepiece.model")
     metadata = {"package_version": "1.0", "argos_version": "1.11"}
     for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
-        code = _code(language)
-        metadata |= {f"{side}_code": code, f"{side}_name": _NAMES.get(code, language_name(code))}
+        metadata |= {f"{side}_code": _code(language), f"{side}_name": language_name(language)}
     text = json_text(metadata, indent=2) + "\n"
     (folder / _METADATA).write_text(text, encoding="utf-8")
     splits = run.config.decode.split_sentences

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.bodies import Parameters, text_of, texts_of
 from mtkit.serve.libretranslate import glossary_of
@@ -68,14 +69,14 @@ async def list_languages(
     directions, kind = service.directions, text_of(given, "type") or "source"
     if kind == "source":
         return [
-            {"language": _code(code), "name": languages.name_of(code)}
+            {"language": _code(code), "name": language_name(code)}
             for code in sorted(directions.sources)
         ]
     if kind != "target":
         raise RequestError(400, "Value for 'type' not supported.")
     targets = sorted({target for _, target in directions})
     return [
-        {"language": variant, "name": languages.name_of(code), "supports_formality": False}
+        {"language": variant, "name": language_name(code), "supports_formality": False}
         for code in targets
         for variant in _VARIANTS.get(code, [_code(code)])
     ]

@@ -8,7 +8,6 @@ from functools import cache
 from typing import NamedTuple
 
 from mtkit.base import language_id
-from mtkit.base.text import base_language
 
 # What LibreTranslate calls some languages inside, and what it calls them outside.
 _ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
@@ -20,27 +19,6 @@ _PLAIN = re.compile("[a-z]{2,3}")
 _ENOUGH = 5000
 # What is answered if nothing is found, as LibreTranslate does.
 _USUAL = "en"
-
-NAMES: dict[str, str] = dict(
-    re.findall(
-        "([^=,]+)=([^,]+)",
-        "af=Afrikaans,am=Amharic,ar=Arabic,az=Azerbaijani,be=Belarusian,bg=Bulgarian,bn=Bengali,"
-        "br=Breton,bs=Bosnian,ca=Catalan,cs=Czech,cy=Welsh,da=Danish,de=German,el=Greek,en=English,"
-        "eo=Esperanto,es=Spanish,et=Estonian,eu=Basque,fa=Persian,fi=Finnish,fil=Filipino,"
-        "fo=Faroese,fr=French,fy=Western Frisian,ga=Irish,gd=Scottish Gaelic,gl=Galician,"
-        "gu=Gujarati,ha=Hausa,he=Hebrew,hi=Hindi,hr=Croatian,ht=Haitian Creole,hu=Hungarian,"
-        "hy=Armenian,id=Indonesian,ig=Igbo,is=Icelandic,it=Italian,ja=Japanese,ka=Georgian,"
-        "kk=Kazakh,km=Khmer,kn=Kannada,ko=Korean,ku=Kurdish,ky=Kyrgyz,la=Latin,lb=Luxembourgish,"
-        "lo=Lao,lt=Lithuanian,lv=Latvian,mg=Malagasy,mi=Maori,mk=Macedonian,ml=Malayalam,"
-        "mn=Mongolian,mr=Marathi,ms=Malay,mt=Maltese,my=Burmese,nb=Norwegian Bokmål,ne=Nepali,"
-        "nl=Dutch,nn=Norwegian Nynorsk,no=Norwegian,oc=Occitan,pa=Punjabi,pl=Polish,ps=Pashto,"
-        "pt=Portuguese,pt-BR=Portuguese (Brazil),ro=Romanian,ru=Russian,se=Northern Sami,"
-        "si=Sinhala,sk=Slovak,sl=Slovenian,so=Somali,sq=Albanian,sr=Serbian,sv=Swedish,sw=Swahili,"
-        "ta=Tamil,te=Telugu,tg=Tajik,th=Thai,tk=Turkmen,tl=Tagalog,tr=Turkish,tt=Tatar,"
-        "uk=Ukrainian,ur=Urdu,uz=Uzbek,vi=Vietnamese,xh=Xhosa,yi=Yiddish,yo=Yoruba,"
-        "zh-Hans=Chinese,zh-Hant=Chinese (traditional),zu=Zulu",
-    )
-)
 
 
 class Detected(NamedTuple):
@@ -66,11 +44,6 @@ def find_code(given: str, codes: Iterable[str]) -> str | None:
     plain = public_code(wanted).lower() if _PLAIN.fullmatch(wanted) else wanted
     tried = wanted, plain, _REGION.sub("", wanted)
     return next((known[one] for one in tried if one in known), None)
-
-
-def name_of(code: str) -> str:
-    """The English name of a language; its code, if it is not in the table."""
-    return NAMES.get(code) or NAMES.get(base_language(code), code)
 
 
 def has_letters(texts: Sequence[str]) -> bool:

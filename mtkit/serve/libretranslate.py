@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtkit.serve import languages
+from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, text_of, texts_of
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Order, RequestError, Service
@@ -86,7 +86,7 @@ async def list_languages(
     return [
         {
             "code": code,
-            "name": languages.name_of(code),
+            "name": language_name(code),
             "targets": sorted({code, *directions.targets(code)}) if code in sources else [],
         }
         for code in directions.languages
@@ -106,8 +106,8 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
         "frontendTimeout": 500,
         "keyRequired": needs_key,
         "language": {
-            "source": {"code": source, "name": languages.name_of(source)},
-            "target": {"code": target, "name": languages.name_of(target)},
+            "source": {"code": source, "name": language_name(source)},
+            "target": {"code": target, "name": language_name(target)},
         },
         "suggestions": False,
         "supportedFilesFormat": [],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.directions import Directions
@@ -157,11 +158,10 @@ class Service:
             return Answer([[text] for text in order.texts], source, [[[]]] * len(order.texts))
         translator = self.directions.find(source.language, target)
         if translator is None:
-            name = languages.name_of
             raise RequestError(
                 400,
-                f"{name(target)} ({target}) is not available as a target language from "
-                f"{name(source.language)} ({source.language})",
+                f"{language_name(target)} ({target}) is not available as a target language from "
+                f"{language_name(source.language)} ({source.language})",
             )
         characters = sum(map(len, order.texts))
         self.metrics.characters += characters

@@ -14,7 +14,7 @@ from conftest import changed
 from support.exported import NUMBERS, needs, python
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_names import language_name
+from mtkit.base.language_id import language_name
 from mtkit.convert.argos import _ArgosAgreement, _code
 from mtkit.convert.check import BOUNDS
 from mtkit.convert.export_run import export

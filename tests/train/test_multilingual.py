@@ -14,8 +14,8 @@ from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal
 from support.command_line import Place
 from support.exported import needs, python
 from support.prepared import prepare_several
-from support.served import Served
 from support.runs import remade
+from support.served import Served
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
