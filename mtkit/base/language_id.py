@@ -64,12 +64,14 @@ def is_same_tag(one: str, other: str) -> bool:
 
 
 def language_name(code: str) -> str:
-    """The English name of a language, by the data of CLDR; the code, if it is not a language tag.
+    """The English name of a language, by the data of CLDR; the code, if it has none.
 
     The data are a package of their own, which the extras `export` and `serve` install.
     """
-    tag = code.replace("_", "-")
-    return langcodes.get(tag).display_name() if is_language_tag(code) else code
+    if not is_language_tag(code):
+        return code
+    name = langcodes.get(code.replace("_", "-")).display_name()
+    return code if name.startswith("Unknown") else name
 
 
 def can_identify(code: str) -> bool:

@@ -205,12 +205,12 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
     ("language", "code", "name"),
     [
         ("en", "en", "English"),
-        ("EN_gb", "en", "English"),
+        ("EN_gb", "en", "English (United Kingdom)"),
         ("no", "nb", "Norwegian"),
         ("zh", "zh", "Chinese"),
-        ("zh-Hant", "zt", "Chinese"),
-        ("pt-BR", "pb", "Portuguese"),
-        ("gsw", "gsw", "gsw"),
+        ("zh-Hant", "zt", "Chinese (Traditional)"),
+        ("pt-BR", "pb", "Portuguese (Brazil)"),
+        ("gsw", "gsw", "Swiss German"),
     ],
 )
 def test_languages_have_the_codes_of_argos(language: str, code: str, name: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtkit.serve.languages import detect, find_code, name_of, public_code
+from mtkit.base.language_id import language_name
+from mtkit.serve.languages import detect, find_code, public_code
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,10 @@ def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None
 
 
 def test_a_language_without_a_name_has_its_code() -> None:
-    assert name_of("de") == "German"
-    assert name_of("pt-BR") == "Portuguese (Brazil)"
-    assert name_of("de-AT") == "German"
-    assert name_of("x-mine") == "x-mine"
+    assert language_name("de") == "German"
+    assert language_name("pt-BR") == "Portuguese (Brazil)"
+    assert language_name("de-AT") == "German (Austria)"
+    assert language_name("x-mine") == "x-mine"
 
 
 def test_the_confidence_is_that_among_all_languages() -> None:
