@@ -11,6 +11,7 @@ import pytest
 from conftest import reseal
 from support.command_line import Place
 
+from mtkit import __version__
 from mtkit.align import AlignmentHead, AlignmentSettings
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -62,6 +63,18 @@ def refusal(place: str, found: int, newest: int) -> str:
 def test_a_run_folder(arguments: tuple[str, ...], folders: Place):
     write_as_newer(folders.folder / "runs/tiny/manifest.json", 3)
     assert folders.refused(*arguments) == refusal("runs/tiny", 3, 2)
+
+
+def test_a_setting_that_only_a_newer_version_has(folders: Place):
+    config = folders.folder / "runs/tiny/config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("decode:\n", "decode:\n  of_a_newer_version: 1\n"), "utf-8")
+    assert "(the run was made" not in folders.refused("translate")
+    manifest = folders.folder / "runs/tiny/manifest.json"
+    reseal(manifest, lambda content: content["versions"].update(mtkit="99.0"))
+    assert folders.refused("translate").endswith(
+        f" (the run was made by mtkit 99.0, and this is mtkit {__version__})"
+    )
 
 
 @pytest.mark.parametrize(
