@@ -16,6 +16,9 @@ _AGAIN = 0.05
 
 def program() -> None:
     """Run the command line; Ctrl-C and SIGTERM end it with one line, also during an import."""
+    if sys.platform == "win32":
+        # The locks of files, and much about processes and signals, are of POSIX systems.
+        sys.exit("mtkit: error: Windows is not supported; install mtkit in WSL, which is Linux")
     handled = [signal.SIGINT]
     if "RANK" not in os.environ:
         # SIGTERM ends a worker at once, also while it waits for one that has failed.

@@ -163,6 +163,8 @@ def _advised() -> Iterator[None]:
     """An error of the files of a checkpoint says that there are others."""
     try:
         yield
+    except files.NewerFormatError:
+        raise
     except MtkitError as error:
         raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
 

@@ -212,6 +212,11 @@ class DataManifest(Record):
     token_type: Literal["<u2", "<u4"]
     files: dict[str, FileFacts]
 
+    @classmethod
+    def newest_format(cls, content: dict[str, Any]) -> int:
+        """The version that is written."""
+        return FORMAT
+
 
 class DirectionText(NamedTuple):
     """The raw text of a direction: its languages, sources and references."""

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from mtkit import __version__
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import (
     FileLock,
@@ -223,7 +224,16 @@ class Run:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")
         if not (path / CONFIG).is_file():
             raise MtkitError(f"{path / CONFIG}: missing or not a file; {_TRAIN_AGAIN}")
-        config = load_config(str(path / CONFIG))
+        try:
+            config = load_config(str(path / CONFIG))
+        except MtkitError as error:
+            made_by = manifest.versions.get("mtkit", __version__)
+            if made_by == __version__:
+                raise
+            # A newer version may have more settings.
+            raise MtkitError(
+                f"{error} (the run was made by mtkit {made_by}, and this is mtkit {__version__})"
+            ) from error
         # A setting that was added in a later version of mtkit has its default.
         made_with = fixed_settings(Config()) | manifest.settings
         for key, value in fixed_settings(config).items():

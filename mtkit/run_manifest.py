@@ -162,6 +162,11 @@ class RunManifest(Record):
     files: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
 
+    @classmethod
+    def newest_format(cls, content: dict[str, Any]) -> int:
+        """The version that is written."""
+        return FORMAT
+
     def shareable(self) -> RunManifest:
         """The same without the folders of this machine."""
         origin = self.started_from

@@ -114,15 +114,16 @@ def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_com
 
 
 @pytest.mark.slow
-def test_the_sources_of_the_engine_are_in_the_source_distribution(sources: Path):
+def test_the_source_distribution_has_every_file_of_the_package(sources: Path):
     code = "from setuptools import build_meta; print(build_meta.build_sdist('dist'))"
     subprocess.run([sys.executable, "-c", code], cwd=sources, check=True, capture_output=True)
     (archive,) = (sources / "dist").glob("*.tar.gz")
     shutil.unpack_archive(archive, sources / "unpacked")
     (unpacked,) = (sources / "unpacked").iterdir()
-    native = Path("mtkit/native/src")
     expected, found = (
-        {file.relative_to(top) for file in (top / native).rglob("*") if file.is_file()}
+        {file.relative_to(top) for file in (top / "mtkit").rglob("*") if file.is_file()}
         for top in (sources, unpacked)
     )
     assert found == expected
+    names = {"setup.py", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
+    assert {file.name for file in unpacked.iterdir()} >= names

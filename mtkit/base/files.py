@@ -34,13 +34,31 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class Record(BaseModel):
-    """The content of a JSON file: every key is known and has its type."""
+    """The content of a JSON file: every key is known and has its type.
+
+    Its key `format` is the version of its format; a file without it has version 1.
+    """
 
     # Most programs read few kinds of files, so a kind is made ready when it is first read.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
+    @classmethod
+    def newest_format(cls, content: dict[str, Any]) -> int:
+        """The newest version of the format of this content that can be read."""
+        return 1
+
 
 RecordT = TypeVar("RecordT", bound=Record)
+
+
+class NewerFormatError(MtkitError):
+    """A file that a newer version wrote. It is not damaged, so nothing may replace it."""
+
+    def __init__(self, place: Path, found: int, newest: int) -> None:
+        super().__init__(
+            f"{place}: was written by a newer mtkit (format {found}, this one reads up to "
+            f"{newest}); install a newer mtkit"
+        )
 
 
 # A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.
@@ -155,7 +173,8 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     """The record of a sealed JSON file; its field `kind`, if it has one, names the folder.
 
     Raises:
-        MtkitError: if the file is missing, was changed, or was written by another version.
+        NewerFormatError: if it was written by a newer version.
+        MtkitError: if the file is missing, was changed, or does not fit the record.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -170,6 +189,10 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
         (wanted,) = get_args(kind.model_fields["kind"].annotation)
         if content["kind"] != wanted:
             raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
+    # First, because a newer version may also have other keys.
+    found, newest = content.get("format", 1), kind.newest_format(content)
+    if isinstance(found, int) and found > newest:
+        raise NewerFormatError(path.parent if "kind" in content else path, found, newest)
     return parse_record(content, kind, name=str(path), advice=advice)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import parse_record
+from mtkit.base.files import NewerFormatError, parse_record
 from mtkit.base.sentences import LineFacts
 from mtkit.config import Config, DecodeConfig, change_decoding, parse_config
 from mtkit.tokenizer import VocabularyFiles
@@ -54,6 +54,19 @@ class ExportRecord:
     versions: dict[str, str]
     decode: dict[str, Any]
     lines: dict[str, Any] | None
+
+
+def check_record_format(record: Mapping[str, Any], file: Path) -> None:
+    """Refuse a record of a newer version: its `record_format` is above 1, which it is without one.
+
+    `format` is the other software.
+
+    Raises:
+        NewerFormatError: naming `file`.
+    """
+    found = record.get("record_format", 1)
+    if isinstance(found, int) and found > 1:
+        raise NewerFormatError(file, found, 1)
 
 
 def recorded_settings(record: Mapping[str, Any], file: Path) -> DecodeConfig | None:

@@ -19,7 +19,13 @@ from torch import Tensor
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
 from mtkit.config import ModelConfig
-from mtkit.convert.export_record import RECORD, given_settings, recorded_lines, recorded_settings
+from mtkit.convert.export_record import (
+    RECORD,
+    check_record_format,
+    given_settings,
+    recorded_lines,
+    recorded_settings,
+)
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
@@ -164,6 +170,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
     check_tensors(tensors, config, sizes, one_matrix=shared, file=weights)
     record = read_json(folder / RECORD, required=False)
+    check_record_format(record, folder / RECORD)
     # Older folders have the settings of translation in config.json.
     given = content | read_json(folder / GENERATION, required=False)
     decode = recorded_settings(record, folder / RECORD)

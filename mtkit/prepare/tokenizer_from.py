@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from mtkit import data, run_manifest
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import Record, json_text, read_record, sha256_of, shareable_name
 from mtkit.base.text import base_language
@@ -47,6 +48,11 @@ class _Origin(Record):
     task: TaskName = "translation"
     data: _Origin | None = None
     files: dict[str, str | FileFacts] = Field(default_factory=dict)
+
+    @classmethod
+    def newest_format(cls, content: dict[str, Any]) -> int:
+        """The version that is written, of a run folder or of a prepared folder."""
+        return run_manifest.FORMAT if content.get("kind") == "run folder" else data.FORMAT
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import Record, naming_file, parse_record, partial_name
+from mtkit.base.files import NewerFormatError, Record, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
 from mtkit.run_folder import MetricsRow, Run
 from mtkit.train.distributed import Workers
@@ -88,10 +88,16 @@ def read_checkpoint(checkpoint: Checkpoint) -> Saved:
 
 
 def newest_whole_checkpoint(run: Run) -> Saved | None:
-    """The newest checkpoint that can be read; damaged ones are reported."""
+    """The newest checkpoint that can be read; damaged ones are reported.
+
+    Raises:
+        NewerFormatError: if a newer one was written by a newer version: it is not damaged.
+    """
     for checkpoint in reversed(run.checkpoints()):
         try:
             return read_checkpoint(checkpoint)
+        except NewerFormatError:
+            raise
         except MtkitError as error:
             log.warning("%s", error)
     return None
@@ -103,9 +109,12 @@ def agreed_checkpoint(run: Run, workers: Workers) -> Saved:
     The first worker chooses it: on a shared file system the others may not see it yet.
 
     Raises:
-        MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
+        MtkitError: if every checkpoint is damaged, if a newer version wrote one, or if a worker
+            cannot read the chosen one.
     """
-    found = newest_whole_checkpoint(run) if workers.is_rank_zero else None
+    found = workers.run_on_all_ranks(
+        lambda: newest_whole_checkpoint(run) if workers.is_rank_zero else None
+    )
     # By its relative path, because the run folder may have another path on another machine.
     chosen = workers.gather(found and (found[0].step, str(found[0].path.relative_to(run.path))))[0]
     if chosen is None:

@@ -540,3 +540,29 @@ def test_workers_ask_for_their_rank_without_pytorch(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, value)
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert printed == "True False\n"
+
+
+ON_WINDOWS = """
+import sys
+sys.platform = "win32"
+# Windows has no such modules.
+sys.modules |= dict.fromkeys(("fcntl", "resource", "termios", "pwd"))
+from mtkit.__main__ import program
+program()
+"""
+
+
+@pytest.mark.parametrize("argument", ["--help", "translate"])
+def test_windows_is_refused_in_one_line(argument: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_WINDOWS, argument],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mtkit: error: Windows is not supported; ")
+    assert (done.returncode, done.stdout) == (1, "")

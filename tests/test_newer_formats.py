@@ -1,0 +1,128 @@
+"""A file of a newer version, whose version is raised by hand, is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import reseal
+from support.command_line import Place
+
+from mtkit import __version__
+from mtkit.align import AlignmentHead, AlignmentSettings
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+
+TOKENIZERS = ("--train", "a.en", "a.de", "--valid", "a.en", "a.de", "--tokenizer-from")
+
+
+@pytest.fixture
+def folders(place: Place, tiny_data: PreparedData, tiny_run: Run) -> Place:
+    """A working directory with data/tiny and runs/tiny."""
+    shutil.copytree(tiny_data.path, place.folder / "data" / "tiny")
+    shutil.copytree(tiny_run.path, place.folder / "runs" / "tiny")
+    for name in ("a.en", "a.de"):
+        place.write(name, "a\n")
+    return place
+
+
+def write_as_newer(file: Path, version: int) -> None:
+    """Have a sealed file say that it has this format, with a key that this version does not know.
+
+    The checksum is right, as that of a newer version would be.
+    """
+
+    def change(content: dict[str, Any]) -> None:
+        content |= {"format": version, "of_a_newer_version": True}
+
+    reseal(file, change)
+
+
+def refusal(place: str, found: int, newest: int) -> str:
+    return (
+        f"mtkit: error: {place}: was written by a newer mtkit (format {found}, this one reads up "
+        f"to {newest}); install a newer mtkit"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate",),
+        ("score",),
+        ("train", "--run", "runs/tiny"),
+        ("export", "runs/tiny", "out", "--format", "safetensors"),
+        ("train", "--config", "fine-tune", "--init-from", "runs/tiny"),
+        ("prepare", "new", "--src-lang", "en", "--tgt-lang", "de", *TOKENIZERS, "runs/tiny"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_folder(arguments: tuple[str, ...], folders: Place):
+    write_as_newer(folders.folder / "runs/tiny/manifest.json", 3)
+    assert folders.refused(*arguments) == refusal("runs/tiny", 3, 2)
+
+
+def test_a_setting_that_only_a_newer_version_has(folders: Place):
+    config = folders.folder / "runs/tiny/config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("decode:\n", "decode:\n  of_a_newer_version: 1\n"), "utf-8")
+    assert "(the run was made" not in folders.refused("translate")
+    manifest = folders.folder / "runs/tiny/manifest.json"
+    reseal(manifest, lambda content: content["versions"].update(mtkit="99.0"))
+    assert folders.refused("translate").endswith(
+        f" (the run was made by mtkit 99.0, and this is mtkit {__version__})"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--config", "demo", "--run", "runs/new"),
+        ("train", "--config", "demo", "--dry-run"),
+        ("score", "--data", "data/tiny"),
+        ("prepare", "new", "--src-lang", "en", "--tgt-lang", "de", *TOKENIZERS, "data/tiny"),
+    ],
+    ids=" ".join,
+)
+def test_a_prepared_folder(arguments: tuple[str, ...], folders: Place):
+    write_as_newer(folders.folder / "data/tiny/manifest.json", 5)
+    assert folders.refused(*arguments) == refusal("data/tiny", 5, 4)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate",),
+        ("translate", "--checkpoint", "best"),
+        ("translate", "--engine", "torch"),
+        ("train", "--run", "runs/tiny", "--set", "train.max_steps=5"),
+    ],
+    ids=" ".join,
+)
+def test_a_checkpoint_which_training_does_not_set_aside_as_damaged(
+    arguments: tuple[str, ...], folders: Place
+):
+    newest = "runs/tiny/checkpoints/step-00000004/state.json"
+    write_as_newer(folders.folder / newest, 2)
+    assert folders.refused(*arguments) == refusal(newest, 2, 1)
+
+
+def test_the_chosen_heads_of_word_alignments(folders: Place):
+    head = AlignmentHead(layer=1, head=1, step="input")
+    settings = AlignmentSettings(heads=[head], error_rate=0.5, pairs=3, reference="gold")
+    settings.save(folders.folder / "runs/tiny")
+    write_as_newer(folders.folder / "runs/tiny/alignment.json", 2)
+    assert folders.refused("align", "a.en", "a.de") == refusal("runs/tiny/alignment.json", 2, 1)
+
+
+def test_the_record_of_an_export(folders: Place):
+    pytest.importorskip("transformers")
+    export = ("export", "runs/tiny", "out", "--format", "huggingface")
+    assert folders.mtkit("-q", *export).status == 0
+    record = folders.folder / "out/export.json"
+    content = json.loads(record.read_text(encoding="utf-8"))
+    record.write_text(json.dumps(content | {"record_format": 2}), encoding="utf-8")
+    assert folders.refused("import", "out", "runs/back") == refusal("out/export.json", 2, 1)
