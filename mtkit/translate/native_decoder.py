@@ -183,13 +183,14 @@ def load_native(
     weights, description = run.select_arrays(checkpoint)
     threads = threads or threads_wanted()
     size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
+    kernels = native.kernels(precision)
     try:
         model = native.NativeModel(weights, run.config.model, size, src_size, precision=precision)
     except MtkitError as error:
         raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
     note_weights(run, description)
     decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
-    in_words = f"native, {precision}, {native.kernels(precision)}"
+    in_words = f"native, {precision}, {kernels}"
     return decoder, description, f"{in_words}, {threads} thread{'s' * (threads > 1)}"
 
 

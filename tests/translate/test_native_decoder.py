@@ -271,6 +271,16 @@ def test_an_ensemble_is_not_resumed_in_int8_by_another_engine(untrained: Run):
     assert found == {"auto": "native int8", "torch": "int8"}
 
 
+def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    if reason := available():
+        pytest.skip(reason)
+    monkeypatch.setenv("MTKIT_KERNELS", "none")
+    with pytest.raises(MtkitError, match="^MTKIT_KERNELS: .* no kernels named none$"):
+        Translator.load(untrained, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("settings", "n_best", "expected"),
     [
