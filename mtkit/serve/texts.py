@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from mtkit.base.errors import MtkitError
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import MarkupPairs, Translation, Translator, Window, markup_steps
 
@@ -19,6 +20,9 @@ WordLink = tuple[tuple[int, int], tuple[int, int]]
 
 # Texts of more characters are read in a thread, so that the event loop answers others meanwhile.
 _LONG = 2000
+# The time and the memory of a sentence grow with the terms that it must have, one for each time
+# that a source term is in it.
+_MOST_TERMS = 100
 
 
 class LinePair(NamedTuple):
@@ -156,6 +160,8 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
     """The translations of lines."""
     translator, size = ticket.translator, sum(map(len, window.lines))
     lines = await _at_leisure(size, translator.sentences, window)
+    if any(len(sentence.terms) > _MOST_TERMS for line in lines for sentence in line):
+        raise MtkitError(f"a sentence has more than {_MOST_TERMS} terms of the glossary")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
     results = [[next(found) if sentence.ids else None for sentence in line] for line in lines]

@@ -9,7 +9,7 @@ from conftest import claim_checkpoints, copied_run, reseal
 from support.served import Served
 
 from mtkit.run_folder import Run
-from mtkit.serve import Limits
+from mtkit.serve import Limits, texts
 from mtkit.translate import Translator
 
 
@@ -215,6 +215,16 @@ def test_a_glossary_is_as_in_translate(served: Served, plain: Translator) -> Non
     assert found == expected
     assert "zwo" in found
     assert "vier" in found
+
+
+def test_a_sentence_with_too_many_terms_is_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "_MOST_TERMS", 4)
+    assert served.translate("one " * 4, glossary={"one": "x"}).status == 200
+    reply = served.translate("one " * 5, glossary={"one": "x"})
+    message = "Invalid request: a sentence has more than 4 terms of the glossary"
+    assert (reply.status, reply.json) == (400, {"error": message})
 
 
 def plain_glossary(terms: dict[str, str]) -> Any:
