@@ -30,7 +30,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     holder = service.admit(caller, len(texts))
     if not given.is_json:
         # Forms have the line ends of Windows, whatever the client has.
-        texts = ["\n".join(text.splitlines()) for text in texts]
+        texts = [text.replace("\r\n", "\n") for text in texts]
     source, target = text_of(given, "source"), text_of(given, "target")
     form = text_of(given, "format") or "text"
     alternatives = _number(given.get("alternatives", 0))

@@ -68,6 +68,12 @@ def test_line_ends_of_a_form_become_those_of_unix(served: Served, plain: Transla
     assert served.form("/translate", fields).json == {"translatedText": expected}
 
 
+def test_only_line_ends_of_windows_change_in_a_form(served: Served) -> None:
+    blank = "\n\u2028\x85\x0b\x0c\n"
+    fields = {"q": blank.replace("\n", "\r\n"), "source": "en", "target": "de"}
+    assert served.form("/translate", fields).json == {"translatedText": blank}
+
+
 def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator) -> None:
     expected = {"translatedText": one(plain, "one two")}
     for source, target in (("EN", "De"), ("en-US", "de_AT"), ("eng", "deu")):
