@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +176,19 @@ def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served) -
     ranked = both.form("/detect", {"q": german}).json
     assert ranked[0]["language"] == "de"
     assert ranked[0]["confidence"] > 90
+
+
+def test_a_text_in_a_target_language_comes_back_if_there_are_several_sources(
+    untrained: Run, also_untrained: Run, tmp_path: Path
+) -> None:
+    place = copied_run(also_untrained, tmp_path / "french")
+    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(src_lang="fr"))
+    claim_checkpoints(place)
+    german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
+    with Served([untrained, Run.open(place)]) as server:
+        found = server.translate(german, source="auto").json
+    assert found["translatedText"] == german
+    assert found["detectedLanguage"]["language"] == "de"
 
 
 def test_languages_have_names_and_targets(served: Served, both: Served) -> None:
