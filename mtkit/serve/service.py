@@ -192,7 +192,7 @@ class Service:
         if order.source:
             return Detected(source or "", 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
-        if len(directions.sources) > 1 and target in directions.sources:
+        if len(directions.sources) > 1:
             able.append(target)
         return (await self._detected(order.texts, able or directions.sources))[0], target
 
