@@ -102,7 +102,7 @@ class Answer(NamedTuple):
     The links between words are those of each translation; none if they are not wanted, and of HTML.
     """
 
-    translations: list[list[str]]
+    translations: list[list[FoundText]]
     source: Detected
     links: list[list[list[WordLink]]]
 
@@ -155,7 +155,9 @@ class Service:
         source, target = await self._direction(order)
         has_letters = source.confidence or languages.has_letters(order.texts)
         if not has_letters or source.language == target:
-            return Answer([[text] for text in order.texts], source, [[[]]] * len(order.texts))
+            return Answer(
+                [[FoundText(text)] for text in order.texts], source, [[[]]] * len(order.texts)
+            )
         translator = self.directions.find(source.language, target)
         if translator is None:
             raise RequestError(
@@ -167,7 +169,7 @@ class Service:
         self.metrics.characters += characters
         self.access.used[holder] += characters
         found, links = await self._translations(translator, order)
-        return Answer([[one.text for one in of_text] for of_text in found], source, links)
+        return Answer(found, source, links)
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first."""

@@ -22,7 +22,7 @@ from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.choosing import choose, in_results
-from mtkit.translate.doubts import Doubts, check
+from mtkit.translate.doubts import Doubts, check_sentence
 from mtkit.translate.loading import check_combination, choose_direction, load_runs, unable
 from mtkit.translate.native_decoder import load_native
 from mtkit.translate.reading import Window, windows
@@ -402,7 +402,7 @@ class Translator:
         for line in pending.lines:
             of_line = [reader.results(sentence, found.get(sentence.number)) for sentence in line]
             for sentence, (best, *_) in zip(line, of_line, strict=True):
-                check(sentence, best, doubts)
+                check_sentence(sentence, best, doubts)
             results.append(reader.join(line, of_line))
         return results
 

@@ -237,6 +237,34 @@ def test_a_glossary_is_as_in_translate(served: Served, plain: Translator) -> Non
     assert "vier" in found
 
 
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, form: str) -> None:
+    # No text has the second term.
+    terms = {"two": "zwo", "nine": "\x01"}
+    with Served([untrained]) as server:
+        found = server.translate("one two nine", glossary=terms, format=form).json
+        assert found["missingTerms"] == ["\x01"]
+        listed = server.translate(["two\nnine\nnine", "two", "12"], glossary=terms, format=form)
+        assert listed.json["missingTerms"] == [["\x01", "\x01"], [], []]
+        assert "missingTerms" not in server.translate("nine", format=form).json
+        assert "mtkit_text_warnings_total 3" in server.get("/metrics").body.decode()
+
+
+def test_a_text_that_is_copied_lacks_no_terms(served: Served) -> None:
+    found = served.translate("one", target="en", glossary={"one": "x"}).json
+    assert found == {"translatedText": "one", "missingTerms": []}
+
+
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str) -> None:
+    # The run reads 59 subwords.
+    long = f"one\n{'one ' * 200}\ntwo"
+    assert served.translate(long, format=form).json["truncated"] is True
+    listed = served.translate(["one", long], format=form).json
+    assert listed["truncated"] == [False, True]
+    assert "truncated" not in served.translate(["one", "one " * 5], format=form).json
+
+
 def test_a_sentence_with_too_many_terms_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
