@@ -96,7 +96,7 @@ class SentenceReader:
         return encoded
 
     def _truncate(self, ids: list[int], number: int) -> bool:
-        """Cut ids of a line with this number to the limit, with a warning; whether it was needed."""
+        """Cut the ids of a line to the limit, with a warning; whether they were longer."""
         if len(ids) <= self.limit:
             return False
         log.warning(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mtkit.base.memory import memory_explained
 from mtkit.base.sentences import LineFacts
+from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
@@ -92,6 +93,8 @@ class Translator:
         self._decoder = decoder
         # What decodes with a glossary; loaded when it is asked for.
         self._term_decoder: Callable[[], BaseDecoder] = lambda: self._decoder
+        # Of the runs, when they are known; variants share the list.
+        self._heads: list[list[AlignmentHead]] = []
         # Set by `load`, like the checkpoint, the languages and the facts about training lines.
         self._runs: list[Run] = []
         self.checkpoint = self.engine = ""
@@ -165,22 +168,26 @@ class Translator:
             tokenized=tokenized,
             linearised=linearised,
         )
-        used, of_run = loaded.config, (runs, loaded.vocabularies, checkpoint)
+        used = loaded.config
         lack = unable(runs, used, glossary=glossary, prepared=prepared)
         choice = choose(used, device=device, exact=exact, unable=lack)
         decoder: BaseDecoder | None
         models: Sequence[Transformer] | Callable[[], Sequence[Transformer]]
         if choice.is_native:
+            # PyTorch loads the same checkpoints later, whatever the run has then.
+            of_run = runs, loaded.vocabularies, runs[0].selection(checkpoint), used
             decoder, found, engine = load_native(
-                *of_run, used, precision=choice.precision, threads=workers, task=loaded.task
+                *of_run, precision=choice.precision, threads=workers, task=loaded.task
             )
-            load = functools.partial(_on_cpu, *of_run, used, task=loaded.task)
             # Once for a translator and its variants.
-            models, place = functools.cache(lambda: load("fp32").models), None
+            load = functools.cache(functools.partial(_on_cpu, *of_run, task=loaded.task))
+            models, place = lambda: load("fp32").models, None
             precision = in_results(choice.precision, is_native=True)
         else:
             models, found, place, decoder, engine, precision = _torch_models(
-                *of_run,
+                runs,
+                loaded.vocabularies,
+                checkpoint,
                 used,
                 device=device,
                 workers=workers or 1,
@@ -200,7 +207,7 @@ class Translator:
         translator._runs = list(runs)
         if choice.is_native:
             plain = "fp32" if used.precision == "auto" else used.precision
-            translator._term_decoder = functools.cache(lambda: load(plain).decoder)
+            translator._term_decoder = lambda: load(plain).decoder
         translator.checkpoint = found
         translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
         translator.precision = precision
@@ -453,14 +460,16 @@ class Translator:
 
         Args:
             heads: of each model; by default those that its run was tuned to, or `default_heads`.
+                They are read once.
         """
         from mtkit.align import Aligner, heads_of
 
-        runs: list[Run | None] = [*self._runs] or [None] * len(self.models)
-        of_models = [heads] * len(self.models) if heads is not None else None
+        if heads is None and not self._heads:
+            runs: list[Run | None] = [*self._runs] or [None] * len(self.models)
+            self._heads += map(heads_of, runs, self.models)
         return Aligner(
             self.models,
-            of_models or list(map(heads_of, runs, self.models)),
+            self._heads if heads is None else [heads] * len(self.models),
             self.vocabularies,
             self.config,
             device=self.device,
@@ -490,7 +499,7 @@ class Translator:
 def _on_cpu(
     runs: list[Run],
     vocabularies: Vocabularies,
-    checkpoint: str | None,
+    checkpoint: str | Selection | None,
     config: DecodeConfig,
     precision: str,
     *,
