@@ -137,7 +137,7 @@ class Service:
         """Translate the texts of an order.
 
         Raises:
-            RequestError: if it is over a limit, or has a language that there is not.
+            RequestError: if it is over a limit, or a language is not available.
         """
         limits = self.limits
         for size, limit in (
