@@ -6,7 +6,6 @@ Each line is translated as `mtkit translate` translates it, or `mtkit translate 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -14,6 +13,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import (
     MarkupPairs,
+    Sentence,
     Translation,
     Translator,
     Window,
@@ -182,17 +182,20 @@ def _aligned(translator: Translator, pairs: MarkupPairs) -> Any:
 
 async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]:
     """The translations of lines."""
-    translator, size = ticket.translator, sum(map(len, window.lines))
-    lines = await _at_leisure(size, translator.sentences, window)
+    reader, size = ticket.translator.reader, sum(map(len, window.lines))
+    lines = await _at_leisure(size, reader.read, window)
     if any(len(sentence.terms) > _MOST_TERMS for line in lines for sentence in line):
         raise MtkitError(f"a sentence has more than {_MOST_TERMS} terms of the glossary")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
-    results = [[next(found) if sentence.ids else None for sentence in line] for line in lines]
-    for sentence, best in zip(itertools.chain(*lines), itertools.chain(*results), strict=True):
-        if best:
-            check_sentence(sentence, best[0], None)
-    return await _at_leisure(size, lambda: list(map(translator.joined, lines, results)))
+
+    def joined(line: Sequence[Sentence]) -> list[Translation]:
+        results = [reader.results(one, next(found) if one.ids else None) for one in line]
+        for sentence, (best, *_) in zip(line, results, strict=True):
+            check_sentence(sentence, best, None)
+        return reader.join(line, results)
+
+    return await _at_leisure(size, lambda: list(map(joined, lines)))
 
 
 async def _at_leisure(size: int, function: Callable[..., Result], *arguments: Any) -> Result:
