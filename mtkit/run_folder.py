@@ -386,21 +386,21 @@ class Run:
         saved.write(weights, optimizer, state, extra=extra)
         return saved
 
-    def select(self, which: str | None) -> tuple[Tensors, str]:
-        """The weights that `chosen` names, and their description.
+    def select(self, which: str | Selection | None) -> tuple[Tensors, str]:
+        """The weights that `chosen` names, or of a selection, and their description.
 
         Raises:
             MtkitError: as `chosen`, and if a checkpoint is damaged, or does not fit the model.
         """
-        selection = self.selection(which)
+        selection = which if isinstance(which, Selection) else self.selection(which)
         weights = selection.load()
         shapes = {name: tensor.shape for name, tensor in weights.items()}
         check_sizes(shapes, self.config.model, of=self.path)
         return weights, selection.description
 
-    def select_arrays(self, which: str | None) -> tuple[Weights, str]:
+    def select_arrays(self, which: str | Selection | None) -> tuple[Weights, str]:
         """As `select`, with the weights as NumPy arrays; it does not load PyTorch."""
-        selection = self.selection(which)
+        selection = which if isinstance(which, Selection) else self.selection(which)
         weights = selection.arrays()
         check_sizes(weights.shapes, self.config.model, of=self.path)
         return weights, selection.description

@@ -10,11 +10,12 @@ import contextlib
 import functools
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import langcodes
 
 from mtkit.base.processes import malloc_trim
+from mtkit.base.text import base_language
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
@@ -26,10 +27,22 @@ FEWEST_LINES = 10
 # Languages at this distance by CLDR (0 to 134) or nearer are hard to tell apart, such as Croatian
 # and Bosnian (9), Norwegian and Danish (12), Indonesian and Malay (14). Czech and Slovak have 24.
 _SIMILAR = 14
+# What LibreTranslate and Argos Translate call some languages inside, and what clients are told.
+LIBRETRANSLATE = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+# Tags whose parts are kept.
+_MOST_KEPT = 4096
 # What the model calls a text that is in no language.
 _NO_LANGUAGE = "zxx"
 
 _lock = threading.Lock()
+
+
+class Parts(NamedTuple):
+    """A language, its script, which is the usual one if none is given, and the region if given."""
+
+    language: str
+    script: str
+    region: str
 
 
 def load() -> None:
@@ -107,6 +120,32 @@ def labels_of(code: str) -> list[str]:
 def standard_tag(code: str) -> str:
     """A code as BCP 47 writes it, `de` for `deu_Latn`; another one as it is."""
     return langcodes.standardize_tag(code.replace("_", "-")) if is_language_tag(code) else code
+
+
+@functools.lru_cache(_MOST_KEPT)
+def parts_of(code: str) -> Parts:
+    """The parts of a code; one that is not a language tag is a language without a script.
+
+    `nb` and `no` are one language, and so are two codes such as `zsm` and `ms`.
+    """
+    if not is_language_tag(code):
+        return Parts(code, "", "")
+    tag = langcodes.get(langcodes.standardize_tag(code.replace("_", "-"), macro=True))
+    language = "no" if tag.language == "nb" else tag.language
+    return Parts(language or code, tag.script or tag.maximize().script or "", tag.territory or "")
+
+
+def libretranslate_code(code: str) -> str:
+    """What LibreTranslate and Argos Translate call a language inside: `zt` for `zho_Hant`.
+
+    A code that is not a language tag is cut at its first `-` or `_`.
+    """
+    language, script, region = parts_of(code)
+    if language == "zh":
+        return "zt" if script == "Hant" else "zh"
+    if (language, region) == ("pt", "BR"):
+        return "pb"
+    return "nb" if language == "no" else base_language(language)
 
 
 def looks_like(found: str, code: str) -> bool:

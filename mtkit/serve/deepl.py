@@ -41,21 +41,24 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             raise RequestError(400, f"Parameter '{name}' not supported.")
     if text_of(given, "formality") in ("more", "less"):
         raise RequestError(400, "'formality' is not supported for given 'target_lang'.")
+    glossary = glossary_of(given)
     order = Order(
         texts,
         source,
         target,
         "html" if form == "html" else "text",
-        glossary=glossary_of(given),
+        glossary=glossary,
     )
     answer = await service.translate(order, holder)
     return {
         "translations": [
             {
                 "detected_source_language": _code(answer.source.language),
-                "text": best,
+                "text": best.text,
                 "billed_characters": len(text),
             }
+            | ({"missing_terms": best.missing} if glossary else {})
+            | ({"truncated": True} if best.truncated else {})
             for text, (best, *_) in zip(texts, answer.translations, strict=True)
         ]
     }

@@ -39,7 +39,7 @@ class Directions:
                     )
                 run_of[pair] = run
                 self._translators[pair] = translator
-                self.threads = max(self.threads, translator.threads)
+                self.threads = max(self.threads, translator.decoder.threads)
                 if translator.engine not in self.engines:
                     self.engines.append(translator.engine)
 
@@ -77,7 +77,7 @@ def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> 
         raise MtkitError(f"{run.path}: is a parser; serve is for translations")
     tags = list(run.tokenizers().src.language_tags)
     first = load(run, tags[0] if tags else None)
-    if not first.threads:
+    if not first.decoder.threads:
         raise MtkitError("--workers: PyTorch serves in one process; leave the option out")
     if not tags:
         pairs = [(first.src_lang, first.tgt_lang)]

@@ -9,12 +9,8 @@ from typing import NamedTuple
 
 from mtkit.base import language_id
 
-# What LibreTranslate calls some languages inside, and what it calls them outside.
-_ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
-# A region at the end of a code, as in `en-US` and `es-419`.
-_REGION = re.compile(r"-(?:[a-z]{2}|[0-9]{3})\Z")
-# A code with two or three letters.
-_PLAIN = re.compile("[a-z]{2,3}")
+# A language, a script and a region, as in `zh-Hant-HK` and `es-419`.
+_TAG = re.compile("([a-z]{2,3})(?:-([a-z]{4}))?(?:-(?:[a-z]{2}|[0-9]{3}))?")
 # The characters of a text by which its language is found.
 _ENOUGH = 5000
 # What is answered if nothing is found, as LibreTranslate does.
@@ -30,24 +26,44 @@ class Detected(NamedTuple):
 
 def public_code(code: str) -> str:
     """The code that clients are told for one of a run: `zh-Hans` for `zh`, `de` for `deu_Latn`."""
-    return _ALIASES.get(code) or _ALIASES.get(standard := language_id.standard_tag(code), standard)
+    names = language_id.LIBRETRANSLATE
+    return names.get(code) or names.get(standard := language_id.standard_tag(code), standard)
 
 
 def find_code(given: str, codes: Iterable[str]) -> str | None:
-    """The public code that a client means: in any case, an alias, or with an unknown region.
+    """The public code that a client means: in any case, an alias, or of the same language.
 
-    Another region than that of a code is not taken for it.
+    Two codes of a language must have the same script, which is the usual one if none is given:
+    `zh-TW` is `zh-Hant`. A region may be missing on one side, but no other region is taken. Of
+    several codes the same region comes first, then one without a region.
     """
     known = {code.lower(): code for code in codes}
     wanted = given.replace("_", "-").lower()
-    # langcodes keeps what it was asked for, so it is not asked for any text.
-    plain = public_code(wanted).lower() if _PLAIN.fullmatch(wanted) else wanted
-    tried = wanted, plain, _REGION.sub("", wanted)
-    return next((known[one] for one in tried if one in known), None)
+    wanted = language_id.LIBRETRANSLATE.get(wanted, wanted).lower()
+    if wanted in known or not (parts := _TAG.fullmatch(wanted)):
+        return known.get(wanted)
+    # langcodes keeps all that it was asked for. So it is asked for a few letters, and for a script
+    # and a region only of what the server has.
+    language, script = language_id.parts_of(parts[1]).language, parts[2]
+    tags = {code: language_id.parts_of(code) for code in known.values()}
+    same = {code: tag for code, tag in tags.items() if tag.language == language}
+    if not same or (script and script.title() not in {tag.script for tag in same.values()}):
+        return None
+    of_wanted = language_id.parts_of(wanted)
+    script, region = of_wanted.script, of_wanted.region
+    able = [
+        (tag.region != region, tag.region, code)
+        for code, tag in same.items()
+        if tag.script == script and (region in ("", tag.region) or not tag.region)
+    ]
+    return min(able)[-1] if able else None
 
 
 def has_letters(texts: Sequence[str]) -> bool:
-    """Whether there is anything to translate; not in emoji, numbers and punctuation."""
+    """Whether texts can be in a language; emoji, numbers and punctuation are in none.
+
+    `base.text.has_words` is true for numbers, because a model translates them.
+    """
     return any(character.isalpha() for text in texts for character in text)
 
 

@@ -17,7 +17,8 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     """`/translate`: `q` is a text or a list of texts.
 
     `glossary` and `alignments` are extensions of mtkit. With `alignments`, the answer has for each
-    text the links between its words and those of the translation: their characters in both.
+    text the links between its words and those of the translation: their characters in both. Other
+    extensions are `missingTerms`, of a glossary, and `truncated`, which is there if a text is.
     """
     q = given.get("q")
     if isinstance(q, list) and not given.is_json:
@@ -30,13 +31,14 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     holder = service.admit(caller, len(texts))
     if not given.is_json:
         # Forms have the line ends of Windows, whatever the client has.
-        texts = ["\n".join(text.splitlines()) for text in texts]
+        texts = [text.replace("\r\n", "\n") for text in texts]
     source, target = text_of(given, "source"), text_of(given, "target")
     form = text_of(given, "format") or "text"
     alternatives = _number(given.get("alternatives", 0))
     with_links = given.get("alignments") in (True, "true", "1")
     if form not in ("text", "html"):
         raise RequestError(400, f"{form[:100]} format is not supported")
+    glossary = glossary_of(given)
     is_auto = source.lower() == "auto"
     answer = await service.translate(
         Order(
@@ -45,14 +47,18 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             target,
             "html" if form == "html" else "text",
             alternatives if form == "text" else 0,
-            glossary_of(given),
+            glossary,
             with_links,
         ),
         holder,
     )
     best = [one for one, *_ in answer.translations]
-    others = [rest[:alternatives] for _, *rest in answer.translations]
-    result: dict[str, Any] = {"translatedText": best}
+    others = [[one.text for one in rest[:alternatives]] for _, *rest in answer.translations]
+    result: dict[str, Any] = {"translatedText": [one.text for one in best]}
+    if glossary:
+        result["missingTerms"] = [one.missing for one in best]
+    if any(one.truncated for one in best):
+        result["truncated"] = [one.truncated for one in best]
     if is_auto:
         result["detectedLanguage"] = [_detected(answer.source)] * len(texts)
     if alternatives:

@@ -197,7 +197,7 @@ class Scheduler:
             asyncio.get_running_loop().call_soon(self._start)
 
     def _lane(self, ticket: Ticket) -> _Lane:
-        return self._lanes[ticket.translator.threads > 1]
+        return self._lanes[ticket.translator.decoder.threads > 1]
 
     def _start(self) -> None:
         """Give every free thread a batch, if there is one."""
@@ -216,7 +216,9 @@ class Scheduler:
         """Sentences of this ticket and of those with the same setting, one of each in turn."""
         setting = first.translator, first.n_best
         same = [one for one in self._turns if (one.translator, one.n_best) == setting]
-        budget = min(self.batch_tokens, first.translator.batch_tokens(first.n_best))
+        translator = first.translator
+        budget = translator.decoder.batch_budget(translator.config, first.n_best)
+        budget = min(self.batch_tokens, budget)
         tokens = sum(ticket.tokens for ticket in same)
         budget = min(budget, max(LEAST_TOKENS, tokens // self._lane(first).free))
         turns, taken, size = deque(same), list[_Item](), 0
@@ -262,7 +264,7 @@ def _decode(
     If decoding fails, each sentence is decoded alone: one must not make the others fail.
     """
     try:
-        return list(translator.decode(sentences, n_best=n_best))
+        return list(translator.decoder.decode(sentences, n_best))
     except Exception as error:
         if len(sentences) == 1:
             return [error]

@@ -102,7 +102,7 @@ class Answer(NamedTuple):
     The links between words are those of each translation; none if they are not wanted, and of HTML.
     """
 
-    translations: list[list[str]]
+    translations: list[list[FoundText]]
     source: Detected
     links: list[list[list[WordLink]]]
 
@@ -137,7 +137,7 @@ class Service:
         """Translate the texts of an order.
 
         Raises:
-            RequestError: if it is over a limit, or has a language that there is not.
+            RequestError: if it is over a limit, or a language is not available.
         """
         limits = self.limits
         for size, limit in (
@@ -155,7 +155,9 @@ class Service:
         source, target = await self._direction(order)
         has_letters = source.confidence or languages.has_letters(order.texts)
         if not has_letters or source.language == target:
-            return Answer([[text] for text in order.texts], source, [[[]]] * len(order.texts))
+            return Answer(
+                [[FoundText(text)] for text in order.texts], source, [[[]]] * len(order.texts)
+            )
         translator = self.directions.find(source.language, target)
         if translator is None:
             raise RequestError(
@@ -167,7 +169,7 @@ class Service:
         self.metrics.characters += characters
         self.access.used[holder] += characters
         found, links = await self._translations(translator, order)
-        return Answer([[one.text for one in of_text] for of_text in found], source, links)
+        return Answer(found, source, links)
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first."""
@@ -192,7 +194,7 @@ class Service:
         if order.source:
             return Detected(source or "", 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
-        if len(directions.sources) > 1 and target in directions.sources:
+        if len(directions.sources) > 1:
             able.append(target)
         return (await self._detected(order.texts, able or directions.sources))[0], target
 

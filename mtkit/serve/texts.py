@@ -9,8 +9,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from mtkit.base.errors import MtkitError
 from mtkit.serve.scheduler import Scheduler, Ticket
-from mtkit.translate import MarkupPairs, Translation, Translator, Window, markup_steps
+from mtkit.translate import (
+    MarkupPairs,
+    Sentence,
+    Translation,
+    Translator,
+    Window,
+    check_sentence,
+    markup_steps,
+)
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
@@ -19,6 +28,9 @@ WordLink = tuple[tuple[int, int], tuple[int, int]]
 
 # Texts of more characters are read in a thread, so that the event loop answers others meanwhile.
 _LONG = 2000
+# The time and the memory of a sentence grow with the terms that it must have, one for each time
+# that a source term is in it.
+_MOST_TERMS = 100
 
 
 class LinePair(NamedTuple):
@@ -34,10 +46,24 @@ class LinePair(NamedTuple):
 
 
 class FoundText(NamedTuple):
-    """A translation of a text; `lines` are those that were translated, none of HTML."""
+    """A translation of a text; `lines` are those that were translated, none of HTML.
+
+    `parts` are the translations in it, of lines or of segments of HTML.
+    """
 
     text: str
+    parts: Sequence[Translation] = ()
     lines: Sequence[LinePair] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """The terms that the glossary demands and that are not in it."""
+        return [term for part in self.parts for term in part.missing]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the end of a sentence is missing, because the sentence was too long."""
+        return any(part.truncated for part in self.parts)
 
 
 async def translate_texts(
@@ -48,7 +74,7 @@ async def translate_texts(
         return await _plain(ticket, texts)
     running = [asyncio.ensure_future(_markup(scheduler, ticket, text)) for text in texts]
     try:
-        return [[FoundText(found)] for found in await asyncio.gather(*running)]
+        return [[found] for found in await asyncio.gather(*running)]
     finally:
         for one in running:
             one.cancel()
@@ -119,17 +145,18 @@ def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[
             source_start += before + len(line.inner) + len(line.after) + 1
             start += len(parts[-1]) + 1
         text = "\n".join(parts)
-        texts.setdefault(text, FoundText(text, pairs))
+        texts.setdefault(text, FoundText(text, [pair.translation for pair in pairs], pairs))
     return list(texts.values())
 
 
-async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> str:
+async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> FoundText:
     lines = text.split("\n")
     steps = markup_steps([line.removesuffix("\r") for line in lines])
     answer: Any = None
     while True:
-        wanted, found = await _at_leisure(len(text), _next, steps, answer)
+        wanted, end = await _at_leisure(len(text), _next, steps, answer)
         if wanted is None:
+            found, parts = end
             break
         if isinstance(wanted, Window):
             answer = [best for best, *_ in await _translated(ticket, wanted)]
@@ -137,13 +164,14 @@ async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> str:
             answer = await scheduler.alone(_aligned, ticket.translator, wanted)
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
-    return "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
+    whole = "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
+    return FoundText(whole, parts)
 
 
-def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, list[str]]:
-    """What the steps want next; None and the lines at the end."""
+def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:
+    """What the steps want next; None and what they return at the end."""
     try:
-        return steps.send(answer), []
+        return steps.send(answer), None
     except StopIteration as end:
         return None, end.value
 
@@ -154,12 +182,20 @@ def _aligned(translator: Translator, pairs: MarkupPairs) -> Any:
 
 async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]:
     """The translations of lines."""
-    translator, size = ticket.translator, sum(map(len, window.lines))
-    lines = await _at_leisure(size, translator.sentences, window)
+    reader, size = ticket.translator.reader, sum(map(len, window.lines))
+    lines = await _at_leisure(size, reader.read, window)
+    if any(len(sentence.terms) > _MOST_TERMS for line in lines for sentence in line):
+        raise MtkitError(f"a sentence has more than {_MOST_TERMS} terms of the glossary")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
-    results = [[next(found) if sentence.ids else None for sentence in line] for line in lines]
-    return await _at_leisure(size, lambda: list(map(translator.joined, lines, results)))
+
+    def joined(line: Sequence[Sentence]) -> list[Translation]:
+        results = [reader.results(one, next(found) if one.ids else None) for one in line]
+        for sentence, (best, *_) in zip(line, results, strict=True):
+            check_sentence(sentence, best, None)
+        return reader.join(line, results)
+
+    return await _at_leisure(size, lambda: list(map(joined, lines)))
 
 
 async def _at_leisure(size: int, function: Callable[..., Result], *arguments: Any) -> Result:

@@ -49,7 +49,7 @@ class Doubts:
         self._too_long, self._too_short = {}, {}
 
 
-def check(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
+def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
     # Lengths of trees say nothing.
     if doubts is not None and best.repaired is None:

@@ -124,7 +124,8 @@ def translate_markup(
         try:
             wanted = steps.send(answer)
         except StopIteration as end:
-            found: list[str] = end.value
+            found: list[str]
+            found, _ = end.value
             return found
         if isinstance(wanted, Window):
             ((_, of_window),) = translator.translate_windows([wanted], doubts=doubts)
@@ -135,14 +136,14 @@ def translate_markup(
 
 def markup_steps(
     lines: Sequence[str], *, first_line: int = 1
-) -> Generator[Window | MarkupPairs, Any, list[str]]:
+) -> Generator[Window | MarkupPairs, Any, tuple[list[str], list[Translation]]]:
     """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
 
     It yields a window, and must be sent the best translation of each line of it; or pairs, and must
     be sent their alignments.
 
     Returns:
-        The translated lines.
+        The translated lines, and the translations that are in them.
     """
     parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line)
     segments = [part for part in parts if isinstance(part, Segment)]
@@ -187,7 +188,7 @@ def markup_steps(
         for i, (segment, translation) in enumerate(zip(segments, translations, strict=True))
     )
     whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
-    return whole.split("\n")[:-1]
+    return whole.split("\n")[:-1], translations
 
 
 def parse(lines: Sequence[str], first_line: int = 1) -> list[str | Segment]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
+from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
@@ -167,7 +168,7 @@ class NativeDecoder(LocalDecoder):
 def load_native(
     runs: Sequence[Run],
     vocabularies: Vocabularies,
-    checkpoint: str | None,
+    checkpoint: str | Selection | None,
     config: DecodeConfig,
     *,
     precision: native.Precision,

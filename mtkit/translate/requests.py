@@ -41,6 +41,7 @@ class Sentence:
         words: of a parser, the words of the sentence.
         text: as it is in the line.
         span: its characters in the line; of a line that was cut, without the spaces around them.
+        truncated: whether the end of the text is not in the ids, because it was too long.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Sentence:
     words: Sequence[str] = ()
     text: str = ""
     span: Range = (0, 0)
+    truncated: bool = False
 
     @property
     def line(self) -> int:
@@ -75,6 +77,7 @@ class Translation:
         repaired: for a tree, whether what the model wrote was not well-formed; None for text.
         parts: of a line of several sentences, those with a translation; empty if the line was
             translated as a whole.
+        truncated: whether the end of the source was not translated, because it was too long.
     """
 
     text: str
@@ -87,6 +90,7 @@ class Translation:
     missing: tuple[str, ...] = ()
     repaired: bool | None = None
     parts: tuple[Part, ...] = ()
+    truncated: bool = False
 
 
 @dataclass(eq=False)

@@ -62,14 +62,15 @@ class SentenceReader:
             for line, prefix, of_line in zip(window.lines, prefixes, spans, strict=True)
             for index, (start, end) in enumerate(of_line)
         ]
-        encoded = self.encode([self.task.source_text(text) for text, _, _ in cut], line_numbers)
+        encoded = self._encode([self.task.source_text(text) for text, _, _ in cut])
         forced = self.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
         sentences = []
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
+            truncated = self._truncate(ids, number % SENTENCE_STRIDE)
             terms, words = self._demanded(text, ids), self.task.words(text)
             is_copied = not (words or prefix or terms or has_words(text))
             source = [] if is_copied else ids
-            sentences.append(Sentence(number, source, prefix, terms, words, text, span))
+            sentences.append(Sentence(number, source, prefix, terms, words, text, span, truncated))
         rest = iter(sentences)
         return [list(itertools.islice(rest, len(of_line))) for of_line in spans]
 
@@ -78,22 +79,34 @@ class SentenceReader:
 
         Longer lines are cut to the limit, with a warning. A blank line has no ids.
         """
+        encoded = self._encode(lines)
+        for number, ids in zip(numbers, encoded, strict=True):
+            self._truncate(ids, number)
+        return encoded
+
+    def _encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """As `encode`, of any length."""
         encoded = self.vocabularies.src.encode_batch(lines)
-        for number, line, ids in zip(numbers, lines, encoded, strict=True):
+        for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
                 # Some spaces, such as U+0085, are subwords to the tokenizer.
                 ids.clear()
             elif ids:
                 ids[:0] = self.src_prefix
-            if len(ids) > self.limit:
-                log.warning(
-                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
-                    number,
-                    len(ids) + 1,
-                    self.limit + 1,
-                )
-                del ids[self.limit :]
         return encoded
+
+    def _truncate(self, ids: list[int], number: int) -> bool:
+        """Cut the ids of a line to the limit, with a warning; whether they were longer."""
+        if len(ids) <= self.limit:
+            return False
+        log.warning(
+            "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+            number,
+            len(ids) + 1,
+            self.limit + 1,
+        )
+        del ids[self.limit :]
+        return True
 
     def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:
         """The target terms that the translation of a text must contain."""
@@ -122,7 +135,7 @@ class SentenceReader:
         results = []
         for one in translations:
             text, repaired = self.task.result(sentence.words, one.text)
-            results.append(replace(one, text=text, repaired=repaired))
+            results.append(replace(one, text=text, repaired=repaired, truncated=sentence.truncated))
         return results
 
     def join(
@@ -160,6 +173,7 @@ class SentenceReader:
             seconds=max(one.seconds for one in found),
             missing=tuple(itertools.chain(*(one.missing for one in found))),
             parts=tuple(parts),
+            truncated=any(one.truncated for one in found),
         )
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,15 +37,26 @@ _SPACE = "\u2581"
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Demand:
     """A target term that a translation must contain.
 
-    `erased` are the ids of the source, with the unknown token in the place of the source term.
+    Attributes:
+        erase: gives the `erased` ids. They are made when they are needed, because they are as long
+            as the sentence, which may have a term at every word.
     """
 
     term: str
-    erased: list[int]
+    erase: Callable[[], list[int]]
+
+    @property
+    def erased(self) -> list[int]:
+        """The ids of the source, with the unknown token in the place of the source term."""
+        return self.erase()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other processes have no tokenizer of the source.
+        return Demand, (self.term, partial(list, self.erased))
 
 
 class Glossary:
@@ -112,12 +123,14 @@ class Glossary:
     ) -> list[Demand]:
         """As `demanded`, with the ids of the source without the term, which begin with `prefix`."""
         words = _words(line)
-        demands = []
-        for target, start, end in self._found(words):
+
+        def erased(start: int, end: int) -> list[int]:
             before, after = ("".join(part) for part in (words[:start], words[end:]))
-            erased = [*tokenizer.encode(before), UNK_ID, *tokenizer.encode(after)]
-            demands.append(Demand(target, [*prefix, *erased]))
-        return demands
+            return [*prefix, *tokenizer.encode(before), UNK_ID, *tokenizer.encode(after)]
+
+        return [
+            Demand(target, partial(erased, start, end)) for target, start, end in self._found(words)
+        ]
 
     def _found(self, words: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         """The target terms, and start and end of their source terms among the words."""

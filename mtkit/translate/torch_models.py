@@ -17,7 +17,7 @@ from mtkit.base.devices import (
     select_matmul_backend,
 )
 from mtkit.base.memory import disable_malloc_trim
-from mtkit.checkpoint import load_into
+from mtkit.checkpoint import Selection, load_into
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.parsing import Task
@@ -54,7 +54,7 @@ class TorchModels(NamedTuple):
 def load_models(
     runs: Sequence[Run],
     vocabularies: Vocabularies,
-    checkpoint: str | None,
+    checkpoint: str | Selection | None,
     config: DecodeConfig,
     *,
     device: str,
@@ -101,7 +101,9 @@ def load_models(
     return TorchModels(models, descriptions, on_device, decoder, engine, named)
 
 
-def _load(run: Run, vocabularies: Vocabularies, checkpoint: str | None) -> tuple[Transformer, str]:
+def _load(
+    run: Run, vocabularies: Vocabularies, checkpoint: str | Selection | None
+) -> tuple[Transformer, str]:
     """The model of a run, and a description of its weights."""
     weights, description = run.select(checkpoint)
     with torch.device("meta"):

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mtkit.base.memory import memory_explained
 from mtkit.base.sentences import LineFacts
+from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.choosing import choose, in_results
-from mtkit.translate.doubts import Doubts, check
+from mtkit.translate.doubts import Doubts, check_sentence
 from mtkit.translate.loading import check_combination, choose_direction, load_runs, unable
 from mtkit.translate.native_decoder import load_native
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import (
     BaseDecoder,
     PendingWindow,
-    Sentence,
     Translation,
     plan,
 )
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 class Translator:
     """Translates lines of text with a trained model, or with an ensemble.
 
-    It can be used as a context manager, which closes it.
+    It can be used as a context manager, which closes it. `reader` and `decoder` are for a caller
+    that makes the batches itself.
 
     Args:
         models: one, or those of an ensemble; on their device, in evaluation mode. Their weights are
@@ -89,9 +90,11 @@ class Translator:
             decoder = Decoder(
                 self.models, vocabularies.tgt, config, device=self.device, task=self.task
             )
-        self._decoder = decoder
+        self.decoder = decoder
         # What decodes with a glossary; loaded when it is asked for.
-        self._term_decoder: Callable[[], BaseDecoder] = lambda: self._decoder
+        self._term_decoder: Callable[[], BaseDecoder] = lambda: self.decoder
+        # Of the runs, when they are known; variants share the list.
+        self._heads: list[list[AlignmentHead]] = []
         # Set by `load`, like the checkpoint, the languages and the facts about training lines.
         self._runs: list[Run] = []
         self.checkpoint = self.engine = ""
@@ -165,22 +168,26 @@ class Translator:
             tokenized=tokenized,
             linearised=linearised,
         )
-        used, of_run = loaded.config, (runs, loaded.vocabularies, checkpoint)
+        used = loaded.config
         lack = unable(runs, used, glossary=glossary, prepared=prepared)
         choice = choose(used, device=device, exact=exact, unable=lack)
         decoder: BaseDecoder | None
         models: Sequence[Transformer] | Callable[[], Sequence[Transformer]]
         if choice.is_native:
+            # PyTorch loads the same checkpoints later, whatever the run has then.
+            of_run = runs, loaded.vocabularies, runs[0].selection(checkpoint), used
             decoder, found, engine = load_native(
-                *of_run, used, precision=choice.precision, threads=workers, task=loaded.task
+                *of_run, precision=choice.precision, threads=workers, task=loaded.task
             )
-            load = functools.partial(_on_cpu, *of_run, used, task=loaded.task)
             # Once for a translator and its variants.
-            models, place = functools.cache(lambda: load("fp32").models), None
+            load = functools.cache(functools.partial(_on_cpu, *of_run, task=loaded.task))
+            models, place = lambda: load("fp32").models, None
             precision = in_results(choice.precision, is_native=True)
         else:
             models, found, place, decoder, engine, precision = _torch_models(
-                *of_run,
+                runs,
+                loaded.vocabularies,
+                checkpoint,
                 used,
                 device=device,
                 workers=workers or 1,
@@ -200,7 +207,7 @@ class Translator:
         translator._runs = list(runs)
         if choice.is_native:
             plain = "fp32" if used.precision == "auto" else used.precision
-            translator._term_decoder = functools.cache(lambda: load(plain).decoder)
+            translator._term_decoder = lambda: load(plain).decoder
         translator.checkpoint = found
         translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
         translator.precision = precision
@@ -233,7 +240,7 @@ class Translator:
 
     def close(self) -> None:
         """End the workers, if there are any; the next translation starts new ones."""
-        self._decoder.close()
+        self.decoder.close()
 
     def translate(
         self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None
@@ -301,7 +308,7 @@ class Translator:
             doubts: collects the lines whose translations are probably incomplete.
         """
         planned = (self._planned(window, n_best=n_best) for window in windows)
-        with closing(self._decoder.in_turn(planned)) as in_turn:
+        with closing(self.decoder.in_turn(planned)) as in_turn:
             for pending in in_turn:
                 yield pending.window, self._finish(pending, progress, doubts)
 
@@ -309,13 +316,10 @@ class Translator:
         """Encode the sentences of a window, and sort them into batches; nothing is decoded yet."""
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
-        lines = self._reader.read(window)
+        lines = self.reader.read(window)
         sentences = [one for line in lines for one in line if one.ids]
-        batches = plan(sentences, self.config, self._decoder, n_best=n_best)
+        batches = plan(sentences, self.config, self.decoder, n_best=n_best)
         return PendingWindow(window, lines, batches)
-
-    # ---------------------------------------------------------------------------------------------
-    # Sentence by sentence, for a server that makes the batches itself
 
     def variant(
         self,
@@ -340,38 +344,12 @@ class Translator:
             other.src_prefix = [tags[other.tgt_lang]] if tags else []
         if glossary is not None:
             check_combination(self.config, self.task, glossary)
-            other.glossary, other._decoder = glossary, self._term_decoder()
+            other.glossary, other.decoder = glossary, self._term_decoder()
         return other
 
     @property
-    def threads(self) -> int:
-        """Threads that may call `decode` at the same time; 0 if it cannot be called."""
-        return self._decoder.threads
-
-    def batch_tokens(self, n_best: int = 1) -> int:
-        """The source tokens, with EOS, that a batch of sentences should have at most."""
-        return self._decoder.batch_budget(self.config, n_best)
-
-    def sentences(self, window: Window) -> list[list[Sentence]]:
-        """The sentences of each line. One without ids is not decoded."""
-        return self._reader.read(window)
-
-    def decode(self, sentences: Sequence[Sentence], *, n_best: int = 1) -> list[list[Translation]]:
-        """Up to `n_best` translations of each sentence, best first; the sentences are one batch.
-
-        They may be of any lines. Each has ids.
-        """
-        return self._decoder.decode(sentences, n_best)
-
-    def joined(
-        self, line: Sequence[Sentence], found: Sequence[list[Translation] | None]
-    ) -> list[Translation]:
-        """The translations of a line from those of its sentences; None for one without ids."""
-        reader = self._reader
-        return reader.join(line, list(map(reader.results, line, found)))
-
-    @property
-    def _reader(self) -> SentenceReader:
+    def reader(self) -> SentenceReader:
+        """Makes the sentences that `decoder` decodes of lines, and lines of their translations."""
         return SentenceReader(
             self.vocabularies,
             self.task,
@@ -393,16 +371,16 @@ class Translator:
         found: dict[int, list[Translation]] = {}
         count = sum(map(len, pending.lines))
         for batch in pending.batches:
-            translated = self._decoder.finish(batch)
+            translated = self.decoder.finish(batch)
             for sentence, translations in zip(batch.sentences, translated, strict=True):
                 found[sentence.number] = translations
             if progress is not None:
                 progress(len(batch.sentences) * len(pending.window.lines) / count)
-        reader, results = self._reader, []
+        reader, results = self.reader, []
         for line in pending.lines:
             of_line = [reader.results(sentence, found.get(sentence.number)) for sentence in line]
             for sentence, (best, *_) in zip(line, of_line, strict=True):
-                check(sentence, best, doubts)
+                check_sentence(sentence, best, doubts)
             results.append(reader.join(line, of_line))
         return results
 
@@ -453,14 +431,16 @@ class Translator:
 
         Args:
             heads: of each model; by default those that its run was tuned to, or `default_heads`.
+                They are read once.
         """
         from mtkit.align import Aligner, heads_of
 
-        runs: list[Run | None] = [*self._runs] or [None] * len(self.models)
-        of_models = [heads] * len(self.models) if heads is not None else None
+        if heads is None and not self._heads:
+            runs: list[Run | None] = [*self._runs] or [None] * len(self.models)
+            self._heads += map(heads_of, runs, self.models)
         return Aligner(
             self.models,
-            of_models or list(map(heads_of, runs, self.models)),
+            self._heads if heads is None else [heads] * len(self.models),
             self.vocabularies,
             self.config,
             device=self.device,
@@ -484,13 +464,13 @@ class Translator:
 
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)
-        return score_pairs(self.models, self._reader, pairs, config=self.config, device=self.device)
+        return score_pairs(self.models, self.reader, pairs, config=self.config, device=self.device)
 
 
 def _on_cpu(
     runs: list[Run],
     vocabularies: Vocabularies,
-    checkpoint: str | None,
+    checkpoint: str | Selection | None,
     config: DecodeConfig,
     precision: str,
     *,

@@ -268,12 +268,16 @@ def test_an_ensemble_aligns_by_the_mean_of_its_models(tiny_run: Run, translator:
 
 def test_a_run_that_was_tuned_aligns_with_its_heads(begun: Path):
     run = Run.open(begun)
-    with Translator.load(run, device="cpu") as loaded:
-        model = loaded.model
-        assert loaded.aligner().heads == default_heads(model)
+    with Translator.load(run, device="cpu") as before:
+        model = before.model
+        assert before.aligner().heads == default_heads(model)
         chosen = all_heads(model)[1]
         AlignmentSettings(heads=[chosen], error_rate=0.5, pairs=3, reference="gold").save(begun)
-        assert loaded.aligner().heads == [chosen]
+        # They are read once.
+        assert before.aligner().heads == before.variant().aligner().heads == default_heads(model)
+    with Translator.load(run, device="cpu") as tuned:
+        assert tuned.aligner().heads == [chosen]
+    with Translator.load(run, device="cpu") as loaded:
         other = AlignmentHead(layer=99, head=1, step="input")
         AlignmentSettings(heads=[other], error_rate=0.5, pairs=3, reference="gold").save(begun)
         with pytest.raises(MtkitError, match=r"alignment\.json: names heads that the model does"):

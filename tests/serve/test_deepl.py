@@ -40,6 +40,14 @@ def test_texts_are_translated_in_order(served: Served, expected: list[str]) -> N
     assert single.json == translated(*expected[:1])
 
 
+def test_missing_terms_and_texts_that_are_cut_are_told(served: Served) -> None:
+    fields = {"text": ["nine", "one " * 200], "target_lang": "DE", "glossary": {"nine": "\x01"}}
+    one, other = served.post("/v2/translate", fields).json["translations"]
+    assert (one["missing_terms"], other["missing_terms"]) == (["\x01"], [])
+    assert "truncated" not in one
+    assert other["truncated"] is True
+
+
 @pytest.mark.parametrize("handling", ["html", "xml"])
 def test_tags_keep_their_places(served: Served, expected: list[str], handling: str) -> None:
     fields = {"text": ["<p>one two</p>"], "target_lang": "DE", "tag_handling": handling}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import langcodes
 import pytest
 
-from mtkit.base.language_id import language_name
+from mtkit.base.language_id import language_name, libretranslate_code
 from mtkit.serve.languages import detect, find_code, public_code
 
 
@@ -42,6 +43,20 @@ def test_a_code_of_a_run_has_a_public_form(code: str, public: str) -> None:
         ("pt", "pt"),
         ("pt-PT", "pt"),
         ("es-419", "es"),
+        ("zh-CN", "zh-Hans"),
+        ("zh_SG", "zh-Hans"),
+        ("zh-TW", "zh-Hant"),
+        ("zh-HK", "zh-Hant"),
+        ("zh-Hant-HK", "zh-Hant"),
+        ("zho_Hant", "zh-Hant"),
+        ("cmn", "zh-Hans"),
+        ("deu_Latn", "de"),
+        ("deu-DE", "de"),
+        ("de-Latn-AT", "de"),
+        ("nb", "no"),
+        ("nob", "no"),
+        ("nn", None),
+        ("de-Cyrl", None),
         ("sr-Latn", None),
         ("zz", None),
         ("", None),
@@ -51,8 +66,65 @@ def test_a_code_of_a_run_has_a_public_form(code: str, public: str) -> None:
     ],
 )
 def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None) -> None:
-    codes = ["en", "de", "zh-Hans", "zh-Hant", "pt", "pt-BR", "es", "sr"]
+    codes = ["en", "de", "zh-Hans", "zh-Hant", "pt", "pt-BR", "es", "sr", "no"]
     assert find_code(given, codes) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "codes", "found"),
+    [
+        ("zh", ["zh-CN", "zh-TW"], "zh-CN"),
+        ("zt", ["zh-CN", "zh-TW"], "zh-TW"),
+        ("zh-HK", ["zh-TW"], None),
+        ("no", ["nb"], "nb"),
+        ("nb", ["no", "nb"], "nb"),
+        ("pt", ["pt-BR"], "pt-BR"),
+        ("pt-PT", ["pt-BR"], None),
+        ("ms", ["zsm"], "zsm"),
+        ("en", ["en-US", "en-GB"], "en-GB"),
+        ("x-mine", ["x-mine", "my language"], "x-mine"),
+        ("My Language", ["x-mine", "my language"], "my language"),
+    ],
+)
+def test_a_code_is_found_among_others_with_regions(
+    given: str, codes: list[str], found: str | None
+) -> None:
+    assert find_code(given, codes) == found
+
+
+def test_unknown_codes_of_clients_are_not_kept() -> None:
+    before = len(langcodes.Language._PARSE_CACHE)
+    for number in range(500):
+        assert find_code(f"de-Q{chr(97 + number % 26)}{chr(97 + number // 26)}x", ["de"]) is None
+        assert find_code(f"fr-Latn-{number:03}", ["de"]) is None
+        assert find_code("de-" * number + "x", ["de"]) is None
+    assert len(langcodes.Language._PARSE_CACHE) - before < 20
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("en", "en"),
+        ("deu_Latn", "de"),
+        ("zho_Hant", "zt"),
+        ("zh-TW", "zt"),
+        ("zh-HK", "zt"),
+        ("zt", "zt"),
+        ("zh", "zh"),
+        ("zho_Hans", "zh"),
+        ("zh-CN", "zh"),
+        ("pt_BR", "pb"),
+        ("pb", "pb"),
+        ("pt", "pt"),
+        ("pt-PT", "pt"),
+        ("no", "nb"),
+        ("nob_Latn", "nb"),
+        ("es-419", "es"),
+        ("my_language", "my"),
+    ],
+)
+def test_a_language_has_the_code_of_libretranslate(code: str, found: str) -> None:
+    assert libretranslate_code(code) == found
 
 
 def test_a_language_without_a_name_has_its_code() -> None:

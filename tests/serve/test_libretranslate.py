@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from conftest import claim_checkpoints, copied_run, reseal
 from support.served import Served
 
 from mtkit.run_folder import Run
-from mtkit.serve import Limits
+from mtkit.serve import Limits, texts
 from mtkit.translate import Translator
 
 
@@ -66,6 +67,12 @@ def test_line_ends_of_a_form_become_those_of_unix(served: Served, plain: Transla
     fields = {"q": "one\r\ntwo", "source": "en", "target": "de"}
     expected = "\n".join(plain.translate(["one", "two"]))
     assert served.form("/translate", fields).json == {"translatedText": expected}
+
+
+def test_only_line_ends_of_windows_change_in_a_form(served: Served) -> None:
+    blank = "\n\u2028\x85\x0b\x0c\n"
+    fields = {"q": blank.replace("\n", "\r\n"), "source": "en", "target": "de"}
+    assert served.form("/translate", fields).json == {"translatedText": blank}
 
 
 def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator) -> None:
@@ -171,6 +178,19 @@ def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served) -
     assert ranked[0]["confidence"] > 90
 
 
+def test_a_text_in_a_target_language_comes_back_if_there_are_several_sources(
+    untrained: Run, also_untrained: Run, tmp_path: Path
+) -> None:
+    place = copied_run(also_untrained, tmp_path / "french")
+    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(src_lang="fr"))
+    claim_checkpoints(place)
+    german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
+    with Served([untrained, Run.open(place)]) as server:
+        found = server.translate(german, source="auto").json
+    assert found["translatedText"] == german
+    assert found["detectedLanguage"]["language"] == "de"
+
+
 def test_languages_have_names_and_targets(served: Served, both: Served) -> None:
     # Clients send bodies with GET too.
     for reply in (served.get("/languages"), served.ask("GET", "/languages", b"api_key=x")):
@@ -215,6 +235,44 @@ def test_a_glossary_is_as_in_translate(served: Served, plain: Translator) -> Non
     assert found == expected
     assert "zwo" in found
     assert "vier" in found
+
+
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, form: str) -> None:
+    # No text has the second term.
+    terms = {"two": "zwo", "nine": "\x01"}
+    with Served([untrained]) as server:
+        found = server.translate("one two nine", glossary=terms, format=form).json
+        assert found["missingTerms"] == ["\x01"]
+        listed = server.translate(["two\nnine\nnine", "two", "12"], glossary=terms, format=form)
+        assert listed.json["missingTerms"] == [["\x01", "\x01"], [], []]
+        assert "missingTerms" not in server.translate("nine", format=form).json
+        assert "mtkit_text_warnings_total 3" in server.get("/metrics").body.decode()
+
+
+def test_a_text_that_is_copied_lacks_no_terms(served: Served) -> None:
+    found = served.translate("one", target="en", glossary={"one": "x"}).json
+    assert found == {"translatedText": "one", "missingTerms": []}
+
+
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str) -> None:
+    # The run reads 59 subwords.
+    long = f"one\n{'one ' * 200}\ntwo"
+    assert served.translate(long, format=form).json["truncated"] is True
+    listed = served.translate(["one", long], format=form).json
+    assert listed["truncated"] == [False, True]
+    assert "truncated" not in served.translate(["one", "one " * 5], format=form).json
+
+
+def test_a_sentence_with_too_many_terms_is_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "_MOST_TERMS", 4)
+    assert served.translate("one " * 4, glossary={"one": "x"}).status == 200
+    reply = served.translate("one " * 5, glossary={"one": "x"})
+    message = "Invalid request: a sentence has more than 4 terms of the glossary"
+    assert (reply.status, reply.json) == (400, {"error": message})
 
 
 def plain_glossary(terms: dict[str, str]) -> Any:

@@ -40,15 +40,15 @@ class Gate:
         self.event.set()
 
     def close(self, translator: Translator) -> None:
-        decode: Callable[..., list[list[Translation]]] = translator.decode
+        decode: Callable[..., list[list[Translation]]] = translator.decoder.decode
 
-        def wait(sentences: Sequence[Sentence], *, n_best: int = 1) -> list[list[Translation]]:
+        def wait(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
             self.begun.release()
             assert self.event.wait(60)
             self.texts += [sentence.text for sentence in sentences]
-            return decode(sentences, n_best=n_best)
+            return decode(sentences, n_best)
 
-        translator.decode = wait  # type: ignore[method-assign]
+        translator.decoder.decode = wait  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -299,10 +299,10 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
     untrained: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(translator: Translator) -> None:
-        def decode(sentences: Sequence[Sentence], *, n_best: int = 1) -> Any:
+        def decode(sentences: Sequence[Sentence], n_best: int) -> Any:
             raise RuntimeError(f"cannot decode {sentences[0].text}")
 
-        translator.decode = decode  # type: ignore[method-assign]
+        translator.decoder.decode = decode  # type: ignore[method-assign]
 
     caplog.set_level(logging.DEBUG)
     with Served([untrained], changed=broken) as server:

@@ -103,16 +103,18 @@ class FakeTranslator:
     """
 
     def __init__(self, *, threads: int = 1, gate: threading.Event | None = None) -> None:
+        # It is its own decoder.
+        self.decoder, self.config = self, None
         self.threads = threads
         self.batches: list[list[str]] = []
         self.settings: list[int] = []
         self.begun = threading.Semaphore(0)
         self._gate = gate
 
-    def batch_tokens(self, n_best: int) -> int:
+    def batch_budget(self, config: object, n_best: int) -> int:
         return 10_000
 
-    def decode(self, sentences: Sequence[Sentence], *, n_best: int) -> list[list[Translation]]:
+    def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
         self.batches.append([sentence.text for sentence in sentences])
         self.settings.append(n_best)
         self.begun.release()

@@ -297,7 +297,7 @@ def test_no_tag_is_in_a_sample_or_in_an_output_with_terms(way: str, untrained_ma
 def test_text_that_contains_a_tag_is_translated_as_text(untrained_many: Run):
     with Translator.load(untrained_many, tgt_lang="de") as translator:
         plain, tagged = "one two", ">>el<< one two"
-        (ids,) = translator._reader.encode([tagged], [1])
+        (ids,) = translator.reader.encode([tagged], [1])
         tags = translator.src_tokenizer.language_tags
         assert ids[0] == tags["de"]
         assert not set(ids[1:]) & set(tags.values())
@@ -309,7 +309,7 @@ def test_text_that_contains_a_tag_is_translated_as_text(untrained_many: Run):
 def test_the_tag_counts_for_the_limit_of_source_tokens(untrained_many: Run):
     config = UNTRAINED.decode.model_copy(update={"max_source_tokens": 6})
     with Translator.load(untrained_many, config=config, tgt_lang="el") as translator:
-        (ids,) = translator._reader.encode(["one two three four five six"], [1])
+        (ids,) = translator.reader.encode(["one two three four five six"], [1])
         assert len(ids) == 5  # and EOS
         assert ids[0] == translator.src_tokenizer.language_tags["el"]
 

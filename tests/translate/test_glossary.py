@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import itertools
 import logging
+import pickle
 import random
 import re
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -145,6 +147,27 @@ def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer) -> None:
         ("acht", [7, *encode("one"), UNK_ID, *encode("nine")]),
         ("neun", [7, *encode("one two three"), UNK_ID]),
     ]
+
+
+def test_a_demand_has_the_same_ids_in_another_process(tokenizer: Tokenizer) -> None:
+    (demand,) = Glossary({"two": "acht"}).demands("one two", tokenizer)
+    sent = pickle.dumps(demand)
+    assert len(sent) < 1000
+    assert (pickle.loads(sent).term, pickle.loads(sent).erased) == (demand.term, demand.erased)
+
+
+def test_demands_do_not_each_hold_the_whole_sentence(tokenizer: Tokenizer) -> None:
+    glossary = Glossary({"a": "x"})
+    glossary.demands("a a", tokenizer)
+    tracemalloc.start()
+    try:
+        demands = glossary.demands("a " * 1000, tokenizer)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The ids alone would be 1,000 times 1,000 references of 8 bytes.
+    assert len(demands) == 1000
+    assert held < 1_000_000
 
 
 def plain_demanded(terms: dict[str, str], line: str) -> list[str]:

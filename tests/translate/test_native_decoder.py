@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import copied_run
 from support import native_engine
 from support.native_engine import Copier
 from support.translators import numbers
@@ -22,7 +23,7 @@ from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.native import available
 from mtkit.run_folder import Run
-from mtkit.translate import Glossary, Translation, Translator, choosing
+from mtkit.translate import Glossary, Translation, Translator, choosing, torch_models
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.independent import greedy_search
@@ -130,6 +131,33 @@ def test_several_threads_decode_many_small_batches_in_order(
                 for line in lines
             ]
             held.close()
+
+
+def test_pytorch_has_the_checkpoints_that_the_engine_has_and_loads_them_once(
+    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if not_here := available():
+        pytest.skip(not_here)
+    run = Run.open(copied_run(tiny_run, tmp_path / "run"))
+    *_, older, newest = run.checkpoints()
+    kept = newest.path.rename(tmp_path / "later")
+    held = Translator.load(run, checkpoint="last", device="cpu")
+    # Training goes on.
+    kept.rename(newest.path)
+    loaded = []
+    load = torch_models.load_models
+
+    def load_and_note(*arguments: Any, **options: Any) -> Any:
+        loaded.append(arguments)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(torch_models, "load_models", load_and_note)
+    held.variant(glossary=Glossary({"one": "eins"}))
+    expected, _ = run.select(str(older.step))
+    assert torch.equal(held.model.embedding.weight, expected["embedding.weight"])
+    assert not torch.equal(held.model.embedding.weight, run.select("last")[0]["embedding.weight"])
+    held.variant(glossary=Glossary({"two": "zwei"})).aligner()
+    assert len(loaded) == 1
 
 
 class Failing(Copier):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -53,7 +54,9 @@ class Drafts:
     ) -> Plan:
         """The plan for terms, of which each has a word of the draft, by number, or none."""
         self.text, self.words = text, list(terms.values())
-        demands = [Demand(term, [UNK_ID, number]) for number, term in enumerate(terms)]
+        demands = [
+            Demand(term, partial(list, [UNK_ID, number])) for number, term in enumerate(terms)
+        ]
         encode = self.tokenizer.encode
         sentence = Sentence(1, SOURCE, encode(prefix), demands)
         draft = Draft(sentence, encode(text), limit)
@@ -126,7 +129,7 @@ def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts) -> None:
 
 def test_no_plan_is_made_if_no_term_fits(drafts: Drafts) -> None:
     drafts.text, drafts.words = TEXT, [0]
-    sentence = Sentence(1, SOURCE, terms=[Demand("acht", [UNK_ID, 0])])
+    sentence = Sentence(1, SOURCE, terms=[Demand("acht", partial(list, [UNK_ID, 0]))])
     draft = Draft(sentence, drafts.tokenizer.encode(TEXT), 0)
     assert drafts.planner.plans([draft]) == [None]
 

@@ -55,8 +55,8 @@ def shared(untrained: Run) -> Iterator[Translator]:
 
 
 def pool_of(translator: Translator) -> Pool:
-    assert isinstance(translator._decoder, Pool)
-    return translator._decoder
+    assert isinstance(translator.decoder, Pool)
+    return translator.decoder
 
 
 def is_running(pid: int) -> bool:

@@ -133,7 +133,7 @@ def test_a_gpu_gets_larger_batches(untrained: Run):
     window = Window(1, ["nine " * 15] * 400)
     sizes = []
     for device_type in ("cpu", "cuda"):
-        translator._decoder.device_type = device_type
+        translator.decoder.device_type = device_type
         sizes.append(len(translator._planned(window, n_best=1).batches))
     assert sizes[0] > 2
     assert sizes[1] == 1
