@@ -262,6 +262,16 @@ def test_every_outside_library_has_a_home():
     assert outside - EVERYWHERE - HOMES.keys() == set()
 
 
+@pytest.mark.skipif(not (PACKAGE.parent / ".git").exists(), reason="not a checkout of git")
+def test_no_tracked_file_is_a_symbolic_link():
+    # It would lead to a place on one machine.
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=PACKAGE.parent, capture_output=True, text=True
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert [line for line in listed.stdout.splitlines() if line.startswith("120000 ")] == []
+
+
 def test_a_small_module_is_imported_by_more_than_one():
     users = {name: [user for user in MODULES if name in own_modules(user)] for name in MODULES}
     small = {
