@@ -83,7 +83,7 @@ HOMES = {
     "starlette": {"serve"},
     "uvicorn": {"serve"},
     "transformers": {"convert.huggingface"},
-    "onnx": {"convert.onnx_graph"},
+    "onnx": {"convert.onnx_graph", "convert.sentence_model"},
     "onnxruntime": {"convert.onnx"},
     "tokenizers": {"convert.onnx"},
     "pickle": set[str](),
