@@ -289,11 +289,7 @@ def _compare(
         for side in (ours, other)
     ]
     as_run = _with_settings(translator, run.config.decode.model_copy(update={"precision": "fp32"}))
-    searched = zip(
-        map(_spaced, as_run.translate(lines)),
-        map(theirs.text, theirs.search(lines, _BEAM_SIZE)),
-        strict=True,
-    )
+    searched = zip(as_run.translate(lines), theirs.search(lines, _BEAM_SIZE), strict=True)
     return _ArgosAgreement(
         **vars(found),
         explained=explained if quantization == "float32" else None,
@@ -301,7 +297,9 @@ def _compare(
         within=len(within),
         bleu_of_run=scores[0],
         bleu_of_package=scores[1],
-        other_with_beam=sum(comparable(one) != comparable(two) for one, two in searched),
+        other_with_beam=sum(
+            comparable(_spaced(one)) != comparable(theirs.text(two)) for one, two in searched
+        ),
     )
 
 

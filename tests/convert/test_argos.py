@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sentencepiece
 from conftest import changed
-from support.exported import NUMBERS, needs, python
+from support.exported import NUMBERS, needs, python, skipped_without
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name, standard_tag
@@ -181,7 +181,7 @@ def refusal(run: Run, out: Path, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ctranslate2") is None, reason="no ctranslate2")
+@skipped_without("argos")
 def test_what_a_package_cannot_express_is_refused_in_one_line(
     tiny_run: Run, uneven: Run, parser: Run, tmp_path: Path
 ) -> None:
@@ -204,6 +204,7 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
         )
 
 
+@skipped_without("argos")
 def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.argosmodel"
     with zipfile.ZipFile(out, "w") as archive:
@@ -305,6 +306,7 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("language", "sentences"), SENTENCES)
+@skipped_without("argos")
 @needs_library("minisbd")
 def test_minisbd_splits_text_by_the_rules(
     language: str, sentences: list[str], tmp_path: Path
@@ -322,6 +324,7 @@ def test_minisbd_splits_text_by_the_rules(
     assert minisbd.SBDetect(str(tmp_path / "whole.onnx"), use_gpu=False).sentences(text) == [text]
 
 
+@skipped_without("argos")
 @needs_library("minisbd")
 def test_minisbd_splits_text_without_spaces(tmp_path: Path) -> None:
     import minisbd
