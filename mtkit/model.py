@@ -148,12 +148,12 @@ class FeedForward(nn.Module):
         self.outer = Linear(config.d_ff, config.d_model)
         self.dropout = Dropout(config.activation_dropout)
         self.activation = {"relu": F.relu, "silu": F.silu}[config.activation]
-        self.has_relu = config.activation == "relu"
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         inner, outer = self.inner, self.outer
-        if self.has_relu and bf16.applies_to(x) and not (self.training and self.dropout.p):
+        has_kernel = self.activation is F.relu and bf16.applies_to(x)
+        if has_kernel and not (self.training and self.dropout.p):
             return bf16.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias)
         out: Tensor = outer(self.dropout(self.activation(inner(x))))
         return out

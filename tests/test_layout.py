@@ -83,7 +83,7 @@ HOMES = {
     "starlette": {"serve"},
     "uvicorn": {"serve"},
     "transformers": {"convert.huggingface"},
-    "onnx": {"convert.onnx_graph"},
+    "onnx": {"convert.onnx_graph", "convert.sentence_model"},
     "onnxruntime": {"convert.onnx"},
     "tokenizers": {"convert.onnx"},
     "pickle": set[str](),
@@ -260,6 +260,16 @@ def test_every_outside_library_has_a_home():
     libraries = {name.split(".")[0] for file in FILES for name in imported(parsed(file))}
     outside = libraries - set(sys.stdlib_module_names) - {"mtkit"}
     assert outside - EVERYWHERE - HOMES.keys() == set()
+
+
+@pytest.mark.skipif(not (PACKAGE.parent / ".git").exists(), reason="not a checkout of git")
+def test_no_tracked_file_is_a_symbolic_link():
+    # It would lead to a place on one machine.
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=PACKAGE.parent, capture_output=True, text=True
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert [line for line in listed.stdout.splitlines() if line.startswith("120000 ")] == []
 
 
 def test_a_small_module_is_imported_by_more_than_one():

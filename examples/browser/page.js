@@ -35,11 +35,16 @@ form.addEventListener("submit", async (event) => {
   output.textContent = "";
   status.textContent = "Translating …";
   const begin = performance.now();
-  for (const line of source.value.split("\n")) {
-    output.textContent += `${await translate(line)}\n`;
+  try {
+    for (const line of source.value.split("\n")) {
+      output.textContent += `${await translate(line)}\n`;
+    }
+    status.textContent = `Translated in ${seconds(begin)}.`;
+  } catch (error) {
+    status.textContent = `The translation failed: ${error.message}`;
+  } finally {
+    button.disabled = false;
   }
-  status.textContent = `Translated in ${seconds(begin)}.`;
-  button.disabled = false;
 });
 
 async function translate(line) {

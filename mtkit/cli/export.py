@@ -58,8 +58,6 @@ def export(run_path: Path, out: Path, **options: Any) -> None:
     to 500 lines. If its translations differ from those of the run, the export fails and OUT is not
     written.
     """
-    if options["format"] not in ("ctranslate2", "onnx", "argos"):
-        shared.refuse_given(["quantization"], "requires --format ctranslate2, onnx or argos")
     if options["format"] != "argos":
         shared.refuse_given(["src_lang", "tgt_lang"], "requires --format argos")
     run = shared.open_run(run_path)

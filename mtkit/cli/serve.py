@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 from dataclasses import replace
@@ -112,6 +113,7 @@ def serve(
     for name, count in FEWER_SHAPES.items():
         os.environ.setdefault(name, count)
     try:
+        importlib.import_module("language_data")  # langcodes loads it later
         from mtkit.serve import Access, Directions, Limits, Server, Service, read_keys
 
         limits = Limits(
@@ -123,11 +125,9 @@ def serve(
             seconds=timeout,
         )
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        if error.name not in ("starlette", "uvicorn", "language_data"):
             raise
-        raise MtkitError(
-            f"{error.name} is missing: install mtkit with its server, pip install '.[serve]'"
-        ) from error
+        raise MtkitError(f"mtkit serve needs {error.name}: pip install 'mtkit[serve]'") from error
     from mtkit.translate import default_workers
 
     keys = frozenset[str]() if keys_path is None else read_keys(keys_path)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import json_text, partial_name, sync
-from mtkit.base.language_id import language_name
+from mtkit.base.language_id import language_name, standard_tag
 from mtkit.base.text import base_language
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import (
@@ -33,7 +33,6 @@ from mtkit.convert.check import (
     Agreement,
     Bounds,
     CheckText,
-    LoadedModel,
     RunModel,
     agreement,
     comparable,
@@ -61,7 +60,7 @@ _METADATA = "metadata.json"
 
 
 def _code(language: str) -> str:
-    code = language.replace("_", "-").lower()
+    code = standard_tag(language).lower()
     return _CODES.get(code, base_language(code))
 
 
@@ -111,7 +110,8 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
     translator.vocabularies.src.save(folder / "sentencepiece.model")
     metadata = {"package_version": "1.0", "argos_version": "1.11"}
     for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
-        metadata |= {f"{side}_code": _code(language), f"{side}_name": language_name(language)}
+        name = language_name(standard_tag(language))
+        metadata |= {f"{side}_code": _code(language), f"{side}_name": name}
     text = json_text(metadata, indent=2) + "\n"
     (folder / _METADATA).write_text(text, encoding="utf-8")
     splits = run.config.decode.split_sentences
@@ -176,7 +176,7 @@ class _ArgosModel:
         return text.replace("▁", " ").replace("_", " ").removeprefix(" ")
 
     def is_tie(self, line: str, one: Sequence[str], other: Sequence[str]) -> bool:
-        """Whether the first different subwords of two translations are as probable."""
+        """Whether the first different subwords of two translations are equally probable."""
         found = self._engine.score_batch(self._encode([line, line]), [one, other])
         rows = [
             ([*pieces, ""], by.log_probs) for pieces, by in zip((one, other), found, strict=True)
@@ -253,11 +253,10 @@ class _ArgosAgreement(Agreement):
 def _compare(
     translator: Translator,
     run: Run,
-    theirs: LoadedModel,
+    theirs: _ArgosModel,
     text: CheckText,
     quantization: Quantization,
 ) -> _ArgosAgreement:
-    assert isinstance(theirs, _ArgosModel)
     lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
     longest = {"max_extra_length": _LONGEST_OUTPUT, "max_length": _LONGEST_OUTPUT}
     greedy = _with_settings(translator, translator.config.model_copy(update=longest))
@@ -290,11 +289,7 @@ def _compare(
         for side in (ours, other)
     ]
     as_run = _with_settings(translator, run.config.decode.model_copy(update={"precision": "fp32"}))
-    searched = zip(
-        map(_spaced, as_run.translate(lines)),
-        map(theirs.text, theirs.search(lines, _BEAM_SIZE)),
-        strict=True,
-    )
+    searched = zip(as_run.translate(lines), theirs.search(lines, _BEAM_SIZE), strict=True)
     return _ArgosAgreement(
         **vars(found),
         explained=explained if quantization == "float32" else None,
@@ -302,7 +297,9 @@ def _compare(
         within=len(within),
         bleu_of_run=scores[0],
         bleu_of_package=scores[1],
-        other_with_beam=sum(comparable(one) != comparable(two) for one, two in searched),
+        other_with_beam=sum(
+            comparable(_spaced(one)) != comparable(theirs.text(two)) for one, two in searched
+        ),
     )
 
 
@@ -338,6 +335,7 @@ print(translate.translate("Text to translate.", "{src}", "{tgt}"))
 ARGOS = Target(
     name="argos",
     library="ctranslate2",
+    more_libraries=("onnx", "language_data"),
     model="Argos Translate's model",
     needs="Needs `pip install argostranslate`; LibreTranslate uses it too. Beside the file that "
     "this folder comes from:",

@@ -19,7 +19,7 @@ from mtkit.convert.export_record import (
     plain_greedy,
     power_penalty,
 )
-from mtkit.convert.target import Target, common_limits, first_language, quoted
+from mtkit.convert.target import Target, common_limits, example_tag, quoted
 from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
@@ -193,7 +193,7 @@ def _load(folder: Path, decode: DecodeConfig) -> CTranslate2Model:
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
     vocabularies = translator.vocabularies
-    is_joint, language = vocabularies.is_joint, first_language(vocabularies)
+    is_joint = vocabularies.is_joint
     names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
     files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
     load = "".join(
@@ -205,11 +205,11 @@ def _usage(out: Path, config: Config, translator: Translator) -> str:
     # Its own limit is beyond the last position of some models.
     if (most := longest_sequence(config) - 1) < LONGEST:
         search += f", max_decoding_length={most}"
-    tag = f'[">>{language}<<"] + ' if language else ""
+    before = f'["{tag}"] + ' if (tag := example_tag(vocabularies)) else ""
     return f"""\
 import ctranslate2, sentencepiece
 {load}translator = ctranslate2.Translator({quoted(out)})
-source = {tag}{names[0]}.encode("Text to translate.", out_type=str)
+source = {before}{names[0]}.encode("Text to translate.", out_type=str)
 found = translator.translate_batch([source], {search})
 print({names[-1]}.decode(found[0].hypotheses[0]))
 """

@@ -12,9 +12,9 @@ import importlib.util
 import logging
 import zipfile
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
@@ -92,9 +92,13 @@ def export(
             raise MtkitError(f"--format {format} needs {name}: pip install 'mtkit[{target.extra}]'")
     quantization = quantization or target.quantizations[0]
     if quantization not in target.quantizations:
-        raise MtkitError(f"--format {format} has no --quantization {quantization}")
-    if out.suffix != target.suffix and target.suffix:
-        raise MtkitError(f"{out}: a file for --format {format} has a name in {target.suffix}")
+        raise MtkitError(f"--format {format} does not support --quantization {quantization}")
+    if target.suffix and out.suffix != target.suffix:
+        raise MtkitError(f"{out}: a file for --format {format} must end in {target.suffix}")
+    if target.suffix and out.is_dir():
+        raise MtkitError(
+            f"{out}: is a folder, and --format {format} writes a file; give another OUT"
+        )
     target.check_expressible(run.config.model)
     check_writable(
         out,
@@ -104,14 +108,16 @@ def export(
         is_kind=_is_archive if target.suffix else lambda folder: (folder / RECORD).is_file(),
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
-    greedy = plain_greedy(run.config.decode)
-    # Linearised, because other software has what the model of a parser writes, and not the trees.
-    how: dict[str, Any] = {"config": greedy, "prepared": False, "linearised": True}
-    how["checkpoint"] = checkpoint
+    load = partial(load_untagged, run)
     if target.is_application:
-        translator = Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **how)
-    else:
-        translator = load_untagged(run, **how)
+        load = partial(Translator.load, run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
+    # Linearised, because other software has what the model of a parser writes, and not the trees.
+    translator = load(
+        checkpoint=checkpoint,
+        config=plain_greedy(run.config.decode),
+        prepared=False,
+        linearised=True,
+    )
     target.check(translator, run)
     text = _check_text(run, translator, check)
     data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
@@ -165,10 +171,12 @@ def export(
 
 def _is_archive(path: Path) -> bool:
     """Whether it is an exported file."""
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(f"/{RECORD}") for name in archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        # Not a zip file, a damaged one, or one with features or names that Python cannot read.
         return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(f"/{RECORD}") for name in archive.namelist())
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:
@@ -189,9 +197,8 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             languages = (translator.src_lang, translator.tgt_lang)
             if translator.src_prefix and (of := [x for x in directions if x[:2] == languages]):
                 directions = of
-            lines, references = (
-                [line for one in directions for line in one[side]] for side in (2, 3)
-            )
+            lines = [line for one in directions for line in one.src]
+            references = [line for one in directions for line in one.tgt]
         except MtkitError as error:
             rows = run.samples()
             if not rows:

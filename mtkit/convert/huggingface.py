@@ -28,8 +28,8 @@ from mtkit.convert.export_record import (
     longest_sequence,
     power_penalty,
 )
-from mtkit.convert.marian import halves, layer_parts, new_ids
-from mtkit.convert.target import Limits, Target, common_limits, first_language, quoted
+from mtkit.convert.marian import halves, layer_parts, marian_settings, new_ids
+from mtkit.convert.target import Limits, Target, common_limits, example_tag, quoted
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import OldIdsOfSides
@@ -103,26 +103,15 @@ def _marian_config(
     from transformers import MarianConfig
 
     config = model.config
-    has_joint_vocabulary = model.src_vocab_size is None
-    of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": tgt_size}
+    of_target = {} if model.src_embedding is None else {"decoder_vocab_size": tgt_size}
     # Other settings have their defaults, and are not in the file.
     return MarianConfig(
         vocab_size=src_size,
         **of_target,
-        d_model=config.d_model,
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        encoder_attention_heads=config.n_heads,
-        decoder_attention_heads=config.n_heads,
-        encoder_ffn_dim=config.d_ff,
-        decoder_ffn_dim=config.d_ff,
+        **marian_settings(model, longest),
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         activation_dropout=config.activation_dropout,
-        activation_function={"relu": "relu", "silu": "swish"}[config.activation],
-        scale_embedding=True,
-        share_encoder_decoder_embeddings=has_joint_vocabulary,
-        max_position_embeddings=longest,
         **special,
         # The default would add an end token to outputs that were cut off.
         forced_eos_token_id=None,
@@ -249,13 +238,12 @@ def _limits(config: ModelConfig) -> Limits:
 
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
-    language = first_language(translator.vocabularies)
-    tag = f">>{language}<< " if language else ""
+    text = f"{example_tag(translator.vocabularies)} Text to translate.".lstrip()
     return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({quoted(out)})
 model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
-source = tokenizer(["{tag}Text to translate."], padding=True, return_tensors="pt")
+source = tokenizer(["{text}"], padding=True, return_tensors="pt")
 found = model.generate(**source)
 print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """

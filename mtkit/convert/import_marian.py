@@ -148,7 +148,9 @@ def import_model(
         if peer is None:
             log.warning(
                 "not compared with other software%s",
-                "" if model.folder is None else ": pip install 'mtkit[export]' installs it",
+                ""
+                if model.folder is None
+                else "; the comparison needs transformers: pip install 'mtkit[export]'",
             )
         else:
             log.info("converted; now comparing it with transformers")

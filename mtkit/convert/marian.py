@@ -30,6 +30,7 @@ from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.untrusted import damage
 from mtkit.kernels.loss import NEVER
+from mtkit.model import Transformer
 from mtkit.prepare_config import LARGEST_VOCABULARY
 from mtkit.run_manifest import OldIds, OldIdsOfSides
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
@@ -151,6 +152,24 @@ def layer_parts(config: ModelConfig) -> Iterator[Part]:
 def halves(width: int) -> Tensor:
     """(D,): our dimensions in Marian's order, which has first all sines and then all cosines."""
     return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+
+
+def marian_settings(model: Transformer, longest: int) -> dict[str, Any]:
+    """The settings of a `MarianConfig` of the same shape, but for those about subwords."""
+    config = model.config
+    return {
+        "d_model": config.d_model,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "encoder_attention_heads": config.n_heads,
+        "decoder_attention_heads": config.n_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "activation_function": {"relu": "relu", "silu": "swish"}[config.activation],
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": model.src_embedding is None,
+        "max_position_embeddings": longest,
+    }
 
 
 def check_tensors(

@@ -130,6 +130,8 @@ def write_card(
     if not pairs and (origin.src_lang or origin.tgt_lang):
         pairs = [(origin.src_lang, origin.tgt_lang)]
     pairs = pairs or [("", code) for code in vocabularies.src.language_tags]
+    if target.is_application:
+        pairs = [(translator.src_lang, translator.tgt_lang)]
     codes = [base_language(code) for code in dict.fromkeys(code for pair in pairs for code in pair)]
     licence = imported.licence if imported is not None else ""
     step, scores = _scores(run, steps)

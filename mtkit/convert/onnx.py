@@ -30,8 +30,9 @@ from mtkit.convert.export_record import (
     longest_sequence,
     power_penalty,
 )
+from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
-from mtkit.convert.target import Limits, Target, first_language, quoted
+from mtkit.convert.target import Limits, Target, example_tag, quoted
 from mtkit.convert.tokenizer_json import SPECIAL_TOKENS, tokenizer_json
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -96,7 +97,7 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
 
 def _config(model: Transformer, longest: int, dtype: str) -> dict[str, Any]:
     """The content of `config.json`, as of a `MarianMTModel`."""
-    config, V = model.config, model.vocab_size
+    V = model.vocab_size
     sizes = {"vocab_size": V}
     if model.src_vocab_size is not None:
         sizes = {"vocab_size": V + model.src_vocab_size - (UNK_ID + 1), "decoder_vocab_size": V}
@@ -105,17 +106,7 @@ def _config(model: Transformer, longest: int, dtype: str) -> dict[str, Any]:
         "architectures": ["MarianMTModel"],
         "is_encoder_decoder": True,
         **sizes,
-        "share_encoder_decoder_embeddings": model.src_embedding is None,
-        "d_model": config.d_model,
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        "encoder_attention_heads": config.n_heads,
-        "decoder_attention_heads": config.n_heads,
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "activation_function": "relu" if config.activation == "relu" else "swish",
-        "scale_embedding": True,
-        "max_position_embeddings": longest,
+        **marian_settings(model, longest),
         **_SPECIAL_IDS,
         # By default the page in a browser would look for int8, and Node for float32.
         "transformers.js_config": {"dtype": dtype},
@@ -227,8 +218,7 @@ def _limits(config: ModelConfig) -> Limits:
 
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
-    language = first_language(translator.vocabularies)
-    tag = f">>{language}<< " if language else ""
+    text = f"{example_tag(translator.vocabularies)} Text to translate.".lstrip()
     # Without a dot or a slash at its beginning it would be the name of a model on the hub.
     is_path = out.is_absolute() or out == Path()
     folder = quoted(out) if is_path else f'"./{quoted(out)[1:]}'
@@ -238,7 +228,7 @@ def _usage(out: Path, config: Config, translator: Translator) -> str:
 import {{ pipeline }} from "@huggingface/transformers";
 const translator = await pipeline("translation", {folder});
 const options = {{ num_beams: 1, max_new_tokens: {most} }};
-const found = await translator("{tag}Text to translate.", options);
+const found = await translator("{text}", options);
 console.log(found[0].translation_text);
 """
 

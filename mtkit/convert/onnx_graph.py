@@ -325,11 +325,15 @@ class _Graph:
 
     def feed_forward(self, layer: str, x: str) -> str:
         inner = self.linear(f"{layer}.feed_forward.inner", x)
-        if self.config.activation == "relu":
-            active = self.node("Relu", inner)
-        else:
-            active = self.node("Mul", inner, self.node("Sigmoid", inner))
+        activations = {"relu": self.relu, "silu": self.silu}
+        active = activations[self.config.activation](inner)
         return self.linear(f"{layer}.feed_forward.outer", active)
+
+    def relu(self, x: str) -> str:
+        return self.node("Relu", x)
+
+    def silu(self, x: str) -> str:
+        return self.node("Mul", x, self.node("Sigmoid", x))
 
     def attend_to_self(self, layer: str, x: str, *, bias: str, cache: int | None = None) -> str:
         """Self-attention; with `cache`, the number of the layer, also to earlier positions."""

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mtkit.base.files import json_text
 from mtkit.base.text import base_language
@@ -33,6 +32,8 @@ _FEATURES = ("space_before", "capitalized", "numeric", "start_of_para")
 _CHANNELS = ("padding", "other", *_CLASSES, "space", "capital", "digit", "first")
 # The characters that a rule sees: so many before, and two after.
 _BEFORE, _AFTER = 3, 2
+# Versions of ONNX's format and operators.
+_IR_VERSION, _OPSET = 8, 13
 
 
 class _Rule(NamedTuple):
@@ -67,6 +68,8 @@ def sentence_model(language: str, *, splits: bool = True) -> bytes:
 
     Without `splits` it takes every line for one sentence.
     """
+    from onnx import TensorProto, helper, numpy_helper
+
     rules = _RULES + (_GERMAN if base_language(language) == "de" else ())
     width = _BEFORE + 1 + _AFTER
     first = np.zeros((len(rules), len(_CHANNELS), width), np.float32)
@@ -90,72 +93,32 @@ def sentence_model(language: str, *, splits: bool = True) -> bytes:
         "last": last,
         "bias": np.array([0.5, -1, 0], np.float32),
     }
-    graph = b"".join(
+    node, value = helper.make_node, helper.make_tensor_value_info
+    graph = helper.make_graph(
         [
-            _node("Gather", ["classes", "units"], "known"),
-            _node("Concat", ["known", "features"], "facts", axis=2),
-            _node("Transpose", ["facts"], "columns", perm=[0, 2, 1]),
-            _node("Conv", ["columns", "first", "threshold"], "sums", pads=[_BEFORE, _AFTER]),
-            _node("Relu", ["sums"], "rules"),
-            _node("Conv", ["rules", "last", "bias"], "scores"),
-            _node("Transpose", ["scores"], "output", perm=[0, 2, 1]),
-            _field(2, "sentences"),
-            *(_field(5, _tensor(name, tensor)) for name, tensor in tensors.items()),
-            _value(11, "units", _INT64, ["B", "N"]),
-            _value(11, "features", _FLOAT, ["B", "N", len(_FEATURES)]),
-            _value(12, "output", _FLOAT, ["B", "N", 3]),
-        ]
+            node("Gather", ["classes", "units"], ["known"]),
+            node("Concat", ["known", "features"], ["facts"], axis=2),
+            node("Transpose", ["facts"], ["columns"], perm=[0, 2, 1]),
+            node("Conv", ["columns", "first", "threshold"], ["sums"], pads=[_BEFORE, _AFTER]),
+            node("Relu", ["sums"], ["rules"]),
+            node("Conv", ["rules", "last", "bias"], ["scores"]),
+            node("Transpose", ["scores"], ["output"], perm=[0, 2, 1]),
+        ],
+        "sentences",
+        [
+            value("units", TensorProto.INT64, ["B", "N"]),
+            value("features", TensorProto.FLOAT, ["B", "N", len(_FEATURES)]),
+        ],
+        [value("output", TensorProto.FLOAT, ["B", "N", 3])],
+        [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()],
     )
     properties = {
         "lang_code": base_language(language),
         "config": json_text({"feat_funcs": _FEATURES, "no_ssplit": not splits}),
         "vocab": json_text({"lang": "", "_unit2id": units, "_id2unit": list(units)}),
     }
-    listed = (_field(14, _field(1, key) + _field(2, value)) for key, value in properties.items())
-    return b"".join([_field(1, _IR), _field(7, graph), _field(8, _field(2, _OPSET)), *listed])
-
-
-# ---------------------------------------------------------------------------------------------
-# The format of ONNX: messages of Protocol Buffers, by the numbers of its schema
-
-_IR, _OPSET = 8, 13
-_FLOAT, _INT64 = 1, 7
-
-
-def _field(number: int, value: int | str | bytes) -> bytes:
-    """A field of a message: an integer, a text, or a message."""
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    content = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def _node(operation: str, inputs: list[str], output: str, **attributes: int | list[int]) -> bytes:
-    content = b"".join(_field(1, name) for name in inputs) + _field(2, output)
-    content += _field(4, operation)
-    for name, value in attributes.items():
-        if isinstance(value, int):
-            content += _field(5, _field(1, name) + _field(3, value) + _field(20, 2))
-        else:
-            listed = b"".join(_field(8, one) for one in value)
-            content += _field(5, _field(1, name) + listed + _field(20, 7))
-    return _field(1, content)
-
-
-def _tensor(name: str, tensor: npt.NDArray[np.float32]) -> bytes:
-    dims = b"".join(_field(1, size) for size in tensor.shape)
-    return dims + _field(2, _FLOAT) + _field(8, name) + _field(9, tensor.tobytes())
-
-
-def _value(number: int, name: str, kind: int, shape: list[str | int]) -> bytes:
-    """An input or output: a name stands for a size that is not fixed."""
-    dims = b"".join(_field(1, _field(1 if isinstance(n, int) else 2, n)) for n in shape)
-    return _field(number, _field(1, name) + _field(2, _field(1, _field(1, kind) + _field(2, dims))))
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+    helper.set_model_props(model, properties)
+    content: bytes = model.SerializeToString()
+    return content

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, DecodeConfig, ModelConfig
@@ -40,7 +41,7 @@ class Target:
         usage: a few lines of code, or a command, that use an exported folder.
         quantizations: the types of the matrices that are possible, the default first.
         check: refuses a run by what is not a setting of the model.
-        compare: compares the loaded files with the run.
+        compare: compares what `load` gave with the run.
         suffix: if the export is a file, how its name ends; otherwise it is a folder.
         pack: makes that file of an exported folder.
         is_application: whether it translates one direction of a model with several, splits lines
@@ -62,7 +63,7 @@ class Target:
     usage: Callable[[Path, Config, Translator], str]
     quantizations: tuple[Quantization, ...] = ("float32",)
     check: Callable[[Translator, Run], None] = lambda translator, run: None
-    compare: Callable[[Translator, Run, LoadedModel, CheckText, Quantization], Agreement] = _compare
+    compare: Callable[[Translator, Run, Any, CheckText, Quantization], Agreement] = _compare
     suffix: str = ""
     pack: Callable[[Path, Path], None] = lambda folder, file: None
     is_application: bool = False
@@ -101,6 +102,12 @@ def common_limits(config: ModelConfig) -> dict[str, tuple[bool, str]]:
 def first_language(vocabularies: Vocabularies) -> str:
     """One of the languages that a multilingual model translates to, as an example; else empty."""
     return min(vocabularies.src.language_tags, default="")
+
+
+def example_tag(vocabularies: Vocabularies) -> str:
+    """The tag of `first_language`, which other software needs before a source; else empty."""
+    language = first_language(vocabularies)
+    return f">>{language}<<" if language else ""
 
 
 def quoted(path: Path) -> str:

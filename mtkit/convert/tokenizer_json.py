@@ -30,7 +30,7 @@ SPECIAL_TOKENS = {
     "unk_token": UNK_ID,
 }
 _SPACE = "▁"
-# Characters for private use, which no text has.
+# Characters for private use, which texts hardly have; docs/export.md says what becomes of them.
 _FIRST_SYMBOL, _WIDE_TILDE, _OF_TARGET = 0x100000, "\U0010fffc", "\U0010fffd"
 # What SentencePiece's `nmt_nfkc` does before the Unicode normal form NFKC.
 _REMOVED = r"[\u0001-\u0008\u000B\u000E-\u001F\u007F\u008F\u009F]"

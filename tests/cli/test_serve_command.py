@@ -98,14 +98,16 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
     assert outcome.err.splitlines()[-1].startswith(f"mtkit: error: {message}")
 
 
+@pytest.mark.parametrize("library", ["uvicorn", "language_data"])
 def test_without_its_libraries_it_says_how_to_install_them(
-    trained: Place, monkeypatch: pytest.MonkeyPatch
+    library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("mtkit.serve.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, library, None)
     outcome = trained.mtkit("serve", "--port", "0")
     assert outcome.status == 1
+    assert outcome.out == ""
     assert outcome.err.splitlines()[-1] == (
-        "mtkit: error: uvicorn is missing: install mtkit with its server, pip install '.[serve]'"
+        f"mtkit: error: mtkit serve needs {library}: pip install 'mtkit[serve]'"
     )

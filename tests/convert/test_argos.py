@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
+import types
 import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece
 from conftest import changed
-from support.exported import NUMBERS, needs, python
+from support.exported import NUMBERS, needs, python, skipped_without
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_id import language_name
+from mtkit.base.language_id import language_name, standard_tag
 from mtkit.convert.argos import _ArgosAgreement, _code
 from mtkit.convert.check import BOUNDS
 from mtkit.convert.export_run import export
@@ -178,7 +181,7 @@ def refusal(run: Run, out: Path, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ctranslate2") is None, reason="no ctranslate2")
+@skipped_without("argos")
 def test_what_a_package_cannot_express_is_refused_in_one_line(
     tiny_run: Run, uneven: Run, parser: Run, tmp_path: Path
 ) -> None:
@@ -186,7 +189,7 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
     assert refusal(tiny_run, tmp_path / "out") == (
-        f"{tmp_path / 'out'}: a file for --format argos has a name in .argosmodel"
+        f"{tmp_path / 'out'}: a file for --format argos must end in .argosmodel"
     )
     short = tiny_run.with_config(
         changed(tiny_run.config, "model", positions="learned", max_positions=1000)
@@ -201,6 +204,40 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
         )
 
 
+@skipped_without("argos")
+def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.argosmodel"
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("folder/export.json", "")
+    content = out.read_bytes()
+    # Its table of contents, whose place the end of the file still gives.
+    out.write_bytes(content.replace(b"PK\1\2", b"PK\0\0"))
+    assert zipfile.is_zipfile(out)
+    with pytest.raises(MtkitError, match="is not an export, so --force does not replace it"):
+        export(tiny_run, out, format="argos", force=True)
+    out.unlink()
+    out.mkdir()
+    with pytest.raises(MtkitError) as caught:
+        export(tiny_run, out, format="argos", force=True)
+    assert str(caught.value) == (
+        f"{out}: is a folder, and --format argos writes a file; give another OUT"
+    )
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("library", ["ctranslate2", "onnx", "language_data"])
+def test_a_missing_library_of_a_package_is_named_with_the_extra_that_has_it(
+    library: str, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ctranslate2", "onnx", "language_data"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        sys.modules[name].__spec__ = ModuleSpec(name, None)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MtkitError) as caught:
+        export(tiny_run, tmp_path / "out.argosmodel", format="argos")
+    assert str(caught.value) == f"--format argos needs {library}: pip install 'mtkit[export]'"
+
+
 @pytest.mark.parametrize(
     ("language", "code", "name"),
     [
@@ -211,11 +248,14 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
         ("zh-Hant", "zt", "Chinese (Traditional)"),
         ("pt-BR", "pb", "Portuguese (Brazil)"),
         ("gsw", "gsw", "Swiss German"),
+        ("deu_Latn", "de", "German"),
+        ("zho_Hant", "zt", "Chinese (Traditional)"),
+        ("nob_Latn", "nb", "Norwegian Bokmål"),
     ],
 )
 def test_languages_have_the_codes_of_argos(language: str, code: str, name: str) -> None:
     assert _code(language) == code
-    assert language_name(language) == name
+    assert language_name(standard_tag(language)) == name
 
 
 # ---------------------------------------------------------------------------------------------
@@ -266,6 +306,7 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("language", "sentences"), SENTENCES)
+@skipped_without("argos")
 @needs_library("minisbd")
 def test_minisbd_splits_text_by_the_rules(
     language: str, sentences: list[str], tmp_path: Path
@@ -283,6 +324,7 @@ def test_minisbd_splits_text_by_the_rules(
     assert minisbd.SBDetect(str(tmp_path / "whole.onnx"), use_gpu=False).sentences(text) == [text]
 
 
+@skipped_without("argos")
 @needs_library("minisbd")
 def test_minisbd_splits_text_without_spaces(tmp_path: Path) -> None:
     import minisbd

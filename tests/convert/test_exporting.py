@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import torch
 from conftest import GREEK, changed, number_pairs, sharpened
@@ -535,7 +534,7 @@ def test_the_bounds_of_a_check_say_that_one_line_may_differ(bounds: Bounds, word
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
     command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
     with pytest.raises(
-        click.UsageError, match="--quantization requires --format ctranslate2, onnx or argos"
+        MtkitError, match="--format safetensors does not support --quantization int8"
     ):
         commands.main([*command, "--quantization", "int8"], standalone_mode=False)
     commands.main(command, standalone_mode=False)

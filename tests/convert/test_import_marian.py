@@ -635,4 +635,4 @@ def test_without_transformers_an_import_says_that_nothing_was_compared(
     )
     with caplog.at_level(logging.WARNING):
         import_model(str(source), tmp_path / "out")
-    assert "not compared with other software: pip install 'mtkit[export]'" in caplog.text
+    assert "the comparison needs transformers: pip install 'mtkit[export]'" in caplog.text

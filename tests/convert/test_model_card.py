@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,24 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(
     done = place.mtkit("translate", "--run", ".", stdin=b"one two\n")
     assert done.status == 0
     assert done.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_the_card_of_a_package_of_one_direction_names_that_direction_only(
+    format: str, tiny_run: Run, text: Path, tmp_path: Path
+) -> None:
+    data = tiny_run.manifest.data.model_dump()
+    one = {"src_lang": "en", "tgt_lang": "de"}
+    data["directions"] = [one, one | {"src_lang": "cs"}, one | {"tgt_lang": "fr"}]
+    run = copied(tiny_run, tmp_path / "r", data=data)
+    out = tmp_path / "out.argosmodel"
+    options = ("--format", format, "--quantization", "float32", "--check", text)
+    done = python("-m", "mtkit", "export", run.path, out, *options)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(out) as archive:
+        card = archive.read("mtkit-en_de/README.md").decode()
+    assert front_matter(card)["language"] == ["en", "de"]
+    assert "**What it does:** translates en to de, sentence by sentence" in card
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])

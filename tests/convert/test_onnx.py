@@ -451,7 +451,7 @@ def test_a_file_that_was_cut_off_is_refused(
 
 
 def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_path: Path) -> None:
-    with pytest.raises(MtkitError, match="--format onnx has no --quantization float16"):
+    with pytest.raises(MtkitError, match="--format onnx does not support --quantization float16"):
         export(tiny_run, tmp_path / "out", format="onnx", quantization="float16")
     run = varied(tiny_run, tmp_path / "run", positions="words")
     with pytest.raises(MtkitError, match=r"--format onnx cannot express model\.positions words"):

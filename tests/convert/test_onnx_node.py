@@ -108,3 +108,33 @@ def test_the_printed_program_translates(tiny_run: Run, tmp_path: Path) -> None:
         file = out / f"program{number}.mjs"
         file.write_text(text)
         assert node(file, cwd=out).strip()
+
+
+# A library whose model fails in each translation, and the parts of a page that page.js uses.
+FAILING = """
+export const env = { backends: { onnx: { wasm: {} } } };
+const tokenizer = { encode: () => [1] };
+export async function pipeline() {
+  return Object.assign(async () => { throw new Error("out of memory"); }, { tokenizer });
+}
+"""
+PAGE = """
+const form = { addEventListener(_, listener) { this.submit = listener; } };
+const [button, output, status] = [{ disabled: true }, {}, {}];
+const parts = { form, button, textarea: { value: "one" }, output, "#status": status };
+globalThis.document = { baseURI: "http://localhost/", querySelector: (name) => parts[name] };
+await import("./page.mjs");
+await form.submit({ preventDefault() {} });
+console.log(JSON.stringify([button.disabled, status.textContent]));
+"""
+
+
+def test_the_page_takes_another_text_after_one_that_failed(tmp_path: Path) -> None:
+    library = tmp_path / "node_modules/@huggingface/transformers/dist/transformers.min.js"
+    library.parent.mkdir(parents=True)
+    (library.parent / "package.json").write_text('{"type": "module"}')
+    library.write_text(FAILING)
+    shutil.copy(BROWSER / "page.js", tmp_path / "page.mjs")
+    (tmp_path / "test.mjs").write_text(PAGE)
+    found = json.loads(node(tmp_path / "test.mjs"))
+    assert found == [False, "The translation failed: out of memory"]

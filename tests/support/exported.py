@@ -27,10 +27,16 @@ NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
 
 
 def needs(format: str) -> Any:
-    """A parameter for slow tests of a format, skipped where its library is missing."""
-    missing = importlib.util.find_spec(LIBRARIES[format]) is None
-    skip = pytest.mark.skipif(missing, reason=f"{LIBRARIES[format]} is not installed")
-    return pytest.param(format, marks=[skip, pytest.mark.slow])
+    """A parameter for slow tests of a format, skipped where a library of it is missing."""
+    return pytest.param(format, marks=[skipped_without(format), pytest.mark.slow])
+
+
+def skipped_without(format: str) -> pytest.MarkDecorator:
+    """A mark that skips a test where a library of a format is missing."""
+    target = export_run.TARGETS[format]  # type: ignore[index]
+    names = (target.library, *target.more_libraries)
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
 def python(
