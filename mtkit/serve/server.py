@@ -60,7 +60,7 @@ _CORS = {
     "Access-Control-Allow-Credentials": "true",
     "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
 }
-# Connections at a time; more are answered with 503.
+# Connections at a time; more are closed at once.
 _MOST_CONNECTIONS = 900
 # Seconds that an idle connection stays open.
 _IDLE = 15
@@ -206,7 +206,6 @@ class Server:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=_MOST_CONNECTIONS,
                 timeout_keep_alive=min(_IDLE, limits.body_seconds),  # type: ignore[arg-type]
                 timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 5,
             )
@@ -243,7 +242,7 @@ class Server:
         if self._interrupted:
             self._uvicorn.force_exit = True
             for connection in self._uvicorn.server_state.connections:
-                connection.transport.close()
+                connection.transport.abort()
         self._interrupted = True
         self.stop()
 
@@ -263,16 +262,23 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _protocol(seconds: float) -> type[H11Protocol]:
-    """The HTTP protocol, which closes a connection whose request has not begun in so many seconds.
+    """The HTTP protocol, with limits that uvicorn does not have.
 
-    Uvicorn waits for the head of a request for ever.
+    The head of a request must come, and an answer must be read, within so many seconds; otherwise
+    the connection is closed. It is closed at once if there are too many.
     """
 
     class Protocol(H11Protocol):
         _head: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            if len(self.connections) > _MOST_CONNECTIONS:
+                transport.abort()
+                return
+            # `pause_writing` is called as soon as the system takes no more of an answer.
+            transport.set_write_buffer_limits(high=0)
             self._wait_for_head()
 
         def data_received(self, data: bytes) -> None:
@@ -282,8 +288,18 @@ def _protocol(seconds: float) -> type[H11Protocol]:
             elif self._head is None and not self.transport.is_closing():
                 self._wait_for_head()
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            # To close it is not enough: that waits until the rest of the answer is read.
+            self._unread = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stop_aborting()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self._stop_aborting()
             super().connection_lost(exc)
 
         def _wait_for_head(self) -> None:
@@ -293,6 +309,11 @@ def _protocol(seconds: float) -> type[H11Protocol]:
             if self._head is not None:
                 self._head.cancel()
                 self._head = None
+
+        def _stop_aborting(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
     return Protocol
 

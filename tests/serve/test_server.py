@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
@@ -250,6 +251,63 @@ def post(body: bytes) -> bytes:
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
+
+
+# More than the buffers of the system between a server and a client.
+LARGE = "x" * 2**24
+
+
+def ask_for_much(server: Served, client: socket.socket, header: bytes = b"") -> None:
+    """Ask for an answer that does not fit into the buffers, and wait until it is written."""
+    # It is copied.
+    body = json.dumps({"q": LARGE, "source": "en", "target": "en"}).encode()
+    line, _, rest = post(body).partition(b"\r\n")
+    client.sendall(b"%s\r\n%s%s" % (line, header, rest))
+    answered = b'mtkit_requests_total{endpoint="/translate",status="200"} 1\n'
+    until(lambda: answered in server.get("/metrics").body)
+
+
+@pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_client_that_does_not_read_its_answer_is_cut_off(
+    untrained: Run, header: bytes, is_followed: bool
+) -> None:
+    limits = Limits(body_seconds=1, body_bytes=2**25, characters=len(LARGE))
+    with Served([untrained], limits=limits) as server, server.connect() as client:
+        ask_for_much(server, client, header)
+        if is_followed:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: not server.server._uvicorn.server_state.connections)
+        size = 0
+        with contextlib.suppress(ConnectionError):
+            while received := client.recv(2**20):
+                size += len(received)
+        assert size < len(LARGE)
+
+
+def test_the_server_ends_while_a_client_does_not_read_its_answer(untrained: Run) -> None:
+    limits = Limits(body_seconds=2, body_bytes=2**25, characters=len(LARGE))
+    with Served([untrained], limits=limits) as server, server.connect() as client:
+        ask_for_much(server, client)
+        server.stop()
+
+
+def test_connections_above_the_limit_are_closed(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.serve.server._MOST_CONNECTIONS", 2)
+    with Served([untrained]) as server:
+        clients = [server.connect() for _ in range(3)]
+        with contextlib.suppress(ConnectionError):
+            assert not clients[2].recv(1)
+        for client in clients[:2]:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+        clients[0].close()
+        until(lambda: len(server.server._uvicorn.server_state.connections) == 1)
+        assert server.get("/health").status == 200
+        for client in clients:
+            client.close()
 
 
 # ---------------------------------------------------------------------------------------------
