@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import MarkupPairs, Translation, Translator, Window, markup_steps
+
+if TYPE_CHECKING:
+    from mtkit.align import Alignment
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
@@ -19,6 +22,8 @@ WordLink = tuple[tuple[int, int], tuple[int, int]]
 
 # Texts of more characters are read in a thread, so that the event loop answers others meanwhile.
 _LONG = 2000
+# Pairs that are aligned at a time; between them, other requests have their turn.
+_PAIRS = 32
 
 
 class LinePair(NamedTuple):
@@ -65,7 +70,7 @@ async def link_words(
     pairs = MarkupPairs(
         [line.source for line in lines], [line.translation for line in lines], [1] * len(lines)
     )
-    alignments = iter(await scheduler.alone(_aligned, translator, pairs))
+    alignments = iter(await _alignments(scheduler, translator, pairs))
     return [
         [
             [
@@ -84,14 +89,22 @@ def _moved(word: tuple[int, int], by: int) -> tuple[int, int]:
 
 
 async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[FoundText]]:
-    lines = [[_Line(line) for line in text.split("\n")] for text in texts]
+    size = sum(map(len, texts))
+    lines = await _at_leisure(size, _lines, texts)
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     found = iter(await _translated(ticket, Window(1, inner)))
-    return [_joined(of_text, [next(found) for line in of_text if line.inner]) for of_text in lines]
+    of_lines = [[next(found) for line in of_text if line.inner] for of_text in lines]
+    return await _at_leisure(size, lambda: list(map(_joined, lines, of_lines)))
+
+
+def _lines(texts: Sequence[str]) -> list[list[_Line]]:
+    return [[_Line(line) for line in text.split("\n")] for text in texts]
 
 
 class _Line:
     """A line: its text, and the white space before and after it."""
+
+    __slots__ = ("after", "before", "inner")
 
     def __init__(self, line: str) -> None:
         self.inner = line.strip()
@@ -134,7 +147,7 @@ async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> str:
         if isinstance(wanted, Window):
             answer = [best for best, *_ in await _translated(ticket, wanted)]
         else:
-            answer = await scheduler.alone(_aligned, ticket.translator, wanted)
+            answer = await _alignments(scheduler, ticket.translator, wanted)
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
     return "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
@@ -148,7 +161,19 @@ def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, list[st
         return None, end.value
 
 
-def _aligned(translator: Translator, pairs: MarkupPairs) -> Any:
+async def _alignments(
+    scheduler: Scheduler, translator: Translator, pairs: MarkupPairs
+) -> list[Alignment]:
+    """The word alignment of each pair; PyTorch is not loaded if there is none."""
+    found = list["Alignment"]()
+    for start in range(0, len(pairs.sources), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
+        found += await scheduler.alone(_aligned, translator, some)
+    return found
+
+
+def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Alignment]:
     return pairs.aligned(translator.aligner())
 
 
