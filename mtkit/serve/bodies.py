@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from mtkit.serve.service import RequestError
+from mtkit.serve.errors import RequestError
 
 # A body that is so many times too large is not read.
 _TOO_LARGE = 8
@@ -68,22 +68,24 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
     announced = request.headers.get("content-length", "0")
     parts, size, worst = [], 0, _TOO_LARGE * most
     too_large = RequestError(413, f"the body is larger than {most} bytes")
-    too_large.ends = not announced.isdecimal() or int(announced[:20]) > worst
+    too_large.closes_connection = not announced.isdecimal() or int(announced[:20]) > worst
     try:
         async with asyncio.timeout(seconds):
-            if too_large.ends:
+            if too_large.closes_connection:
                 raise too_large
             async for part in request.stream():
                 size += len(part)
                 if size <= most:
                     parts.append(part)
                 elif size > worst:
-                    too_large.ends = True
+                    too_large.closes_connection = True
                     raise too_large
     except TimeoutError:
-        raise RequestError(408, f"the body did not come within {seconds:g} s", ends=True) from None
+        raise RequestError(
+            408, f"the body did not come within {seconds:g} s", closes_connection=True
+        ) from None
     except ClientDisconnect:
-        raise RequestError(400, "the body is not complete", ends=True) from None
+        raise RequestError(400, "the body is not complete", closes_connection=True) from None
     if size > most:
         raise too_large
     return b"".join(parts)

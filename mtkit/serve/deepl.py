@@ -8,8 +8,9 @@ from typing import Any
 from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.errors import RequestError
 from mtkit.serve.libretranslate import glossary_of
-from mtkit.serve.service import Caller, Order, RequestError, Service
+from mtkit.serve.service import Caller, Order, Service
 
 # What DeepL says if there is no limit.
 _NO_LIMIT = 1_000_000_000_000

@@ -6,8 +6,9 @@ from typing import Any
 
 from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
-from mtkit.serve.service import Caller, Order, RequestError, Service
+from mtkit.serve.service import Caller, Order, Service
 
 _NO_FILES = "Files translation are disabled on this server."
 _NO_SUGGESTIONS = "Suggestions are disabled on this server."

@@ -27,8 +27,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mtkit.base.errors import MtkitError
 from mtkit.serve import deepl, libretranslate, metrics
 from mtkit.serve.bodies import Parameters, read_parameters
+from mtkit.serve.errors import RequestError
 from mtkit.serve.page import page_routes
-from mtkit.serve.service import Caller, RequestError, Service
+from mtkit.serve.service import Caller, Service
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def _endpoint(
             headers = {}
             if error.retry_after is not None:
                 headers["Retry-After"] = str(error.retry_after)
-            if error.ends:
+            if error.closes_connection:
                 headers["Connection"] = "close"
             return JSONResponse({field: str(error)}, error.status, headers)
         except ClientDisconnect:

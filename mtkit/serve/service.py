@@ -15,29 +15,17 @@ from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.directions import Directions
+from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
-from mtkit.serve.scheduler import QueueFullError, Scheduler
+from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
 from mtkit.serve.texts import Format, FoundText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, Translator
 
 log = logging.getLogger(__name__)
 
-
-class RequestError(Exception):
-    """A request that is answered with an error.
-
-    Attributes:
-        status: of HTTP.
-        retry_after: seconds after which the client may try again, if that helps.
-        ends: whether the connection is closed, because the request was not read to its end.
-    """
-
-    def __init__(
-        self, status: int, message: str, *, retry_after: int | None = None, ends: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.status, self.retry_after, self.ends = status, retry_after, ends
+# Characters that count as a subword before a text is split into its own.
+_CHARACTERS = 4
 
 
 @dataclass(frozen=True)
@@ -47,6 +35,7 @@ class Limits:
     Attributes:
         characters: of a text.
         texts: of a request.
+        lines: of all texts of a request.
         alternatives: translations beside the best one.
         terms: of a glossary.
         term_characters: of a term of a glossary.
@@ -59,6 +48,7 @@ class Limits:
 
     characters: int = 50_000
     texts: int = 100
+    lines: int = 10_000
     alternatives: int = 3
     terms: int = 1000
     term_characters: int = 200
@@ -148,6 +138,11 @@ class Service:
                 raise RequestError(
                     400, f"Invalid request: request ({size}) exceeds text limit ({limit})"
                 )
+        lines = sum(text.count("\n") + 1 for text in order.texts)
+        if lines > limits.lines:
+            raise RequestError(
+                400, f"Invalid request: request ({lines}) exceeds line limit ({limits.lines})"
+            )
         if order.alternatives > limits.alternatives:
             raise RequestError(
                 400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
@@ -163,14 +158,18 @@ class Service:
                 f"{language_name(target)} ({target}) is not available as a target language from "
                 f"{language_name(source.language)} ({source.language})",
             )
+        found, links = await self._translations(translator, order)
         characters = sum(map(len, order.texts))
         self.metrics.characters += characters
         self.access.used[holder] += characters
-        found, links = await self._translations(translator, order)
         return Answer([[one.text for one in of_text] for of_text in found], source, links)
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
-        """The languages of texts, at most three, the most probable first."""
+        """The languages of texts, at most three, the most probable first.
+
+        Raises:
+            RequestError: if the texts are too long together, or languages cannot be detected.
+        """
         limit = self.limits.characters
         if (size := sum(map(len, texts))) > limit:
             raise RequestError(
@@ -218,6 +217,8 @@ class Service:
     ) -> tuple[list[list[FoundText]], list[list[list[WordLink]]]]:
         limits, scheduler = self.limits, self.scheduler
         try:
+            # Before the texts are split into subwords, their number is not known.
+            scheduler.check(sum(map(len, order.texts)) / _CHARACTERS)
             async with asyncio.timeout(limits.seconds):
                 if order.glossary:
                     self._check_glossary(order.glossary)
@@ -233,6 +234,9 @@ class Service:
         except TimeoutError:
             message = f"the translation took longer than {limits.seconds:g} s"
             raise RequestError(503, message, retry_after=scheduler.patience) from None
+        except TooLargeError:
+            message = f"the texts are larger than the queue of {limits.queue_tokens} subwords"
+            raise RequestError(413, message) from None
         except QueueFullError as full:
             message = f"Slowdown: {full}"
             raise RequestError(429, message, retry_after=full.seconds) from None

@@ -146,7 +146,7 @@ def sent(served: Served, *parts: bytes) -> bytes:
     [
         b"\0\0\0\0\r\n\r\n",
         b"GET /health\r\n\r\n",
-        b"GET /health HTTP/9.9\r\n\r\n",
+        b"GET /health HTTP/99\r\n\r\n",
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1e9\r\n\r\n",
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
@@ -276,7 +276,8 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(
     with Served([untrained], limits=limits) as server, server.connect() as client:
         ask_for_much(server, client, header)
         if is_followed:
-            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         until(lambda: not server.server._uvicorn.server_state.connections)
         size = 0
         with contextlib.suppress(ConnectionError):
@@ -336,13 +337,14 @@ def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
         for _ in range(server.service.directions.threads):
             running.append(clients.submit(server.translate, "one"))
             assert gate.begun.acquire(timeout=60)
-        running.append(clients.submit(server.translate, "two three four five six seven"))
+        # A sentence counts as 8 subwords at least.
+        running.append(clients.submit(server.translate, ["one", "two"]))
         until(lambda: server.service.scheduler.waiting > 0)
         for reply, field in (
-            (server.translate("one two three four five"), "error"),
-            (server.translate("<p>one two three four five</p>", format="html"), "error"),
+            (server.translate("one two"), "error"),
+            (server.translate("<p>one two</p>", format="html"), "error"),
             (
-                server.post("/v2/translate", {"text": ["one two three four"], "target_lang": "DE"}),
+                server.post("/v2/translate", {"text": ["one two"], "target_lang": "DE"}),
                 "message",
             ),
         ):
@@ -351,6 +353,61 @@ def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
             assert 1 <= int(reply.headers["retry-after"]) <= 60
         gate.open()
         assert [one.result(60).status for one in running] == [200] * len(running)
+
+
+def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(untrained: Run) -> None:
+    read = []
+
+    def watched(translator: Translator) -> None:
+        sentences = translator.sentences
+        translator.sentences = lambda window: read.append(window) or sentences(window)  # type: ignore
+
+    with Served([untrained], limits=Limits(queue_tokens=20), changed=watched) as server:
+        for fields in ({}, {"format": "html"}, {"glossary": {"one": "eins"}}):
+            reply = server.translate(["one " * 11, "two " * 11], **fields)
+            assert reply.status == 413
+            assert reply.json == {"error": "the texts are larger than the queue of 20 subwords"}
+        assert not read
+        # 20 characters, but 5 sentences of at least 8 subwords.
+        assert server.translate("1 a\n" * 5).status == 413
+        assert read
+        assert server.translate("one two").status == 200
+
+
+def test_a_full_queue_refuses_texts_unread(untrained: Run, gate: Gate) -> None:
+    read = []
+
+    def watched(translator: Translator) -> None:
+        gate.close(translator)
+        sentences = translator.sentences
+        translator.sentences = lambda window: read.append(window) or sentences(window)  # type: ignore
+
+    with (
+        Served([untrained], limits=Limits(queue_tokens=20), changed=watched) as server,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        running = []
+        for _ in range(server.service.directions.threads):
+            running.append(clients.submit(server.translate, "one"))
+            assert gate.begun.acquire(timeout=60)
+        running.append(clients.submit(server.translate, "two"))
+        until(lambda: server.service.scheduler.waiting > 0)
+        count = len(read)
+        assert server.translate("three " * 10).status == 429
+        assert len(read) == count
+        gate.open()
+        assert [one.result(60).status for one in running] == [200] * len(running)
+
+
+def test_a_request_has_a_limited_number_of_lines(untrained: Run) -> None:
+    with Served([untrained], limits=Limits(lines=4)) as server:
+        assert server.translate("one\n\n\n").status == 200
+        for q in ("\n" * 4, ["one\ntwo", "", "one\ntwo"]):
+            reply = server.translate(q)
+            assert (reply.status, reply.json) == (
+                400,
+                {"error": "Invalid request: request (5) exceeds line limit (4)"},
+            )
 
 
 def test_an_unexpected_error_is_500_and_its_log_has_no_text(
