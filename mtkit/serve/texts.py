@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import MarkupPairs, Translation, Translator, Window, markup_steps
-
-if TYPE_CHECKING:
-    from mtkit.align import Alignment
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
@@ -163,9 +160,9 @@ def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, list[st
 
 async def _alignments(
     scheduler: Scheduler, translator: Translator, pairs: MarkupPairs
-) -> list[Alignment]:
+) -> list[Any]:
     """The word alignment of each pair; PyTorch is not loaded if there is none."""
-    found = list["Alignment"]()
+    found = list[Any]()
     for start in range(0, len(pairs.sources), _PAIRS):
         part = slice(start, start + _PAIRS)
         some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
@@ -173,7 +170,7 @@ async def _alignments(
     return found
 
 
-def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Alignment]:
+def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
     return pairs.aligned(translator.aligner())
 
 
