@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import http.client
+import inspect
 import json
 import logging
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -24,7 +27,7 @@ import pytest
 from support.served import Served
 
 from mtkit.run_folder import Run
-from mtkit.serve import Access, Limits
+from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
 from mtkit.translate import Sentence, Translation, Translator
 
 JSON = "application/json"
@@ -94,8 +97,7 @@ def until(condition: Callable[[], bool]) -> None:
         (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", 400),
         (b"\xff\xff", "application/x-www-form-urlencoded", 400),
         (b"a&" * 2000, "application/x-www-form-urlencoded", 400),
-        (b"--x\r\n\r\n", "multipart/form-data", 400),
-        (b"--x\r\nname=\xff", "multipart/form-data; boundary=x", 400),
+        (b"--x\r\n\r\n", "multipart/form-data; boundary=x", 415),
         (b"one two", "text/plain", 415),
         (b"<q>one</q>", "application/xml", 415),
         (b"x" * (2**20 + 1), JSON, 413),
@@ -427,6 +429,44 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
     assert html.status == 500
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_an_error_outside_of_a_request_is_logged_without_text(
+    untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(text: str) -> None:
+        raise RuntimeError(text)
+
+    with Served([untrained]) as server:
+        scheduler = server.service.scheduler
+        plan = scheduler._plan
+
+        def plan_badly() -> None:
+            asyncio.get_running_loop().call_soon(broken, "secret")
+            plan()
+
+        scheduler._plan = plan_badly  # type: ignore[method-assign]
+        assert server.translate("one").status == 200
+    assert "RuntimeError" in caplog.text
+    assert "in broken" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate) -> None:
+    with Served([untrained], limits=Limits(seconds=0.2), changed=gate.close) as server:
+        assert server.translate("one two").status == 503
+        assert server.get("/v2/usage").json["character_count"] == 0
+        gate.open()
+        until(lambda: server.translate("one two").status == 200)
+        assert server.get("/v2/usage").json["character_count"] == 7
+        assert b"mtkit_characters_total 7\n" in server.get("/metrics").body
+
+
+def test_what_the_apis_read_is_what_a_body_keeps() -> None:
+    sources = "".join(inspect.getsource(module) for module in (deepl, libretranslate))
+    read = set(re.findall(r"given(?:\.get\(|\[|, )\"(\w+)\"", sources))
+    listed = {"glossary_id", "style_id", "translation_memory_id"}
+    assert read | listed == bodies._KNOWN
 
 
 # ---------------------------------------------------------------------------------------------
