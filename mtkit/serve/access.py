@@ -56,7 +56,7 @@ class Access:
         # What is left of each client's minute, and when that was.
         self._left: dict[str, tuple[float, float]] = {}
 
-    def holder(self, key: str) -> str | None:
+    def key_hash(self, key: str) -> str | None:
         """The SHA-256 of a key if it is one of the keys; empty if none is needed."""
         if not self.keys:
             return ""

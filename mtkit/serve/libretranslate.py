@@ -8,7 +8,7 @@ from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, text_of, texts_of
 from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
-from mtkit.serve.service import Caller, Order, Service
+from mtkit.serve.service import Caller, Service, TranslationRequest
 
 _NO_FILES = "Files translation are disabled on this server."
 _NO_SUGGESTIONS = "Suggestions are disabled on this server."
@@ -28,7 +28,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             service.admit(caller)
             raise RequestError(400, f"Invalid request: missing {name} parameter")
     texts = texts_of(q, "q")
-    holder = service.admit(caller, len(texts))
+    key_hash = service.admit(caller, len(texts))
     if not given.is_json:
         # Forms have the line ends of Windows, whatever the client has.
         texts = ["\n".join(text.splitlines()) for text in texts]
@@ -40,7 +40,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
         raise RequestError(400, f"{form[:100]} format is not supported")
     is_auto = source.lower() == "auto"
     answer = await service.translate(
-        Order(
+        TranslationRequest(
             texts,
             "" if is_auto else source,
             target,
@@ -49,7 +49,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             glossary_of(given),
             with_links,
         ),
-        holder,
+        key_hash,
     )
     best = [one for one, *_ in answer.translations]
     others = [rest[:alternatives] for _, *rest in answer.translations]

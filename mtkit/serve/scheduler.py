@@ -28,7 +28,7 @@ LEAST_TOKENS = 256
 # The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
 _SHORTEST = 8
 # Seconds after which a client that was refused may try again: at least, and at most.
-_SOON, _LATE = 1, 60
+_MIN_RETRY, _MAX_RETRY = 1, 60
 
 
 class QueueFullError(Exception):
@@ -171,12 +171,12 @@ class Scheduler:
         return sum(ticket.tokens for ticket in self._turns)
 
     @property
-    def patience(self) -> int:
+    def retry_seconds(self) -> int:
         """Seconds after which a client that was refused may try again."""
-        seconds = self.waiting / self._rate if self._rate else _SOON
-        return min(max(math.ceil(seconds), _SOON), _LATE)
+        seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
+        return min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY)
 
-    async def alone(self, function: Callable[..., Result], *arguments: object) -> Result:
+    async def in_torch_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Call a function that uses PyTorch in the thread that is for it.
 
         Raises:
@@ -195,7 +195,7 @@ class Scheduler:
         if tokens > self.most_waiting:
             raise TooLargeError
         if self.waiting - (ticket.tokens if ticket else 0) + tokens > self.most_waiting:
-            raise QueueFullError(self.patience)
+            raise QueueFullError(self.retry_seconds)
 
     def add(self, ticket: Ticket, items: Sequence[_Item]) -> None:
         """Let sentences of a ticket wait, and plan to decode."""

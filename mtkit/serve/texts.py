@@ -87,11 +87,11 @@ def _moved(word: tuple[int, int], by: int) -> tuple[int, int]:
 
 async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[FoundText]]:
     size = sum(map(len, texts))
-    lines = await _at_leisure(size, _lines, texts)
+    lines = await _in_thread_if_long(size, _lines, texts)
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     found = iter(await _translated(ticket, Window(1, inner)))
     of_lines = [[next(found) for line in of_text if line.inner] for of_text in lines]
-    return await _at_leisure(size, lambda: list(map(_joined, lines, of_lines)))
+    return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
 
 
 def _lines(texts: Sequence[str]) -> list[list[_Line]]:
@@ -138,7 +138,7 @@ async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> str:
     steps = markup_steps([line.removesuffix("\r") for line in lines])
     answer: Any = None
     while True:
-        wanted, found = await _at_leisure(len(text), _next, steps, answer)
+        wanted, found = await _in_thread_if_long(len(text), _next, steps, answer)
         if wanted is None:
             break
         if isinstance(wanted, Window):
@@ -166,7 +166,7 @@ async def _alignments(
     for start in range(0, len(pairs.sources), _PAIRS):
         part = slice(start, start + _PAIRS)
         some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
-        found += await scheduler.alone(_aligned, translator, some)
+        found += await scheduler.in_torch_thread(_aligned, translator, some)
     return found
 
 
@@ -177,14 +177,14 @@ def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
 async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]:
     """The translations of lines."""
     translator, size = ticket.translator, sum(map(len, window.lines))
-    lines = await _at_leisure(size, translator.sentences, window)
+    lines = await _in_thread_if_long(size, translator.sentences, window)
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
     results = [[next(found) if sentence.ids else None for sentence in line] for line in lines]
-    return await _at_leisure(size, lambda: list(map(translator.joined, lines, results)))
+    return await _in_thread_if_long(size, lambda: list(map(translator.joined, lines, results)))
 
 
-async def _at_leisure(size: int, function: Callable[..., Result], *arguments: Any) -> Result:
+async def _in_thread_if_long(size: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function for a text of this size; in a thread if that may take long."""
     if size <= _LONG:
         return function(*arguments)

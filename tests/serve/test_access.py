@@ -22,9 +22,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_only_the_hash_of_a_key_is_known() -> None:
     digest = hashlib.sha256("schlüssel".encode()).hexdigest()
     known = Access([digest])
-    assert known.holder("schlüssel") == digest
-    assert known.holder("") is known.holder(digest) is known.holder("\ud800") is None
-    assert Access().holder("anything") == ""
+    assert known.key_hash("schlüssel") == digest
+    assert known.key_hash("") is known.key_hash(digest) is known.key_hash("\ud800") is None
+    assert Access().key_hash("anything") == ""
 
 
 def test_a_minute_has_so_many_texts(clock: list[float]) -> None:
