@@ -34,18 +34,18 @@ limit_option = shared.option_group("Limits")
     "Serve translations over HTTP.",
     "mtkit serve",
     "mtkit serve --run runs/mine --port 5001 --precision int8",
-    "mtkit serve --host 0.0.0.0 --keys keys.txt --requests-per-minute 60",
+    "mtkit serve --host 0.0.0.0 --keys keys.txt --texts-per-minute 60",
 )
 @address_option(
     "--host ADDRESS",
     default="127.0.0.1",
-    help="Address to listen at. Default: 127.0.0.1, for this machine only. 0.0.0.0: for all.",
+    help="Address to listen on. Default: 127.0.0.1, for this machine only. 0.0.0.0: for all.",
 )
 @address_option(
     "--port N",
     type=click.IntRange(0, 65535),
     default=5000,
-    help="Port to listen at. Default: 5000. 0: any that is free.",
+    help="Port to listen on. Default: 5000. 0: any that is free.",
 )
 @shared.model_option(
     "--run FOLDER",
@@ -67,11 +67,11 @@ limit_option = shared.option_group("Limits")
     help="API keys: a file with the SHA-256 of one on each line. Default: none is needed.",
 )
 @access_option(
-    "--requests-per-minute N",
+    "--texts-per-minute N",
     "per_minute",
     type=click.IntRange(0),
     default=0,
-    help="Texts a minute for each key, or for each address. Default, or 0: any number.",
+    help="Texts per minute for each key, or for each address. Default, or 0: any number.",
 )
 @limit_option("--max-chars N", default=50_000, help="Characters of a text. Default: 50,000.")
 @limit_option("--max-texts N", default=100, help="Texts of a request. Default: 100.")
@@ -87,7 +87,9 @@ limit_option = shared.option_group("Limits")
     default=100_000,
     help="Subwords that may wait to be translated; then requests are refused. Default: 100,000.",
 )
-@limit_option("--timeout N", default=60, help="Seconds for a request. Default: 60.")
+@limit_option(
+    "--timeout N", default=60, help="Seconds for the translation of a request. Default: 60."
+)
 @shared.hardware_options
 def serve(
     run_paths: tuple[Path, ...],
@@ -114,7 +116,7 @@ def serve(
         os.environ.setdefault(name, count)
     try:
         importlib.import_module("language_data")  # langcodes loads it later
-        from mtkit.serve import Access, Directions, Limits, Server, Service, read_keys
+        from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
 
         limits = Limits(
             characters=max_chars,
@@ -142,10 +144,13 @@ def serve(
     def load(run: Run, tgt_lang: str | None) -> Translator:
         return replace(options, tgt_lang=tgt_lang).load([run], exact=False)
 
-    directions = Directions(runs, load)
-    service = Service(directions, limits, Access(keys, per_minute=per_minute))
-    server = Server(service, host=host, port=port)
-    gc.freeze()
-    pairs = ", ".join(f"{source} to {target}" for source, target in directions)
-    engines = "; ".join(directions.engines)
-    server.run(lambda: log.info("serving %s at %s; %s", pairs, server.address, engines))
+    # Before the models are loaded, because that takes long, and the address may be in use.
+    with listen(host, port) as listening:
+        directions = Directions(runs, load)
+        service = Service(directions, limits, Access(keys, per_minute=per_minute))
+        server = Server(service, listening)
+        # The models stay to the end: garbage collection during requests must not go through them.
+        gc.freeze()
+        pairs = ", ".join(f"{source} to {target}" for source, target in directions)
+        engines = "; ".join(directions.engines)
+        server.run(lambda: log.info("serving %s at %s; %s", pairs, server.address, engines))

@@ -9,9 +9,9 @@ from mtkit.base.lazy import lazy_names
 if TYPE_CHECKING:
     from mtkit.serve.access import Access, read_keys
     from mtkit.serve.directions import Directions
-    from mtkit.serve.server import Server
+    from mtkit.serve.server import Server, listen
     from mtkit.serve.service import Limits, Service
 
-__all__ = ["Access", "Directions", "Limits", "Server", "Service", "read_keys"]
+__all__ = ["Access", "Directions", "Limits", "Server", "Service", "listen", "read_keys"]
 
 __getattr__ = lazy_names(__name__, __all__, *("access", "directions", "service", "server"))

@@ -1,8 +1,9 @@
-"""Who may use a server, and how often: API keys, and requests a minute."""
+"""Who may use a server, and how often: API keys, and texts per minute."""
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 import time
 from collections import Counter
@@ -12,16 +13,16 @@ from pathlib import Path
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import read_lines
 
-# Addresses that are remembered; those that have been quiet for a minute are forgotten first.
+# Clients that are remembered; of more, a tenth is forgotten.
 _MOST_KNOWN = 10_000
-_HASH = re.compile("[0-9a-f]{64}")
+_HASH = re.compile("[0-9a-fA-F]{64}")
 
 
 def read_keys(path: Path) -> frozenset[str]:
-    """The SHA-256 of each key in a file: one on each line, and a remark after a space.
+    """The SHA-256 of each key in a file: one on each line, and a comment after a space.
 
     Raises:
-        MtkitError: naming the line that is no SHA-256.
+        MtkitError: naming the line that does not begin with a SHA-256 hash, or if there is no key.
     """
     hashes = set()
     for number, line in enumerate(read_lines(path), start=1):
@@ -30,10 +31,10 @@ def read_keys(path: Path) -> frozenset[str]:
             continue
         if not _HASH.fullmatch(word[0]):
             raise MtkitError(
-                f"{path}, line {number}: begins with no SHA-256, which has 64 digits from 0 to f; "
+                f"{path}, line {number}: expected a SHA-256 hash (64 hexadecimal digits); "
                 "make one with: printf %s KEY | sha256sum"
             )
-        hashes.add(word[0])
+        hashes.add(word[0].lower())
     if not hashes:
         raise MtkitError(f"{path}: has no key")
     return frozenset(hashes)
@@ -44,7 +45,7 @@ class Access:
 
     Args:
         keys: the SHA-256 of the keys, in hexadecimal; none if no key is needed.
-        per_minute: texts a minute of a key, or of an address; 0 for any number.
+        per_minute: texts per minute of a key, or of an address; 0 for any number.
     """
 
     def __init__(self, keys: Collection[str] = (), *, per_minute: int = 0) -> None:
@@ -55,7 +56,7 @@ class Access:
         # What is left of each client's minute, and when that was.
         self._left: dict[str, tuple[float, float]] = {}
 
-    def holder(self, key: str) -> str | None:
+    def key_hash(self, key: str) -> str | None:
         """The SHA-256 of a key if it is one of the keys; empty if none is needed."""
         if not self.keys:
             return ""
@@ -65,18 +66,43 @@ class Access:
     def wait(self, client: str, cost: int) -> float:
         """Seconds that a client must wait before so many texts; 0 if it need not, and they count.
 
-        A client that has been quiet for a minute may send a minute's texts at once; more in one
-        request count as a minute's.
+        A client that has been quiet for a minute may send a minute's texts at once. It may send
+        more in one request, and then waits longer before the next one. IPv6 addresses of the same
+        network of 64 bits are one client.
         """
-        if not self.per_minute:
+        if not self.per_minute or not cost:
             return 0.0
-        now, speed = time.monotonic(), self.per_minute / 60
-        left, then = self._left.pop(client, (float(self.per_minute), now))
-        left = min(self.per_minute, left + (now - then) * speed)
-        cost = min(cost, self.per_minute)
-        is_allowed = left >= cost
+        client, now = _network(client), time.monotonic()
+        left = self._left_now(client, now)
+        needed = min(cost, self.per_minute)
+        is_allowed = left >= needed
+        self._left.pop(client, None)
+        if len(self._left) >= _MOST_KNOWN:
+            self._forget(now)
         # The client becomes the last of the dictionary.
         self._left[client] = left - cost * is_allowed, now
-        if len(self._left) > _MOST_KNOWN:
-            del self._left[next(iter(self._left))]
-        return 0.0 if is_allowed else (cost - left) / speed
+        return 0.0 if is_allowed else (needed - left) * 60 / self.per_minute
+
+    def _left_now(self, client: str, now: float) -> float:
+        left, then = self._left.get(client, (float(self.per_minute), now))
+        return min(self.per_minute, left + (now - then) * self.per_minute / 60)
+
+    def _forget(self, now: float) -> None:
+        """Forget those who have most of a minute left: a client that is new has all of it.
+
+        Of those who have the same, those who have been quiet for longest.
+        """
+        known = sorted(self._left, key=lambda client: -self._left_now(client, now))
+        for client in known[: max(1, _MOST_KNOWN // 10)]:
+            del self._left[client]
+
+
+def _network(client: str) -> str:
+    """The network of an IPv6 address, of which a client has many; others as they are."""
+    try:
+        address = ipaddress.IPv6Address(client)
+    except ValueError:
+        return client
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))

@@ -10,15 +10,19 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from mtkit.serve.service import RequestError
+from mtkit.serve.errors import RequestError
 
 # A body that is so many times too large is not read.
 _TOO_LARGE = 8
 # Fields of a form or a query.
 _MOST_FIELDS = 1000
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_PART_NAME = re.compile(rb'\bname="([^"\r\n]*)"')
-_BOUNDARY = re.compile(r'boundary="?([^";]+)"?')
+# What the APIs read; the rest of a request need not stay in memory until it is answered.
+_KNOWN = {
+    *("q", "source", "target", "format", "alternatives", "alignments", "glossary", "api_key"),
+    *("text", "source_lang", "target_lang", "tag_handling", "formality", "type", "auth_key"),
+    *("glossary_id", "style_id", "translation_memory_id"),
+}
 
 
 class Parameters(dict[str, Any]):
@@ -47,9 +51,7 @@ async def read_parameters(request: Request, *, most: int, seconds: float) -> Par
         return query
     if kind == "application/json" or kind.endswith("+json"):
         return _of_json(body)
-    if kind == "multipart/form-data":
-        form = _parts(body, request.headers["content-type"])
-    elif kind == "application/x-www-form-urlencoded":
+    if kind == "application/x-www-form-urlencoded":
         form = _fields(body)
     elif body and request.method != "GET":
         raise RequestError(415, f"{kind[:100] or 'a body without a type'} is not supported")
@@ -68,22 +70,24 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
     announced = request.headers.get("content-length", "0")
     parts, size, worst = [], 0, _TOO_LARGE * most
     too_large = RequestError(413, f"the body is larger than {most} bytes")
-    too_large.ends = not announced.isdecimal() or int(announced[:20]) > worst
+    too_large.closes_connection = not announced.isdecimal() or int(announced[:20]) > worst
     try:
         async with asyncio.timeout(seconds):
-            if too_large.ends:
+            if too_large.closes_connection:
                 raise too_large
             async for part in request.stream():
                 size += len(part)
                 if size <= most:
                     parts.append(part)
                 elif size > worst:
-                    too_large.ends = True
+                    too_large.closes_connection = True
                     raise too_large
     except TimeoutError:
-        raise RequestError(408, f"the body did not come within {seconds:g} s", ends=True) from None
+        raise RequestError(
+            408, f"the body did not come within {seconds:g} s", closes_connection=True
+        ) from None
     except ClientDisconnect:
-        raise RequestError(400, "the body is not complete", ends=True) from None
+        raise RequestError(400, "the body is not complete", closes_connection=True) from None
     if size > most:
         raise too_large
     return b"".join(parts)
@@ -96,7 +100,7 @@ def _of_json(body: bytes) -> Parameters:
         raise RequestError(400, "Invalid JSON format") from None
     if not isinstance(found, dict):
         raise RequestError(400, "Invalid JSON format")
-    parameters = Parameters(found)
+    parameters = Parameters({name: found[name] for name in _KNOWN & found.keys()})
     parameters.is_json = True
     return parameters
 
@@ -109,32 +113,10 @@ def _fields(text: bytes) -> Parameters:
         )
     except ValueError:
         raise RequestError(400, "the parameters are not UTF-8, or too many") from None
-    return _collected(fields)
-
-
-def _parts(body: bytes, kind: str) -> Parameters:
-    """The fields of a form that is sent in parts; those of files are left out."""
-    boundary = _BOUNDARY.search(kind)
-    if boundary is None:
-        raise RequestError(400, "the form has no boundary")
-    parts = body.split(b"--" + boundary[1].encode("latin-1"), _MOST_FIELDS)[1:]
-    fields = []
-    for part in parts:
-        head, _, content = part.partition(b"\r\n\r\n")
-        name = _PART_NAME.search(head)
-        if name is None or b"filename" in head:
-            continue
-        try:
-            fields.append((name[1].decode(), content.removesuffix(b"\r\n").decode()))
-        except UnicodeDecodeError:
-            raise RequestError(400, "the parameters are not UTF-8") from None
-    return _collected(fields)
-
-
-def _collected(fields: list[tuple[str, str]]) -> Parameters:
     given: dict[str, list[str]] = {}
     for name, value in fields:
-        given.setdefault(name, []).append(value)
+        if name in _KNOWN:
+            given.setdefault(name, []).append(value)
     return Parameters({name: one[0] if len(one) == 1 else one for name, one in given.items()})
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.errors import RequestError
 from mtkit.serve.libretranslate import glossary_of
-from mtkit.serve.service import Caller, Order, RequestError, Service
+from mtkit.serve.service import Caller, Service, TranslationRequest
 
 # What DeepL says if there is no limit.
 _NO_LIMIT = 1_000_000_000_000
@@ -21,7 +22,7 @@ _FORMS = {"": "text", "html": "html", "xml": "html"}
 
 async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
     """`/v2/translate`."""
-    holder = _admit(
+    key_hash = _admit(
         service, caller, len(given["text"]) if isinstance(given.get("text"), list) else 1
     )
     if not given.get("text"):
@@ -42,14 +43,14 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     if text_of(given, "formality") in ("more", "less"):
         raise RequestError(400, "'formality' is not supported for given 'target_lang'.")
     glossary = glossary_of(given)
-    order = Order(
+    request = TranslationRequest(
         texts,
         source,
         target,
         "html" if form == "html" else "text",
         glossary=glossary,
     )
-    answer = await service.translate(order, holder)
+    answer = await service.translate(request, key_hash)
     return {
         "translations": [
             {
@@ -87,8 +88,8 @@ async def list_languages(
 
 async def usage(service: Service, _given: Parameters, caller: Caller) -> dict[str, int]:
     """`/v2/usage`: the characters since the server started."""
-    holder = _admit(service, caller, 0)
-    return {"character_count": service.access.used[holder], "character_limit": _NO_LIMIT}
+    key_hash = _admit(service, caller, 0)
+    return {"character_count": service.access.used[key_hash], "character_limit": _NO_LIMIT}
 
 
 def key_of(given: Parameters, authorization: str) -> str:
@@ -101,7 +102,7 @@ def key_of(given: Parameters, authorization: str) -> str:
 
 def _admit(service: Service, caller: Caller, cost: int) -> str:
     """As `Service.admit`; both a missing and a wrong key are 403 here."""
-    if service.access.holder(caller.key) is None:
+    if service.access.key_hash(caller.key) is None:
         raise RequestError(403, "Forbidden")
     return service.admit(caller, cost)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
-from mtkit.serve.service import Caller, Order, RequestError, Service
+from mtkit.serve.service import Caller, Service, TranslationRequest
 
 _NO_FILES = "Files translation are disabled on this server."
 _NO_SUGGESTIONS = "Suggestions are disabled on this server."
@@ -28,7 +29,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             service.admit(caller)
             raise RequestError(400, f"Invalid request: missing {name} parameter")
     texts = texts_of(q, "q")
-    holder = service.admit(caller, len(texts))
+    key_hash = service.admit(caller, len(texts))
     if not given.is_json:
         # Forms have the line ends of Windows, whatever the client has.
         texts = [text.replace("\r\n", "\n") for text in texts]
@@ -41,7 +42,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     glossary = glossary_of(given)
     is_auto = source.lower() == "auto"
     answer = await service.translate(
-        Order(
+        TranslationRequest(
             texts,
             "" if is_auto else source,
             target,
@@ -50,7 +51,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             glossary,
             with_links,
         ),
-        holder,
+        key_hash,
     )
     best = [one for one, *_ in answer.translations]
     others = [[one.text for one in rest[:alternatives]] for _, *rest in answer.translations]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import math
 import time
 from collections import deque
@@ -27,7 +28,7 @@ LEAST_TOKENS = 256
 # The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
 _SHORTEST = 8
 # Seconds after which a client that was refused may try again: at least, and at most.
-_SOON, _LATE = 1, 60
+_MIN_RETRY, _MAX_RETRY = 1, 60
 
 
 class QueueFullError(Exception):
@@ -36,6 +37,10 @@ class QueueFullError(Exception):
     def __init__(self, seconds: int) -> None:
         super().__init__(f"the queue is full; try again in {seconds} s")
         self.seconds = seconds
+
+
+class TooLargeError(Exception):
+    """A request has more tokens than the queue may have."""
 
 
 class _Job:
@@ -93,17 +98,19 @@ class Ticket:
 
         Raises:
             QueueFullError: if too much is waiting, before the ticket has had any translation.
+            TooLargeError: likewise, if the ticket alone has more than may wait.
+            Exception: that of the translator, if it cannot translate one of them.
         """
         if not sentences:
             return []
+        sizes = [max(_SHORTEST, len(sentence.ids) + 1) for sentence in sentences]
+        if not self._is_served:
+            self._scheduler.check(self.tokens + sum(sizes), self)
         job = _Job(len(sentences))
-        items = [
-            _Item(sentence, max(_SHORTEST, len(sentence.ids) + 1), job, index)
-            for index, sentence in enumerate(sentences)
-        ]
+        items = list(map(_Item, sentences, sizes, itertools.repeat(job), itertools.count()))
         # Sentences of similar length come into the same batch.
         items.sort(key=lambda item: -item.tokens)
-        self._scheduler.add(self, items, may_refuse=not self._is_served)
+        self._scheduler.add(self, items)
         await job.done
         self._is_served = True
         return job.found
@@ -131,7 +138,7 @@ class Scheduler:
 
     Args:
         threads: of the native engine.
-        most_waiting: tokens that may wait; a request that is larger waits only if it is the first.
+        most_waiting: tokens that may wait.
         batch_tokens: of a batch, at most; the setting of the run if that is less.
     """
 
@@ -164,23 +171,36 @@ class Scheduler:
         return sum(ticket.tokens for ticket in self._turns)
 
     @property
-    def patience(self) -> int:
+    def retry_seconds(self) -> int:
         """Seconds after which a client that was refused may try again."""
-        seconds = self.waiting / self._rate if self._rate else _SOON
-        return min(max(math.ceil(seconds), _SOON), _LATE)
+        seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
+        return min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY)
 
-    async def alone(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Call a function that uses PyTorch in the thread that is for it."""
+    async def in_torch_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Call a function that uses PyTorch in the thread that is for it.
+
+        Raises:
+            Exception: that of the function.
+        """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._lanes[0].pool, function, *arguments)
 
-    def add(self, ticket: Ticket, items: Sequence[_Item], *, may_refuse: bool) -> None:
+    def check(self, tokens: float, ticket: Ticket | None = None) -> None:
+        """See whether so many tokens may wait, with those of other tickets than this one.
+
+        Raises:
+            TooLargeError: if they are too many for the queue.
+            QueueFullError: if they are too many now.
+        """
+        if tokens > self.most_waiting:
+            raise TooLargeError
+        if self.waiting - (ticket.tokens if ticket else 0) + tokens > self.most_waiting:
+            raise QueueFullError(self.retry_seconds)
+
+    def add(self, ticket: Ticket, items: Sequence[_Item]) -> None:
         """Let sentences of a ticket wait, and plan to decode."""
-        more, others = sum(item.tokens for item in items), self.waiting - ticket.tokens
-        if may_refuse and others and others + ticket.tokens + more > self.most_waiting:
-            raise QueueFullError(self.patience)
         ticket.waiting.extend(items)
-        ticket.tokens += more
+        ticket.tokens += sum(item.tokens for item in items)
         if ticket not in self._turns:
             self._turns.append(ticket)
         self._plan()
@@ -197,6 +217,7 @@ class Scheduler:
             asyncio.get_running_loop().call_soon(self._start)
 
     def _lane(self, ticket: Ticket) -> _Lane:
+        # The native engine with one worker shares the thread of PyTorch.
         return self._lanes[ticket.translator.decoder.threads > 1]
 
     def _start(self) -> None:
@@ -251,9 +272,14 @@ class Scheduler:
         self.counts.seconds += seconds
         rate = tokens / max(seconds, 1e-6) * (1 if lane is self._lanes[0] else self.threads)
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
-        for item, result in zip(batch, running.result(), strict=True):
-            item.job.put(item.place, result)
-        self._plan()
+        try:
+            for item, result in zip(batch, running.result(), strict=True):
+                item.job.put(item.place, result)
+        except Exception as error:
+            for item in batch:
+                item.job.put(item.place, error)
+        finally:
+            self._plan()
 
 
 def _decode(

@@ -27,8 +27,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mtkit.base.errors import MtkitError
 from mtkit.serve import deepl, libretranslate, metrics
 from mtkit.serve.bodies import Parameters, read_parameters
+from mtkit.serve.errors import RequestError
 from mtkit.serve.page import page_routes
-from mtkit.serve.service import Caller, RequestError, Service
+from mtkit.serve.service import Caller, Service
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ _DEEPL: dict[str, tuple[list[str], Handler]] = {
     "/v2/languages": (_BOTH, deepl.list_languages),
     "/v2/usage": (_BOTH, deepl.usage),
 }
+_API = frozenset((*_LIBRETRANSLATE, *_DEEPL))
 # As LibreTranslate sends them with every answer.
 _CORS = {
     "Access-Control-Allow-Origin": "*",
@@ -60,7 +62,7 @@ _CORS = {
     "Access-Control-Allow-Credentials": "true",
     "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
 }
-# Connections at a time; more are answered with 503.
+# Connections at a time; more are closed at once.
 _MOST_CONNECTIONS = 900
 # Seconds that an idle connection stays open.
 _IDLE = 15
@@ -80,7 +82,7 @@ def make_app(service: Service) -> ASGIApp:
     ]
     routes += [Route("/metrics", partial(_metrics, service), methods=_GET), *page_routes()]
     handlers: dict[Any, Any] = {HTTPException: _no_such_endpoint}
-    return _WithCors(Starlette(routes=routes, exception_handlers=handlers))
+    return _WithHeaders(Starlette(routes=routes, exception_handlers=handlers))
 
 
 def _endpoint(
@@ -102,13 +104,13 @@ def _endpoint(
             headers = {}
             if error.retry_after is not None:
                 headers["Retry-After"] = str(error.retry_after)
-            if error.ends:
+            if error.closes_connection:
                 headers["Connection"] = "close"
             return JSONResponse({field: str(error)}, error.status, headers)
         except ClientDisconnect:
             return Response(status_code=_GONE)
         except Exception as error:
-            _log_failure(error)
+            _log_failure("a request failed", error)
             return JSONResponse({field: "Internal Server Error"}, 500)
 
     async def measured(request: Request) -> Response:
@@ -141,10 +143,15 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> 
         gone.cancel()
 
 
-def _log_failure(error: Exception) -> None:
+def _log_failure(what: str, error: BaseException | None) -> None:
     """Log where an unexpected error came from, without its message: that may have a user's text."""
-    places = "".join(traceback.format_tb(error.__traceback__))
-    log.error("a request failed: %s\n%s", type(error).__name__, places)
+    places = "".join(traceback.format_tb(error.__traceback__)) if error else ""
+    log.error("%s: %s\n%s", what, type(error).__name__, places)
+
+
+def _log_loop_failure(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # What asyncio itself writes has the arguments of callbacks, such as sentences.
+    _log_failure("the event loop has caught an error", context.get("exception"))
 
 
 async def _metrics(service: Service, _request: Request) -> Response:
@@ -159,20 +166,27 @@ async def _no_such_endpoint(request: Request, error: HTTPException) -> Response:
     return JSONResponse({field: error.detail}, error.status_code, error.headers)
 
 
-class _WithCors:
-    """Lets pages of all origins use the answers of an application."""
+class _WithHeaders:
+    """Lets pages of all origins use the APIs, and keeps answers out of caches."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_api = scope["type"] == "http" and scope["path"] in _API
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_CORS)
+                headers = MutableHeaders(scope=message)
+                # The page has its own.
+                headers.setdefault("Cache-Control", "no-store")
+                headers.setdefault("X-Content-Type-Options", "nosniff")
+                if is_api:
+                    headers.update(_CORS)
             await send(message)
 
         app = self._app
-        if scope["type"] == "http" and scope["method"] == "OPTIONS":
+        if is_api and scope["method"] == "OPTIONS":
             app = Response(headers={"Allow": "GET, HEAD, OPTIONS, POST"})
         await app(scope, receive, send_with_headers)
 
@@ -182,18 +196,11 @@ class _WithCors:
 
 
 class Server:
-    """A server at an address, which is taken at once.
+    """A server at the address that a socket listens on, which it closes at the end."""
 
-    Args:
-        port: 0 for any that is free.
-
-    Raises:
-        MtkitError: if the address cannot be used.
-    """
-
-    def __init__(self, service: Service, *, host: str, port: int) -> None:
+    def __init__(self, service: Service, listening: socket.socket) -> None:
         self._service, limits = service, service.limits
-        self._socket = _listening(host, port)
+        self._socket = listening
         name, port = self._socket.getsockname()[:2]
         self.address = f"http://{f'[{name}]' if ':' in name else name}:{port}"
         self._uvicorn = _Uvicorn(
@@ -206,7 +213,8 @@ class Server:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=_MOST_CONNECTIONS,
+                # Otherwise an environment variable may name other proxies.
+                forwarded_allow_ips="127.0.0.1",
                 timeout_keep_alive=min(_IDLE, limits.body_seconds),  # type: ignore[arg-type]
                 timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 5,
             )
@@ -216,7 +224,12 @@ class Server:
     def run(self, on_ready: Callable[[], None], *, handles_signals: bool = True) -> None:
         """Serve until `stop`, or SIGTERM or Ctrl-C: then finish what was accepted, and return.
 
+        Args:
+            on_ready: is called when requests are answered.
+            handles_signals: only the main thread can.
+
         Raises:
+            RuntimeError: if it handles signals in another thread than the main one.
             KeyboardInterrupt: at the end, after Ctrl-C. A second Ctrl-C ends it sooner.
         """
         self._uvicorn.on_ready = on_ready
@@ -233,8 +246,9 @@ class Server:
         self._uvicorn.should_exit = True
 
     async def _serve(self, handles_signals: bool) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log_loop_failure)
         if handles_signals:
-            loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self.stop)
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
         await self._uvicorn.serve(sockets=[self._socket])
@@ -243,7 +257,7 @@ class Server:
         if self._interrupted:
             self._uvicorn.force_exit = True
             for connection in self._uvicorn.server_state.connections:
-                connection.transport.close()
+                connection.transport.abort()
         self._interrupted = True
         self.stop()
 
@@ -263,16 +277,23 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _protocol(seconds: float) -> type[H11Protocol]:
-    """The HTTP protocol, which closes a connection whose request has not begun in so many seconds.
+    """The HTTP protocol, with limits that uvicorn does not have.
 
-    Uvicorn waits for the head of a request for ever.
+    The head of a request must come, and an answer must be read, within so many seconds; otherwise
+    the connection is closed. It is closed at once if there are too many.
     """
 
     class Protocol(H11Protocol):
         _head: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            if len(self.connections) > _MOST_CONNECTIONS:
+                transport.abort()
+                return
+            # `pause_writing` is called as soon as the system takes no more of an answer.
+            transport.set_write_buffer_limits(high=0)
             self._wait_for_head()
 
         def data_received(self, data: bytes) -> None:
@@ -282,8 +303,18 @@ def _protocol(seconds: float) -> type[H11Protocol]:
             elif self._head is None and not self.transport.is_closing():
                 self._wait_for_head()
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            # To close it is not enough: that waits until the rest of the answer is read.
+            self._unread = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stop_aborting()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self._stop_aborting()
             super().connection_lost(exc)
 
         def _wait_for_head(self) -> None:
@@ -294,10 +325,23 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 self._head.cancel()
                 self._head = None
 
+        def _stop_aborting(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
+
     return Protocol
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address; clients wait until a `Server` runs on it.
+
+    Args:
+        port: 0 for any that is free.
+
+    Raises:
+        MtkitError: if the address cannot be used.
+    """
     try:
         is_six = ":" in host and ipaddress.ip_address(host).version == 6
         family = socket.AF_INET6 if is_six else socket.AF_INET

@@ -15,29 +15,17 @@ from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.directions import Directions
+from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
-from mtkit.serve.scheduler import QueueFullError, Scheduler
+from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
 from mtkit.serve.texts import Format, FoundText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, Translator
 
 log = logging.getLogger(__name__)
 
-
-class RequestError(Exception):
-    """A request that is answered with an error.
-
-    Attributes:
-        status: of HTTP.
-        retry_after: seconds after which the client may try again, if that helps.
-        ends: whether the connection is closed, because the request was not read to its end.
-    """
-
-    def __init__(
-        self, status: int, message: str, *, retry_after: int | None = None, ends: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.status, self.retry_after, self.ends = status, retry_after, ends
+# Characters that count as a subword before a text is split into its own.
+_CHARACTERS = 4
 
 
 @dataclass(frozen=True)
@@ -47,6 +35,7 @@ class Limits:
     Attributes:
         characters: of a text.
         texts: of a request.
+        lines: of all texts of a request.
         alternatives: translations beside the best one.
         terms: of a glossary.
         term_characters: of a term of a glossary.
@@ -59,6 +48,7 @@ class Limits:
 
     characters: int = 50_000
     texts: int = 100
+    lines: int = 10_000
     alternatives: int = 3
     terms: int = 1000
     term_characters: int = 200
@@ -77,7 +67,7 @@ class Caller(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Order:
+class TranslationRequest:
     """Texts to translate.
 
     Attributes:
@@ -96,7 +86,7 @@ class Order:
     with_links: bool = False
 
 
-class Answer(NamedTuple):
+class TranslationResult(NamedTuple):
     """The translations of each text, the best first; the source language, and how sure it is.
 
     The links between words are those of each translation; none if they are not wanted, and of HTML.
@@ -118,45 +108,52 @@ class Service:
         )
 
     def admit(self, caller: Caller, cost: int = 1) -> str:
-        """The key of a caller as `Access.holder` gives it; texts to translate count for the rate.
+        """The key of a caller as `Access.key_hash` gives it; texts to translate count for the rate.
 
         Raises:
             RequestError: if the key is missing or wrong, or the caller has asked too often.
         """
-        holder = self.access.holder(caller.key)
-        if holder is None:
+        key_hash = self.access.key_hash(caller.key)
+        if key_hash is None:
             if caller.key:
                 raise RequestError(403, "Invalid API key")
             raise RequestError(400, "Please contact the server operator to get an API key")
-        if seconds := self.access.wait(holder or caller.address, cost):
+        if seconds := self.access.wait(key_hash or caller.address, cost):
             limit = f"Slowdown: {self.access.per_minute} per 1 minute"
             raise RequestError(429, limit, retry_after=math.ceil(seconds))
-        return holder
+        return key_hash
 
-    async def translate(self, order: Order, holder: str) -> Answer:
-        """Translate the texts of an order.
+    async def translate(self, request: TranslationRequest, key_hash: str) -> TranslationResult:
+        """Translate the texts of a request.
 
         Raises:
             RequestError: if it is over a limit, or a language is not available.
         """
         limits = self.limits
         for size, limit in (
-            (len(order.texts), limits.texts),
-            *((len(text), limits.characters) for text in order.texts),
+            (len(request.texts), limits.texts),
+            *((len(text), limits.characters) for text in request.texts),
         ):
             if size > limit:
                 raise RequestError(
                     400, f"Invalid request: request ({size}) exceeds text limit ({limit})"
                 )
-        if order.alternatives > limits.alternatives:
+        lines = sum(text.count("\n") + 1 for text in request.texts)
+        if lines > limits.lines:
+            raise RequestError(
+                400, f"Invalid request: request ({lines}) exceeds line limit ({limits.lines})"
+            )
+        if request.alternatives > limits.alternatives:
             raise RequestError(
                 400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
             )
-        source, target = await self._direction(order)
-        has_letters = source.confidence or languages.has_letters(order.texts)
+        source, target = await self._direction(request)
+        has_letters = source.confidence or languages.has_letters(request.texts)
         if not has_letters or source.language == target:
-            return Answer(
-                [[FoundText(text)] for text in order.texts], source, [[[]]] * len(order.texts)
+            return TranslationResult(
+                [[FoundText(text)] for text in request.texts],
+                source,
+                [[[]]] * len(request.texts),
             )
         translator = self.directions.find(source.language, target)
         if translator is None:
@@ -165,14 +162,18 @@ class Service:
                 f"{language_name(target)} ({target}) is not available as a target language from "
                 f"{language_name(source.language)} ({source.language})",
             )
-        characters = sum(map(len, order.texts))
+        found, links = await self._translations(translator, request)
+        characters = sum(map(len, request.texts))
         self.metrics.characters += characters
-        self.access.used[holder] += characters
-        found, links = await self._translations(translator, order)
-        return Answer(found, source, links)
+        self.access.used[key_hash] += characters
+        return TranslationResult(found, source, links)
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
-        """The languages of texts, at most three, the most probable first."""
+        """The languages of texts, at most three, the most probable first.
+
+        Raises:
+            RequestError: if the texts are too long together, or languages cannot be detected.
+        """
         limit = self.limits.characters
         if (size := sum(map(len, texts))) > limit:
             raise RequestError(
@@ -181,22 +182,22 @@ class Service:
         found = await self._detected(texts, self.directions.languages)
         return [one for one in found if one.confidence][:3] or found[:1]
 
-    async def _direction(self, order: Order) -> tuple[Detected, str]:
+    async def _direction(self, request: TranslationRequest) -> tuple[Detected, str]:
         """The source language and the target language, in public codes."""
         directions = self.directions
-        target = languages.find_code(order.target, directions.languages)
-        if order.source:
-            source = languages.find_code(order.source, directions.languages)
+        target = languages.find_code(request.target, directions.languages)
+        if request.source:
+            source = languages.find_code(request.source, directions.languages)
             if source is None:
-                raise RequestError(400, f"{order.source[:100]} is not supported")
+                raise RequestError(400, f"{request.source[:100]} is not supported")
         if target is None:
-            raise RequestError(400, f"{order.target[:100]} is not supported")
-        if order.source:
+            raise RequestError(400, f"{request.target[:100]} is not supported")
+        if request.source:
             return Detected(source or "", 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
         if len(directions.sources) > 1:
             able.append(target)
-        return (await self._detected(order.texts, able or directions.sources))[0], target
+        return (await self._detected(request.texts, able or directions.sources))[0], target
 
     def _check_glossary(self, glossary: Mapping[str, str]) -> None:
         limits = self.limits
@@ -216,30 +217,35 @@ class Service:
             raise RequestError(500, "languages cannot be detected") from None
 
     async def _translations(
-        self, translator: Translator, order: Order
+        self, translator: Translator, request: TranslationRequest
     ) -> tuple[list[list[FoundText]], list[list[list[WordLink]]]]:
         limits, scheduler = self.limits, self.scheduler
         try:
+            # Before the texts are split into subwords, their number is not known.
+            scheduler.check(sum(map(len, request.texts)) / _CHARACTERS)
             async with asyncio.timeout(limits.seconds):
-                if order.glossary:
-                    self._check_glossary(order.glossary)
-                    glossary = Glossary(order.glossary)
+                if request.glossary:
+                    self._check_glossary(request.glossary)
+                    glossary = Glossary(request.glossary)
                     # The first one loads PyTorch.
                     vary = functools.partial(translator.variant, glossary=glossary)
-                    translator = await scheduler.alone(vary)
-                with scheduler.ticket(translator, order.alternatives + 1) as ticket:
-                    found = await translate_texts(scheduler, ticket, order.texts, order.form)
-                if not order.with_links:
+                    translator = await scheduler.in_torch_thread(vary)
+                with scheduler.ticket(translator, request.alternatives + 1) as ticket:
+                    found = await translate_texts(scheduler, ticket, request.texts, request.form)
+                if not request.with_links:
                     return found, [[[] for _ in of_text] for of_text in found]
                 return found, await link_words(scheduler, translator, found)
         except TimeoutError:
             message = f"the translation took longer than {limits.seconds:g} s"
-            raise RequestError(503, message, retry_after=scheduler.patience) from None
+            raise RequestError(503, message, retry_after=scheduler.retry_seconds) from None
+        except TooLargeError:
+            message = f"the texts are larger than the queue of {limits.queue_tokens} subwords"
+            raise RequestError(413, message) from None
         except QueueFullError as full:
             message = f"Slowdown: {full}"
             raise RequestError(429, message, retry_after=full.seconds) from None
         except MtkitError as error:
-            if order.glossary:
+            if request.glossary:
                 raise RequestError(400, f"Invalid request: {error}") from None
             log.error("a text was not translated: %s", type(error).__name__)
             raise RequestError(500, "the text cannot be translated") from None

@@ -31,6 +31,8 @@ _LONG = 2000
 # The time and the memory of a sentence grow with the terms that it must have, one for each time
 # that a source term is in it.
 _MOST_TERMS = 100
+# Pairs that are aligned at a time; between them, other requests have their turn.
+_PAIRS = 32
 
 
 class LinePair(NamedTuple):
@@ -91,7 +93,7 @@ async def link_words(
     pairs = MarkupPairs(
         [line.source for line in lines], [line.translation for line in lines], [1] * len(lines)
     )
-    alignments = iter(await scheduler.alone(_aligned, translator, pairs))
+    alignments = iter(await _alignments(scheduler, translator, pairs))
     return [
         [
             [
@@ -110,14 +112,22 @@ def _moved(word: tuple[int, int], by: int) -> tuple[int, int]:
 
 
 async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[FoundText]]:
-    lines = [[_Line(line) for line in text.split("\n")] for text in texts]
+    size = sum(map(len, texts))
+    lines = await _in_thread_if_long(size, _lines, texts)
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     found = iter(await _translated(ticket, Window(1, inner)))
-    return [_joined(of_text, [next(found) for line in of_text if line.inner]) for of_text in lines]
+    of_lines = [[next(found) for line in of_text if line.inner] for of_text in lines]
+    return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
+
+
+def _lines(texts: Sequence[str]) -> list[list[_Line]]:
+    return [[_Line(line) for line in text.split("\n")] for text in texts]
 
 
 class _Line:
     """A line: its text, and the white space before and after it."""
+
+    __slots__ = ("after", "before", "inner")
 
     def __init__(self, line: str) -> None:
         self.inner = line.strip()
@@ -154,14 +164,14 @@ async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> FoundText:
     steps = markup_steps([line.removesuffix("\r") for line in lines])
     answer: Any = None
     while True:
-        wanted, end = await _at_leisure(len(text), _next, steps, answer)
+        wanted, end = await _in_thread_if_long(len(text), _next, steps, answer)
         if wanted is None:
             found, parts = end
             break
         if isinstance(wanted, Window):
             answer = [best for best, *_ in await _translated(ticket, wanted)]
         else:
-            answer = await scheduler.alone(_aligned, ticket.translator, wanted)
+            answer = await _alignments(scheduler, ticket.translator, wanted)
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
     whole = "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
@@ -176,14 +186,26 @@ def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:
         return None, end.value
 
 
-def _aligned(translator: Translator, pairs: MarkupPairs) -> Any:
+async def _alignments(
+    scheduler: Scheduler, translator: Translator, pairs: MarkupPairs
+) -> list[Any]:
+    """The word alignment of each pair; PyTorch is not loaded if there is none."""
+    found = list[Any]()
+    for start in range(0, len(pairs.sources), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
+        found += await scheduler.in_torch_thread(_aligned, translator, some)
+    return found
+
+
+def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
     return pairs.aligned(translator.aligner())
 
 
 async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]:
     """The translations of lines."""
     reader, size = ticket.translator.reader, sum(map(len, window.lines))
-    lines = await _at_leisure(size, reader.read, window)
+    lines = await _in_thread_if_long(size, reader.read, window)
     if any(len(sentence.terms) > _MOST_TERMS for line in lines for sentence in line):
         raise MtkitError(f"a sentence has more than {_MOST_TERMS} terms of the glossary")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
@@ -195,10 +217,10 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
             check_sentence(sentence, best, None)
         return reader.join(line, results)
 
-    return await _at_leisure(size, lambda: list(map(joined, lines)))
+    return await _in_thread_if_long(size, lambda: list(map(joined, lines)))
 
 
-async def _at_leisure(size: int, function: Callable[..., Result], *arguments: Any) -> Result:
+async def _in_thread_if_long(size: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function for a text of this size; in a thread if that may take long."""
     if size <= _LONG:
         return function(*arguments)

@@ -17,7 +17,7 @@ import textwrap
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import click
 import pytest
@@ -177,6 +177,7 @@ def test_the_examples_of_the_help_run_as_printed(
     if command == "serve":
         place.write("keys.txt", f"{'0' * 64}\n")
         # It takes no port, and ends at once.
+        monkeypatch.setattr("mtkit.serve.listen", MagicMock())
         monkeypatch.setattr("mtkit.serve.Server", lambda *_, **__: Mock(address="x"))
     if command == "train":
         # The presets take minutes.

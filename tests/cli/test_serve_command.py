@@ -73,7 +73,10 @@ def test_several_runs_must_have_different_directions(
 
 
 @pytest.mark.usefixtures("ends")
-def test_an_address_that_cannot_be_used_is_one_line(trained: Place) -> None:
+def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
+    trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.serve.directions.Directions.__init__", None)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         outcome = trained.mtkit("serve", "--port", port, "--device", "cpu")
@@ -86,8 +89,11 @@ def test_an_address_that_cannot_be_used_is_one_line(trained: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("secret\n", "keys, line 1: begins with no SHA-256"),
-        (f"# all\n{'0' * 64} one\n\n{'g' * 64}\n", "keys, line 4: begins with no SHA-256"),
+        ("secret\n", "keys, line 1: expected a SHA-256 hash (64 hexadecimal digits)"),
+        (
+            f"# all\n{'0' * 64} one\n\n{'g' * 64}\n",
+            "keys, line 4: expected a SHA-256 hash (64 hexadecimal digits)",
+        ),
         ("# none\n", "keys: has no key"),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
 from mtkit.serve import access
-from mtkit.serve.access import Access
+from mtkit.serve.access import Access, read_keys
 
 
 @pytest.fixture
@@ -21,9 +22,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_only_the_hash_of_a_key_is_known() -> None:
     digest = hashlib.sha256("schlüssel".encode()).hexdigest()
     known = Access([digest])
-    assert known.holder("schlüssel") == digest
-    assert known.holder("") is known.holder(digest) is known.holder("\ud800") is None
-    assert Access().holder("anything") == ""
+    assert known.key_hash("schlüssel") == digest
+    assert known.key_hash("") is known.key_hash(digest) is known.key_hash("\ud800") is None
+    assert Access().key_hash("anything") == ""
 
 
 def test_a_minute_has_so_many_texts(clock: list[float]) -> None:
@@ -40,12 +41,51 @@ def test_a_minute_has_so_many_texts(clock: list[float]) -> None:
     assert counted.wait("a", 6) == 0
 
 
-def test_a_request_with_more_texts_than_a_minute_takes_all_of_it(clock: list[float]) -> None:
+def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(
+    clock: list[float],
+) -> None:
     counted = Access(per_minute=6)
-    assert counted.wait("a", 100) == 0
-    assert counted.wait("a", 100) == pytest.approx(60)
-    clock[0] += 60
-    assert counted.wait("a", 100) == 0
+    assert counted.wait("a", 60) == 0
+    # 9 minutes for what was too much, and one that must be full again.
+    assert counted.wait("a", 60) == pytest.approx(600)
+    assert counted.wait("a", 1) == pytest.approx(550)
+    # What costs nothing need not wait.
+    assert counted.wait("a", 0) == 0
+    clock[0] += 599
+    assert counted.wait("a", 60) == pytest.approx(1)
+    clock[0] += 1.01
+    assert counted.wait("a", 60) == 0
+
+
+def test_addresses_of_one_ipv6_network_are_one_client(clock: list[float]) -> None:
+    counted = Access(per_minute=1)
+    assert counted.wait("2001:db8:0:1::1", 1) == 0
+    assert counted.wait("2001:db8:0:1:ffff:ffff:ffff:ffff", 1) > 0
+    assert counted.wait("2001:db8:0:2::1", 1) == 0
+    assert counted.wait("::ffff:192.0.2.1", 1) == 0
+    assert counted.wait("192.0.2.1", 1) > 0
+    assert counted.wait("192.0.2.2", 1) == counted.wait("::ffff:192.0.2.3", 1) == 0
+
+
+def test_hashes_of_keys_may_have_capitals(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"key").hexdigest()
+    (tmp_path / "keys").write_text(f"{digest.upper()} the wiki\n")
+    assert read_keys(tmp_path / "keys") == {digest}
+
+
+def test_clients_that_have_used_up_their_minute_are_not_forgotten_before_others(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_MOST_KNOWN", 3)
+    counted = Access(per_minute=60)
+    for client, cost in (("much", 200), ("some", 60), ("little", 1)):
+        assert counted.wait(client, cost) == 0
+        clock[0] += 1
+    for i in range(10):
+        assert counted.wait(f"new {i}", 1) == 0
+    assert counted.wait("much", 1) > 0
+    assert counted.wait("some", 60) > 0
+    assert counted.wait("little", 60) == 0
 
 
 def test_without_a_limit_nothing_is_remembered() -> None:

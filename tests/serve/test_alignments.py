@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,30 @@ def test_what_is_copied_and_html_have_no_links(served: Served) -> None:
         assert found["alignments"] == found["alternativeAlignments"] == []
 
 
+def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator) -> None:
+    sizes = []
+
+    def watched(translator: Translator) -> None:
+        align = translator.aligner().align
+        aligner = SimpleNamespace(
+            align=lambda sources, *rest, **named: (
+                sizes.append(len(sources)) or align(sources, *rest, **named)
+            )
+        )
+        translator.aligner = lambda: aligner  # type: ignore
+
+    lines = [TEXTS[i % 2] for i in range(70)]
+    with Served([untrained], changed=watched) as server:
+        found = server.translate(lines, alignments=True).json
+        assert sizes == [32, 32, 6]
+        server.translate("\n".join(f"<b>one</b> {line}" for line in lines), format="html")
+        assert sizes[3:] == [32, 32, 6]
+    assert found["alignments"] == [
+        by_align(plain, line, translation, 0, 0)
+        for line, translation in zip(lines, found["translatedText"], strict=True)
+    ]
+
+
 def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run) -> None:
     asked = []
 
@@ -81,6 +106,12 @@ def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run) -> None:
     with Served([untrained], limits=Limits(), changed=watched) as server:
         for fields in ({}, {"alignments": False}, {"alignments": None}):
             assert "alignments" not in server.translate("one", **fields).json
+        for q, fields in (
+            ("one", {"format": "html"}),
+            (" \n", {}),
+            ("one", {"target": "en"}),
+        ):
+            assert server.translate(q, alignments=True, **fields).json["alignments"] == []
         assert not asked
         assert "alignments" in server.translate("one", alignments=True).json
         assert asked

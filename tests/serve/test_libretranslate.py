@@ -42,23 +42,15 @@ def test_a_text_has_a_text_and_a_list_a_list(served: Served, plain: Translator) 
     assert served.translate(["one two"]).json == {"translatedText": expected[:1]}
 
 
-def test_parameters_may_be_json_a_form_parts_or_the_query(
-    served: Served, plain: Translator
-) -> None:
+def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Translator) -> None:
     fields = {"q": "one zwei fünf", "source": "en", "target": "de"}
     expected = {"translatedText": one(plain, "one zwei fünf")}
     query = "q=one+zwei+f%C3%BCnf&source=en&target=de"
-    parts = "".join(
-        f'--xyz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-    )
-    body, kind = f"{parts}--xyz--\r\n".encode(), "multipart/form-data; boundary=xyz"
     for reply in (
         served.post("/translate", fields),
         served.form("/translate", fields),
         served.get(f"/translate?{query}"),
         served.ask("POST", f"/translate?{query}"),
-        served.ask("POST", "/translate", body, Content_Type=kind),
     ):
         assert (reply.status, reply.json) == (200, expected)
 
@@ -281,11 +273,12 @@ def plain_glossary(terms: dict[str, str]) -> Any:
     return Glossary(terms)
 
 
-def test_every_answer_may_be_used_by_pages_of_all_origins(served: Served) -> None:
+def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Served) -> None:
     replies = (
         served.translate("one"),
         served.translate("one", target="zz"),
-        served.get("/nothing"),
+        served.get("/v2/languages"),
+        served.ask("DELETE", "/translate"),
         served.ask("OPTIONS", "/translate"),
     )
     for reply in replies:
@@ -299,6 +292,16 @@ def test_every_answer_may_be_used_by_pages_of_all_origins(served: Served) -> Non
             "access-control-max-age": "1728000",
         }
     assert replies[-1].status == 200
+    for path in ("/", "/page.js", "/metrics", "/nothing"):
+        for method in ("GET", "OPTIONS"):
+            names = served.ask(method, path).headers
+            assert not [name for name in names if "access-control" in name]
+
+
+def test_answers_are_not_cached_and_have_the_type_that_they_say(served: Served) -> None:
+    for reply in (served.translate("one"), served.get("/v2/languages"), served.get("/metrics")):
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["x-content-type-options"] == "nosniff"
 
 
 def test_metrics_count_requests_and_what_was_decoded(untrained: Run) -> None:

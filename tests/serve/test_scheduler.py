@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
 from support.served import FakeTranslator, sentence
 
-from mtkit.serve.scheduler import QueueFullError, Scheduler
-from mtkit.translate import Translator
+from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
+from mtkit.translate import Sentence, Translation, Translator
 
 Body = Callable[[Scheduler], Awaitable[None]]
 
@@ -190,13 +190,51 @@ def test_a_request_is_refused_if_too_much_of_others_waits(gate: threading.Event)
     run(body, queue=120)
 
 
-def test_a_request_larger_than_the_queue_is_translated_if_nothing_waits() -> None:
+def test_a_request_larger_than_the_queue_is_refused() -> None:
     fake = FakeTranslator()
 
     async def body(scheduler: Scheduler) -> None:
-        assert await ask(scheduler, fake, "huge", tokens=500) == ["huge!"]
+        with pytest.raises(TooLargeError):
+            await ask(scheduler, fake, "a", "b", tokens=51)
+        assert await ask(scheduler, fake, "a", "b", tokens=50) == ["a!", "b!"]
 
     run(body, queue=100)
+
+
+def test_what_waits_for_two_parts_of_a_request_counts_once() -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
+            parts = [spawn(ticket.translate([sentence(text, 50)])) for text in "ab"]
+            await asyncio.gather(*parts)
+        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
+            parts = [spawn(ticket.translate([sentence(text, 51)])) for text in "ab"]
+            found = await asyncio.gather(*parts, return_exceptions=True)
+            assert isinstance(found[1], TooLargeError)
+
+    run(body, queue=100)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_requests_end_if_the_translator_loses_translations(count: int) -> None:
+    fake = FakeTranslator()
+    decode = fake.decode
+
+    def lose(sentences: Sequence[Sentence], *, n_best: int) -> list[list[Translation]]:
+        found = decode(sentences, n_best=n_best)
+        return found if sentences[0].text == "good" else found[:count]
+
+    fake.decode = lose  # type: ignore[method-assign]
+
+    async def body(scheduler: Scheduler) -> None:
+        found = await asyncio.gather(
+            *(ask(scheduler, fake, text) for text in "abc"), return_exceptions=True
+        )
+        assert [isinstance(one, ValueError) for one in found] == [i >= count for i in range(3)]
+        assert await ask(scheduler, fake, "good") == ["good!"]
+
+    run(body)
 
 
 def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(

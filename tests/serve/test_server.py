@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import http.client
+import inspect
 import json
 import logging
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +27,7 @@ import pytest
 from support.served import Served
 
 from mtkit.run_folder import Run
-from mtkit.serve import Access, Limits
+from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
 from mtkit.translate import Sentence, Translation, Translator
 
 JSON = "application/json"
@@ -93,8 +97,7 @@ def until(condition: Callable[[], bool]) -> None:
         (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", 400),
         (b"\xff\xff", "application/x-www-form-urlencoded", 400),
         (b"a&" * 2000, "application/x-www-form-urlencoded", 400),
-        (b"--x\r\n\r\n", "multipart/form-data", 400),
-        (b"--x\r\nname=\xff", "multipart/form-data; boundary=x", 400),
+        (b"--x\r\n\r\n", "multipart/form-data; boundary=x", 415),
         (b"one two", "text/plain", 415),
         (b"<q>one</q>", "application/xml", 415),
         (b"x" * (2**20 + 1), JSON, 413),
@@ -145,7 +148,7 @@ def sent(served: Served, *parts: bytes) -> bytes:
     [
         b"\0\0\0\0\r\n\r\n",
         b"GET /health\r\n\r\n",
-        b"GET /health HTTP/9.9\r\n\r\n",
+        b"GET /health HTTP/99\r\n\r\n",
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1e9\r\n\r\n",
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
@@ -252,6 +255,64 @@ def post(body: bytes) -> bytes:
     )
 
 
+# More than the buffers of the system between a server and a client.
+LARGE = "x" * 2**24
+
+
+def ask_for_much(server: Served, client: socket.socket, header: bytes = b"") -> None:
+    """Ask for an answer that does not fit into the buffers, and wait until it is written."""
+    # It is copied.
+    body = json.dumps({"q": LARGE, "source": "en", "target": "en"}).encode()
+    line, _, rest = post(body).partition(b"\r\n")
+    client.sendall(b"%s\r\n%s%s" % (line, header, rest))
+    answered = b'mtkit_requests_total{endpoint="/translate",status="200"} 1\n'
+    until(lambda: answered in server.get("/metrics").body)
+
+
+@pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_client_that_does_not_read_its_answer_is_cut_off(
+    untrained: Run, header: bytes, is_followed: bool
+) -> None:
+    limits = Limits(body_seconds=1, body_bytes=2**25, characters=len(LARGE))
+    with Served([untrained], limits=limits) as server, server.connect() as client:
+        ask_for_much(server, client, header)
+        if is_followed:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: not server.server._uvicorn.server_state.connections)
+        size = 0
+        with contextlib.suppress(ConnectionError):
+            while received := client.recv(2**20):
+                size += len(received)
+        assert size < len(LARGE)
+
+
+def test_the_server_ends_while_a_client_does_not_read_its_answer(untrained: Run) -> None:
+    limits = Limits(body_seconds=2, body_bytes=2**25, characters=len(LARGE))
+    with Served([untrained], limits=limits) as server, server.connect() as client:
+        ask_for_much(server, client)
+        server.stop()
+
+
+def test_connections_above_the_limit_are_closed(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.serve.server._MOST_CONNECTIONS", 2)
+    with Served([untrained]) as server:
+        clients = [server.connect() for _ in range(3)]
+        with contextlib.suppress(ConnectionError):
+            assert not clients[2].recv(1)
+        for client in clients[:2]:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+        clients[0].close()
+        until(lambda: len(server.server._uvicorn.server_state.connections) == 1)
+        assert server.get("/health").status == 200
+        for client in clients:
+            client.close()
+
+
 # ---------------------------------------------------------------------------------------------
 # Too much work
 
@@ -278,13 +339,14 @@ def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
         for _ in range(server.service.directions.threads):
             running.append(clients.submit(server.translate, "one"))
             assert gate.begun.acquire(timeout=60)
-        running.append(clients.submit(server.translate, "two three four five six seven"))
+        # A sentence counts as 8 subwords at least.
+        running.append(clients.submit(server.translate, ["one", "two"]))
         until(lambda: server.service.scheduler.waiting > 0)
         for reply, field in (
-            (server.translate("one two three four five"), "error"),
-            (server.translate("<p>one two three four five</p>", format="html"), "error"),
+            (server.translate("one two"), "error"),
+            (server.translate("<p>one two</p>", format="html"), "error"),
             (
-                server.post("/v2/translate", {"text": ["one two three four"], "target_lang": "DE"}),
+                server.post("/v2/translate", {"text": ["one two"], "target_lang": "DE"}),
                 "message",
             ),
         ):
@@ -293,6 +355,61 @@ def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
             assert 1 <= int(reply.headers["retry-after"]) <= 60
         gate.open()
         assert [one.result(60).status for one in running] == [200] * len(running)
+
+
+def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(untrained: Run) -> None:
+    read = []
+
+    def watched(translator: Translator) -> None:
+        sentences = translator.sentences
+        translator.sentences = lambda window: read.append(window) or sentences(window)  # type: ignore
+
+    with Served([untrained], limits=Limits(queue_tokens=20), changed=watched) as server:
+        for fields in ({}, {"format": "html"}, {"glossary": {"one": "eins"}}):
+            reply = server.translate(["one " * 11, "two " * 11], **fields)
+            assert reply.status == 413
+            assert reply.json == {"error": "the texts are larger than the queue of 20 subwords"}
+        assert not read
+        # 20 characters, but 5 sentences of at least 8 subwords.
+        assert server.translate("1 a\n" * 5).status == 413
+        assert read
+        assert server.translate("one two").status == 200
+
+
+def test_a_full_queue_refuses_texts_unread(untrained: Run, gate: Gate) -> None:
+    read = []
+
+    def watched(translator: Translator) -> None:
+        gate.close(translator)
+        sentences = translator.sentences
+        translator.sentences = lambda window: read.append(window) or sentences(window)  # type: ignore
+
+    with (
+        Served([untrained], limits=Limits(queue_tokens=20), changed=watched) as server,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        running = []
+        for _ in range(server.service.directions.threads):
+            running.append(clients.submit(server.translate, "one"))
+            assert gate.begun.acquire(timeout=60)
+        running.append(clients.submit(server.translate, "two"))
+        until(lambda: server.service.scheduler.waiting > 0)
+        count = len(read)
+        assert server.translate("three " * 10).status == 429
+        assert len(read) == count
+        gate.open()
+        assert [one.result(60).status for one in running] == [200] * len(running)
+
+
+def test_a_request_has_a_limited_number_of_lines(untrained: Run) -> None:
+    with Served([untrained], limits=Limits(lines=4)) as server:
+        assert server.translate("one\n\n\n").status == 200
+        for q in ("\n" * 4, ["one\ntwo", "", "one\ntwo"]):
+            reply = server.translate(q)
+            assert (reply.status, reply.json) == (
+                400,
+                {"error": "Invalid request: request (5) exceeds line limit (4)"},
+            )
 
 
 def test_an_unexpected_error_is_500_and_its_log_has_no_text(
@@ -312,6 +429,44 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
     assert html.status == 500
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_an_error_outside_of_a_request_is_logged_without_text(
+    untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(text: str) -> None:
+        raise RuntimeError(text)
+
+    with Served([untrained]) as server:
+        scheduler = server.service.scheduler
+        plan = scheduler._plan
+
+        def plan_badly() -> None:
+            asyncio.get_running_loop().call_soon(broken, "secret")
+            plan()
+
+        scheduler._plan = plan_badly  # type: ignore[method-assign]
+        assert server.translate("one").status == 200
+    assert "RuntimeError" in caplog.text
+    assert "in broken" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate) -> None:
+    with Served([untrained], limits=Limits(seconds=0.2), changed=gate.close) as server:
+        assert server.translate("one two").status == 503
+        assert server.get("/v2/usage").json["character_count"] == 0
+        gate.open()
+        until(lambda: server.translate("one two").status == 200)
+        assert server.get("/v2/usage").json["character_count"] == 7
+        assert b"mtkit_characters_total 7\n" in server.get("/metrics").body
+
+
+def test_what_the_apis_read_is_what_a_body_keeps() -> None:
+    sources = "".join(inspect.getsource(module) for module in (deepl, libretranslate))
+    read = set(re.findall(r"given(?:\.get\(|\[|, )\"(\w+)\"", sources))
+    listed = {"glossary_id", "style_id", "translation_memory_id"}
+    assert read | listed == bodies._KNOWN
 
 
 # ---------------------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from support.served import Served
 from support.translators import HOSTILE
 
 from mtkit.run_folder import Run
+from mtkit.serve import texts
 from mtkit.translate import Translator, translate_markup
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -81,6 +84,28 @@ def test_many_clients_at_a_time_get_what_translate_writes(
                 *dict.fromkeys(one.text for one in rest if one.text != best.text)
             ]
         assert "\n".join(paragraphs) == "\n".join(expected)
+
+
+def test_long_texts_are_read_and_joined_outside_of_the_event_loop(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[str]()
+    for name in ("_lines", "_joined"):
+        function = getattr(texts, name)
+
+        def noted(*arguments: Any, function: Any = function) -> Any:
+            threads.add(threading.current_thread().name)
+            return function(*arguments)
+
+        monkeypatch.setattr(texts, name, noted)
+    with Served([untrained]) as server:
+        loop = server._thread.name
+        assert server.translate("one").status == 200
+        assert threads == {loop}
+        threads.clear()
+        assert server.translate(["\n" * 1500, "one\n" * 200]).status == 200
+        assert threads
+        assert loop not in threads
 
 
 def test_html_is_what_translate_writes(served: Served, plain: Translator) -> None:

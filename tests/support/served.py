@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from mtkit.run_folder import Run
-from mtkit.serve import Access, Directions, Limits, Server, Service
+from mtkit.serve import Access, Directions, Limits, Server, Service, listen
 from mtkit.translate import Sentence, Translation, Translator
 
 
@@ -44,7 +44,7 @@ class Served:
             return translator
 
         self.service = Service(Directions(runs, load), limits or Limits(), access or Access())
-        self.server = Server(self.service, host="127.0.0.1", port=0)
+        self.server = Server(self.service, listen("127.0.0.1", 0))
         ready = threading.Event()
         self._thread = threading.Thread(
             target=self.server.run, args=[ready.set], kwargs={"handles_signals": False}
