@@ -25,8 +25,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import json_text, partial_name, sync
-from mtkit.base.language_id import language_name, standard_tag
-from mtkit.base.text import base_language
+from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import (
     BOUNDS,
@@ -54,14 +53,7 @@ _LENGTH_PENALTY, _BEAM_SIZE, _BATCH_TOKENS = 0.2, 4, 32
 _LONGEST_SOURCE, _LONGEST_OUTPUT = 1024, LONGEST
 # How much worse than the run a package may score, with matrices of a smaller type.
 _MOST_BLEU_LOST = 0.3
-# Where Argos has a code of its own: simplified and traditional Chinese, and two others.
-_CODES = {"zh-hant": "zt", "zh-tw": "zt", "zh-hk": "zt", "pt-br": "pb", "no": "nb"}
 _METADATA = "metadata.json"
-
-
-def _code(language: str) -> str:
-    code = standard_tag(language).lower()
-    return _CODES.get(code, base_language(code))
 
 
 def _limits(config: ModelConfig) -> Limits:
@@ -85,7 +77,7 @@ def _check(translator: Translator, run: Run) -> None:
         ("--src-lang", translator.src_lang),
         ("--tgt-lang", translator.tgt_lang),
     ):
-        if not re.fullmatch("[a-z]{2,3}", _code(language)):
+        if not re.fullmatch("[a-z]{2,3}", libretranslate_code(language)):
             known = f"has {language!r}" if language else "does not say it"
             raise MtkitError(
                 f"--format argos needs a code such as en for each language, and {run.path} "
@@ -111,7 +103,7 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
     metadata = {"package_version": "1.0", "argos_version": "1.11"}
     for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
         name = language_name(standard_tag(language))
-        metadata |= {f"{side}_code": _code(language), f"{side}_name": name}
+        metadata |= {f"{side}_code": libretranslate_code(language), f"{side}_name": name}
     text = json_text(metadata, indent=2) + "\n"
     (folder / _METADATA).write_text(text, encoding="utf-8")
     splits = run.config.decode.split_sentences
@@ -323,7 +315,7 @@ def _short(text: str) -> str:
 
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
-    src, tgt = _code(translator.src_lang), _code(translator.tgt_lang)
+    src, tgt = libretranslate_code(translator.src_lang), libretranslate_code(translator.tgt_lang)
     file = out if out.name else Path(f"{src}_{tgt}{ARGOS.suffix}")
     return f"""\
 from argostranslate import package, translate

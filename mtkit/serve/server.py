@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import time
@@ -347,8 +349,10 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if is_six else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise MtkitError(f"--host {host} --port {port}: {reason}; give another one") from error
+        number = error.errno if isinstance(error, OSError) else None
+        other = "--port" if number in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        reason = os.strerror(number) if number and number > 0 else str(error)
+        raise MtkitError(f"--host {host} --port {port}: {reason}; give another {other}") from error
 
 
 class _Counting(logging.Handler):

@@ -24,6 +24,9 @@ from mtkit.translate import Glossary, Translator
 
 log = logging.getLogger(__name__)
 
+# Text that is in the target language with this confidence is not translated.
+_SURE = 80.0
+
 # Characters that count as a subword before a text is split into its own.
 _CHARACTERS = 4
 
@@ -197,9 +200,12 @@ class Service:
         if request.source:
             return Detected(source or "", 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
-        if len(directions.sources) > 1:
-            able.append(target)
-        return (await self._detected(request.texts, able or directions.sources))[0], target
+        found = await self._detected(
+            request.texts, list(dict.fromkeys((*(able or directions.sources), target)))
+        )
+        # Short texts are often found in a wrong language.
+        is_unsure = found[0].language == target and found[0].confidence < _SURE
+        return found[1 if is_unsure and len(found) > 1 else 0], target
 
     def _check_glossary(self, glossary: Mapping[str, str]) -> None:
         limits = self.limits
@@ -239,8 +245,9 @@ class Service:
                     return found, [[[] for _ in of_text] for of_text in found]
                 return found, await link_words(scheduler, translator, found)
         except TimeoutError:
+            # No Retry-After, because the same text would take as long again.
             message = f"the translation took longer than {limits.seconds:g} s"
-            raise RequestError(503, message, retry_after=scheduler.retry_seconds) from None
+            raise RequestError(503, message) from None
         except TooLargeError:
             message = f"the texts are larger than the queue of {limits.queue_tokens} subwords"
             raise RequestError(413, message) from None

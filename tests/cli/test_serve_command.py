@@ -83,7 +83,7 @@ def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
     assert outcome.status == 1
     last = outcome.err.splitlines()[-1]
     assert last.startswith(f"mtkit: error: --host 127.0.0.1 --port {port}: ")
-    assert last.endswith("; give another one")
+    assert last.endswith("Address already in use; give another --port")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from conftest import changed
 from support.exported import NUMBERS, needs, python, skipped_without
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_id import language_name, standard_tag
-from mtkit.convert.argos import _ArgosAgreement, _code
+from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
+from mtkit.convert.argos import _ArgosAgreement
 from mtkit.convert.check import BOUNDS
 from mtkit.convert.export_run import export
 from mtkit.convert.sentence_model import sentence_model
@@ -254,7 +254,7 @@ def test_a_missing_library_of_a_package_is_named_with_the_extra_that_has_it(
     ],
 )
 def test_languages_have_the_codes_of_argos(language: str, code: str, name: str) -> None:
-    assert _code(language) == code
+    assert libretranslate_code(language) == code
     assert language_name(standard_tag(language)) == name
 
 

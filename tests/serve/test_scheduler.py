@@ -221,8 +221,8 @@ def test_requests_end_if_the_translator_loses_translations(count: int) -> None:
     fake = FakeTranslator()
     decode = fake.decode
 
-    def lose(sentences: Sequence[Sentence], *, n_best: int) -> list[list[Translation]]:
-        found = decode(sentences, n_best=n_best)
+    def lose(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
+        found = decode(sentences, n_best)
         return found if sentences[0].text == "good" else found[:count]
 
     fake.decode = lose  # type: ignore[method-assign]
