@@ -35,6 +35,8 @@ _MOST_KEPT = 4096
 _NO_LANGUAGE = "zxx"
 
 _lock = threading.Lock()
+# langcodes fills its caches without a lock: two threads that meet a language first raise an error.
+_langcodes_lock = threading.RLock()
 
 
 class Parts(NamedTuple):
@@ -83,7 +85,8 @@ def language_name(code: str) -> str:
     """
     if not is_language_tag(code):
         return code
-    name = langcodes.get(code.replace("_", "-")).display_name()
+    with _langcodes_lock:
+        name = langcodes.get(code.replace("_", "-")).display_name()
     return code if name.startswith("Unknown") else name
 
 
@@ -114,7 +117,9 @@ def probabilities(text: str) -> dict[str, float]:
 
 def labels_of(code: str) -> list[str]:
     """What the model calls the language of a code; nothing if it does not know it."""
-    return [label for label in _identifier().labels if _has_distance(code, [label], at_most=1)]
+    labels = _identifier().labels
+    with _langcodes_lock:
+        return [label for label in labels if _has_distance(code, [label], at_most=1)]
 
 
 def standard_tag(code: str) -> str:
@@ -130,9 +135,11 @@ def parts_of(code: str) -> Parts:
     """
     if not is_language_tag(code):
         return Parts(code, "", "")
-    tag = langcodes.get(langcodes.standardize_tag(code.replace("_", "-"), macro=True))
+    with _langcodes_lock:
+        tag = langcodes.get(langcodes.standardize_tag(code.replace("_", "-"), macro=True))
+        script = tag.script or tag.maximize().script
     language = "no" if tag.language == "nb" else tag.language
-    return Parts(language or code, tag.script or tag.maximize().script or "", tag.territory or "")
+    return Parts(language or code, script or "", tag.territory or "")
 
 
 def libretranslate_code(code: str) -> str:

@@ -106,8 +106,6 @@ class Service:
     def __init__(self, directions: Directions, limits: Limits, access: Access) -> None:
         self.directions, self.limits, self.access = directions, limits, access
         self.metrics = Metrics()
-        # langcodes, which detection uses, fails if two threads meet the same language first.
-        self._detecting = asyncio.Lock()
         self.scheduler = Scheduler(
             directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
         )
@@ -219,8 +217,7 @@ class Service:
 
     async def _detected(self, texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
         try:
-            async with self._detecting:
-                return await asyncio.to_thread(languages.detect, texts, codes)
+            return await asyncio.to_thread(languages.detect, texts, codes)
         except OSError as error:
             log.error("languages cannot be detected: %s", error.strerror)
             raise RequestError(500, "languages cannot be detected") from None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import langcodes
 import pytest
 from conftest import GERMAN, GREEK, number_pairs
 
@@ -9,8 +14,10 @@ from mtkit.base.language_id import (
     can_identify,
     is_language_tag,
     is_same_tag,
+    language_name,
     languages,
     looks_like,
+    parts_of,
 )
 
 
@@ -54,3 +61,22 @@ def test_two_codes_of_a_language_mean_the_same() -> None:
     assert not is_same_tag("en-GB", "en-US")
     assert not is_same_tag("zh-Hans", "zh-Hant")
     assert not is_same_tag("en", "zz9")
+
+
+def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    get, asked = langcodes.get, threading.Lock()
+
+    def alone(tag: str) -> langcodes.Language:
+        assert asked.acquire(blocking=False)
+        time.sleep(0.01)
+        asked.release()
+        return get(tag)
+
+    monkeypatch.setattr(langcodes, "get", alone)
+    parts_of.cache_clear()
+    codes = ["de", "fr", "el", "pl"]
+    with ThreadPoolExecutor(4) as threads:
+        names = list(threads.map(language_name, codes))
+        parts = list(threads.map(parts_of, codes))
+    assert names == ["German", "French", "Greek", "Polish"]
+    assert [one.script for one in parts] == ["Latn", "Latn", "Grek", "Latn"]

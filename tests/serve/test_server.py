@@ -27,7 +27,7 @@ import pytest
 from support.served import Served
 
 from mtkit.run_folder import Run
-from mtkit.serve import Access, Limits, bodies, deepl, languages, libretranslate
+from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
 from mtkit.translate import Sentence, Translation, Translator, Window
 from mtkit.translate.sentences import SentenceReader
 
@@ -465,27 +465,6 @@ def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate) -
         until(lambda: server.translate("one two").status == 200)
         assert server.get("/v2/usage").json["character_count"] == 7
         assert b"mtkit_characters_total 7\n" in server.get("/metrics").body
-
-
-def test_languages_of_one_request_are_detected_at_a_time(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running, most = threading.Semaphore(1), []
-    detect = languages.detect
-
-    def counted(*arguments: Any) -> Any:
-        most.append(running.acquire(blocking=False))
-        time.sleep(0.02)
-        try:
-            return detect(*arguments)
-        finally:
-            running.release()
-
-    monkeypatch.setattr(languages, "detect", counted)
-    with Served([untrained]) as server, ThreadPoolExecutor(4) as clients:
-        replies = clients.map(lambda _: server.translate("one", source="auto"), range(8))
-        assert [reply.status for reply in replies] == [200] * 8
-    assert most == [True] * 8
 
 
 def test_what_the_apis_read_is_what_a_body_keeps() -> None:
