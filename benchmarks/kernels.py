@@ -43,7 +43,7 @@ class Kernels:
         self.table = ctypes.c_void_p(table)
 
     def peak(self, precision: int, steps: int = 400_000) -> float:
-        """Billions of operations a second in registers; 0 where there is no such loop."""
+        """Billions of operations per second with all numbers in registers; 0 if unknown."""
         start = time.process_time()
         operations = self.functions.part_peak(self.table, precision, steps)
         return operations / (time.process_time() - start) / 1e9

@@ -392,7 +392,7 @@ class Run:
         Raises:
             MtkitError: as `chosen`, and if a checkpoint is damaged, or does not fit the model.
         """
-        selection = which if isinstance(which, Selection) else self.selection(which)
+        selection = self.selection(which)
         weights = selection.load()
         shapes = {name: tensor.shape for name, tensor in weights.items()}
         check_sizes(shapes, self.config.model, of=self.path)
@@ -400,13 +400,15 @@ class Run:
 
     def select_arrays(self, which: str | Selection | None) -> tuple[Weights, str]:
         """As `select`, with the weights as NumPy arrays; it does not load PyTorch."""
-        selection = which if isinstance(which, Selection) else self.selection(which)
+        selection = self.selection(which)
         weights = selection.arrays()
         check_sizes(weights.shapes, self.config.model, of=self.path)
         return weights, selection.description
 
-    def selection(self, which: str | None) -> Selection:
-        """What `chosen` names, with its description; raises likewise."""
+    def selection(self, which: str | Selection | None) -> Selection:
+        """What `chosen` names, with its description; raises likewise. A selection is itself."""
+        if isinstance(which, Selection):
+            return which
         checkpoints = self.chosen(which)
         first, last = checkpoints[0].step, checkpoints[-1].step
         description = f"step {last}{', the best' if which == 'best' else ''}"

@@ -27,7 +27,7 @@ FEWEST_LINES = 10
 # Languages at this distance by CLDR (0 to 134) or nearer are hard to tell apart, such as Croatian
 # and Bosnian (9), Norwegian and Danish (12), Indonesian and Malay (14). Czech and Slovak have 24.
 _SIMILAR = 14
-# What LibreTranslate and Argos Translate call some languages inside, and what clients are told.
+# Codes that LibreTranslate and Argos Translate use internally, and the codes that clients get.
 LIBRETRANSLATE = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 # Tags whose parts are kept.
 _MOST_KEPT = 4096

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from mtkit.serve.errors import RequestError
 
-# A body that is so many times too large is not read.
+# A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
 # Fields of a form or a query.
 _MOST_FIELDS = 1000
@@ -63,14 +63,14 @@ async def read_parameters(request: Request, *, most: int, seconds: float) -> Par
 
 
 async def _body(request: Request, most: int, seconds: float) -> bytes:
-    """The body. A larger one is read to its end, because a client that still sends hears nothing.
+    """The body. A larger one is read to its end: a client that is sending does not read answers.
 
     The connection is closed if it is much larger, or not there in time.
     """
     announced = request.headers.get("content-length", "0")
-    parts, size, worst = [], 0, _TOO_LARGE * most
+    parts, size, discard_limit = [], 0, _TOO_LARGE * most
     too_large = RequestError(413, f"the body is larger than {most} bytes")
-    too_large.closes_connection = not announced.isdecimal() or int(announced[:20]) > worst
+    too_large.closes_connection = not announced.isdecimal() or int(announced[:20]) > discard_limit
     try:
         async with asyncio.timeout(seconds):
             if too_large.closes_connection:
@@ -79,7 +79,7 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
                 size += len(part)
                 if size <= most:
                     parts.append(part)
-                elif size > worst:
+                elif size > discard_limit:
                     too_large.closes_connection = True
                     raise too_large
     except TimeoutError:

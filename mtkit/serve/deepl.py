@@ -11,13 +11,14 @@ from mtkit.serve.bodies import Parameters, text_of, texts_of
 from mtkit.serve.errors import RequestError
 from mtkit.serve.libretranslate import glossary_of
 from mtkit.serve.service import Caller, Service, TranslationRequest
+from mtkit.serve.texts import Format
 
 # What DeepL says if there is no limit.
 _NO_LIMIT = 1_000_000_000_000
 # Where it demands a variant as a target, clients do not offer the language itself.
 _VARIANTS = {"en": ["EN-GB", "EN-US"], "pt": ["PT-BR", "PT-PT"]}
 _AUTHORIZATION = re.compile(r"\s*DeepL-Auth-Key\s+(\S+)\s*", re.IGNORECASE)
-_FORMS = {"": "text", "html": "html", "xml": "html"}
+_FORMS: dict[str, Format] = {"": "text", "html": "html", "xml": "html"}
 
 
 async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
@@ -47,7 +48,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
         texts,
         source,
         target,
-        "html" if form == "html" else "text",
+        form,
         glossary=glossary,
     )
     answer = await service.translate(request, key_hash)

@@ -25,7 +25,7 @@ class Detected(NamedTuple):
 
 
 def public_code(code: str) -> str:
-    """The code that clients are told for one of a run: `zh-Hans` for `zh`, `de` for `deu_Latn`."""
+    """The code that clients get for a code of a run: `zh-Hans` for `zh`, `de` for `deu_Latn`."""
     names = language_id.LIBRETRANSLATE
     return names.get(code) or names.get(standard := language_id.standard_tag(code), standard)
 

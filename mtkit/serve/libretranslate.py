@@ -9,9 +9,11 @@ from mtkit.serve.bodies import Parameters, text_of, texts_of
 from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
+from mtkit.serve.texts import Format
 
 _NO_FILES = "Files translation are disabled on this server."
 _NO_SUGGESTIONS = "Suggestions are disabled on this server."
+_FORMS: dict[str, Format] = {"": "text", "text": "text", "html": "html"}
 
 
 async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
@@ -34,11 +36,12 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
         # Forms have the line ends of Windows, whatever the client has.
         texts = [text.replace("\r\n", "\n") for text in texts]
     source, target = text_of(given, "source"), text_of(given, "target")
-    form = text_of(given, "format") or "text"
+    form_name = text_of(given, "format")
+    form = _FORMS.get(form_name)
     alternatives = _number(given.get("alternatives", 0))
     with_links = given.get("alignments") in (True, "true", "1")
-    if form not in ("text", "html"):
-        raise RequestError(400, f"{form[:100]} format is not supported")
+    if form is None:
+        raise RequestError(400, f"{form_name[:100]} format is not supported")
     glossary = glossary_of(given)
     is_auto = source.lower() == "auto"
     answer = await service.translate(
@@ -46,7 +49,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             texts,
             "" if is_auto else source,
             target,
-            "html" if form == "html" else "text",
+            form,
             alternatives if form == "text" else 0,
             glossary,
             with_links,
@@ -127,12 +130,12 @@ async def health(_service: Service, _given: Parameters, _caller: Caller) -> dict
 
 
 async def no_files(_service: Service, _given: Parameters, _caller: Caller) -> None:
-    """`/translate_file`, which there is not."""
+    """`/translate_file`, which is not available."""
     raise RequestError(403, _NO_FILES)
 
 
 async def no_suggestions(_service: Service, _given: Parameters, _caller: Caller) -> None:
-    """`/suggest`, which there is not."""
+    """`/suggest`, which is not available."""
     raise RequestError(403, _NO_SUGGESTIONS)
 
 

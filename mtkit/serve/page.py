@@ -33,7 +33,6 @@ def page_routes() -> list[Route]:
         headers = {
             "Content-Type": kind,
             "Content-Security-Policy": _POLICY,
-            "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
             # The browser asks each time, so that a page never runs the script of another version.
             "Cache-Control": "no-cache",

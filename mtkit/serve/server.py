@@ -180,7 +180,7 @@ class _WithHeaders:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                # The page has its own.
+                # The files of the page may be kept, and checked again.
                 headers.setdefault("Cache-Control", "no-store")
                 headers.setdefault("X-Content-Type-Options", "nosniff")
                 if is_api:

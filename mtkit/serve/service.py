@@ -133,19 +133,10 @@ class Service:
             RequestError: if it is over a limit, or a language is not available.
         """
         limits = self.limits
-        for size, limit in (
-            (len(request.texts), limits.texts),
-            *((len(text), limits.characters) for text in request.texts),
-        ):
-            if size > limit:
-                raise RequestError(
-                    400, f"Invalid request: request ({size}) exceeds text limit ({limit})"
-                )
-        lines = sum(text.count("\n") + 1 for text in request.texts)
-        if lines > limits.lines:
-            raise RequestError(
-                400, f"Invalid request: request ({lines}) exceeds line limit ({limits.lines})"
-            )
+        _check_size(len(request.texts), "text", limits.texts)
+        for text in request.texts:
+            _check_size(len(text), "text", limits.characters)
+        _check_size(sum(text.count("\n") + 1 for text in request.texts), "line", limits.lines)
         if request.alternatives > limits.alternatives:
             raise RequestError(
                 400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
@@ -177,26 +168,17 @@ class Service:
         Raises:
             RequestError: if the texts are too long together, or languages cannot be detected.
         """
-        limit = self.limits.characters
-        if (size := sum(map(len, texts))) > limit:
-            raise RequestError(
-                400, f"Invalid request: request ({size}) exceeds text limit ({limit})"
-            )
+        _check_size(sum(map(len, texts)), "text", self.limits.characters)
         found = await self._detected(texts, self.directions.languages)
         return [one for one in found if one.confidence][:3] or found[:1]
 
     async def _direction(self, request: TranslationRequest) -> tuple[Detected, str]:
         """The source language and the target language, in public codes."""
         directions = self.directions
-        target = languages.find_code(request.target, directions.languages)
-        if request.source:
-            source = languages.find_code(request.source, directions.languages)
-            if source is None:
-                raise RequestError(400, f"{request.source[:100]} is not supported")
-        if target is None:
-            raise RequestError(400, f"{request.target[:100]} is not supported")
-        if request.source:
-            return Detected(source or "", 100.0), target
+        source = self._known(request.source) if request.source else None
+        target = self._known(request.target)
+        if source is not None:
+            return Detected(source, 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
         found = await self._detected(
             request.texts, list(dict.fromkeys((*(able or directions.sources), target)))
@@ -204,6 +186,13 @@ class Service:
         # Short texts are often found in a wrong language.
         is_unsure = found[0].language == target and found[0].confidence < _SURE
         return found[1 if is_unsure and len(found) > 1 else 0], target
+
+    def _known(self, code: str) -> str:
+        """The public code that a client means."""
+        found = languages.find_code(code, self.directions.languages)
+        if found is None:
+            raise RequestError(400, f"{code[:100]} is not supported")
+        return found
 
     def _check_glossary(self, glossary: Mapping[str, str]) -> None:
         limits = self.limits
@@ -256,3 +245,8 @@ class Service:
                 raise RequestError(400, f"Invalid request: {error}") from None
             log.error("a text was not translated: %s", type(error).__name__)
             raise RequestError(500, "the text cannot be translated") from None
+
+
+def _check_size(size: int, unit: str, limit: int) -> None:
+    if size > limit:
+        raise RequestError(400, f"Invalid request: request ({size}) exceeds {unit} limit ({limit})")

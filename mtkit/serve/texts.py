@@ -13,11 +13,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import (
     MarkupPairs,
-    Sentence,
     Translation,
     Translator,
     Window,
-    check_sentence,
     markup_steps,
 )
 
@@ -210,14 +208,10 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
         raise MtkitError(f"a sentence has more than {_MOST_TERMS} terms of the glossary")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
-
-    def joined(line: Sequence[Sentence]) -> list[Translation]:
-        results = [reader.results(one, next(found) if one.ids else None) for one in line]
-        for sentence, (best, *_) in zip(line, results, strict=True):
-            check_sentence(sentence, best, None)
-        return reader.join(line, results)
-
-    return await _in_thread_if_long(size, lambda: list(map(joined, lines)))
+    of_lines = [[next(found) if one.ids else None for one in line] for line in lines]
+    return await _in_thread_if_long(
+        size, lambda: list(map(reader.translated_line, lines, of_lines))
+    )
 
 
 async def _in_thread_if_long(size: int, function: Callable[..., Result], *arguments: Any) -> Result:

@@ -9,7 +9,7 @@ from mtkit.base.lazy import lazy_names
 if TYPE_CHECKING:
     from mtkit.translate.aligning import align_by_sentence
     from mtkit.translate.choosing import default_workers, describe_engine
-    from mtkit.translate.doubts import Doubts, check_sentence
+    from mtkit.translate.doubts import Doubts
     from mtkit.translate.markup import (
         MarkupLines,
         MarkupPairs,
@@ -36,7 +36,6 @@ __all__ = [
     "Translator",
     "Window",
     "align_by_sentence",
-    "check_sentence",
     "decoder_of_weights",
     "default_workers",
     "describe_engine",

@@ -15,6 +15,7 @@ from mtkit.base.sentences import separator, split
 from mtkit.base.text import has_words
 from mtkit.parsing import Task
 from mtkit.tokenizer import Vocabularies
+from mtkit.translate.doubts import Doubts, check_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
 from mtkit.translate.terms import Demand, Glossary
@@ -137,6 +138,21 @@ class SentenceReader:
             text, repaired = self.task.result(sentence.words, one.text)
             results.append(replace(one, text=text, repaired=repaired, truncated=sentence.truncated))
         return results
+
+    def translated_line(
+        self,
+        sentences: Sequence[Sentence],
+        found: Sequence[Sequence[Translation] | None],
+        doubts: Doubts | None = None,
+    ) -> list[Translation]:
+        """The translations of a line, from those of each of its sentences, which are checked.
+
+        `found` has None for a sentence that was not decoded.
+        """
+        results = list(map(self.results, sentences, found))
+        for sentence, (best, *_) in zip(sentences, results, strict=True):
+            check_sentence(sentence, best, doubts)
+        return self.join(sentences, results)
 
     def join(
         self, sentences: Sequence[Sentence], found: Sequence[list[Translation]]

@@ -23,16 +23,11 @@ from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.choosing import choose, in_results
-from mtkit.translate.doubts import Doubts, check_sentence
+from mtkit.translate.doubts import Doubts
 from mtkit.translate.loading import check_combination, choose_direction, load_runs, unable
 from mtkit.translate.native_decoder import load_native
 from mtkit.translate.reading import Window, windows
-from mtkit.translate.requests import (
-    BaseDecoder,
-    PendingWindow,
-    Translation,
-    plan,
-)
+from mtkit.translate.requests import BaseDecoder, PendingWindow, Translation, plan
 from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.terms import Glossary
 
@@ -376,13 +371,11 @@ class Translator:
                 found[sentence.number] = translations
             if progress is not None:
                 progress(len(batch.sentences) * len(pending.window.lines) / count)
-        reader, results = self.reader, []
-        for line in pending.lines:
-            of_line = [reader.results(sentence, found.get(sentence.number)) for sentence in line]
-            for sentence, (best, *_) in zip(line, of_line, strict=True):
-                check_sentence(sentence, best, doubts)
-            results.append(reader.join(line, of_line))
-        return results
+        reader = self.reader
+        return [
+            reader.translated_line(line, [found.get(one.number) for one in line], doubts)
+            for line in pending.lines
+        ]
 
     def align(
         self,

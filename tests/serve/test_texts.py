@@ -1,4 +1,4 @@
-"""Texts are translated as `mtkit translate` translates their lines, whoever else asks."""
+"""A text has the translations of `mtkit translate`, also while other clients send texts."""
 
 from __future__ import annotations
 

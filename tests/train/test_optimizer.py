@@ -166,7 +166,7 @@ def test_of_a_sharded_model_a_worker_has_the_moments_of_its_own_rows(rank: int, 
     from torch.distributed.fsdp import fully_shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    # This group sends nothing, because there is no second process.
+    # No message is sent, because the group has one process.
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
     try:
         # A matrix of five rows of four numbers, and five biases: three rows for the first worker.
