@@ -404,6 +404,29 @@ def served(untrained: Run) -> Iterator[Served]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def both(
+    untrained: Run, also_untrained: Run, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A server that translates from English to German and back."""
+    from support.served import Served
+
+    place = copied_run(also_untrained, tmp_path_factory.mktemp("back") / "back")
+    languages = {"src_lang": "de", "tgt_lang": "en"}
+    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
+    claim_checkpoints(place)
+    with Served([untrained, Run.open(place)]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def plain(untrained: Run) -> Translator:
+    """Translates as the server does, by default."""
+    from mtkit.translate import Translator
+
+    return Translator.load(untrained, device="cpu")
+
+
 @pytest.fixture(scope="session")
 def uneven(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with random weights whose source has fewer pieces of its own than the target."""

@@ -477,17 +477,22 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS_WHILE_INTERRUPTED, number],
-        cwd=tmp_path,
+def run_code(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What Python code does in a process of its own; its arguments follow it."""
+    return subprocess.run(
+        [sys.executable, "-c", *arguments],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=50,
         check=False,
     )
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path) -> None:
+    done = run_code(IMPORTS_WHILE_INTERRUPTED, number, folder=tmp_path)
     assert (done.stdout, done.stderr) == ("imported True\ninterrupted\n", "")
 
 
@@ -555,15 +560,7 @@ program()
 
 @pytest.mark.parametrize("argument", ["--help", "translate"])
 def test_windows_is_refused_in_one_line(argument: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ON_WINDOWS, argument],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = run_code(ON_WINDOWS, argument, folder=tmp_path)
     (line,) = done.stderr.splitlines()
     assert line.startswith("mtkit: error: Windows is not supported; ")
     assert (done.returncode, done.stdout) == (1, "")

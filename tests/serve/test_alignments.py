@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from support.served import Served
 
 from mtkit.run_folder import Run
@@ -13,11 +12,6 @@ from mtkit.serve import Limits
 from mtkit.translate import Translator
 
 TEXTS = ["onetwothree fourfivesix", "four"]
-
-
-@pytest.fixture(scope="module")
-def plain(untrained: Run) -> Translator:
-    return Translator.load(untrained, device="cpu")
 
 
 def by_align(plain: Translator, text: str, translation: str, start: int, begin: int) -> Any:

@@ -14,22 +14,6 @@ from mtkit.serve import Limits, texts
 from mtkit.translate import Translator
 
 
-@pytest.fixture(scope="module")
-def plain(untrained: Run) -> Translator:
-    return Translator.load(untrained, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def both(untrained: Run, also_untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server that translates from English to German and back."""
-    place = copied_run(also_untrained, tmp_path_factory.mktemp("back") / "back")
-    languages = {"src_lang": "de", "tgt_lang": "en"}
-    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
-    claim_checkpoints(place)
-    with Served([untrained, Run.open(place)]) as server:
-        yield server
-
-
 def one(plain: Translator, text: str) -> str:
     (found,) = plain.translate([text])
     return found

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import claim_checkpoints, copied_run, reseal
 from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
 from support.served import Served
@@ -33,17 +32,6 @@ GERMAN = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("profile")) as browser:
         yield browser
-
-
-@pytest.fixture(scope="module")
-def both(untrained: Run, also_untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server that translates from English to German and back."""
-    place = copied_run(also_untrained, tmp_path_factory.mktemp("back") / "back")
-    languages = {"src_lang": "de", "tgt_lang": "en"}
-    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
-    claim_checkpoints(place)
-    with Served([untrained, Run.open(place)]) as server:
-        yield server
 
 
 def show(browser: Browser, server: Served, **options: Any) -> None:

@@ -27,11 +27,6 @@ HTML = [
 ]
 
 
-@pytest.fixture(scope="module")
-def plain(untrained: Run) -> Translator:
-    return Translator.load(untrained, device="cpu")
-
-
 def some_lines(count: int) -> list[str]:
     choose = random.Random(1)
     return [" ".join(choose.choices(WORDS, k=choose.randint(1, 30))) for _ in range(count)]
