@@ -42,7 +42,7 @@ from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:
     from support.mutations import Subject
-    from support.served import Served
+    from support.served import Gate, Served
     from support.training import Trainings
 
     from mtkit.translate import Translator
@@ -417,6 +417,16 @@ def both(
     claim_checkpoints(place)
     with Served([untrained, Run.open(place)]) as server:
         yield server
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Makes the decoding of a server wait."""
+    from support.served import Gate
+
+    gate = Gate()
+    yield gate
+    gate.open()
 
 
 @pytest.fixture(scope="module")

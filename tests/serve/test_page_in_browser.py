@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
-from support.served import Served
+from support.served import Gate, Served
 
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
-from mtkit.translate import Sentence, Translation, Translator
+from mtkit.translate import Translation, Translator
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 
@@ -386,30 +385,6 @@ def test_a_server_that_is_gone_is_named_and_can_be_tried_again(
     assert not browser.value("document.getElementById('again').hidden")
 
 
-class Gate:
-    """Decoding waits until it is opened."""
-
-    def __init__(self) -> None:
-        self.begun, self.opened = threading.Event(), threading.Event()
-
-    def close(self, translator: Translator) -> None:
-        decode = translator.decoder.decode
-
-        def wait(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
-            self.begun.set()
-            assert self.opened.wait(60)
-            return decode(sentences, n_best)
-
-        translator.decoder.decode = wait  # type: ignore[method-assign]
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.opened.set()
-
-
 def check_one_is_cancelled(browser: Browser) -> None:
     """The page gives up one request."""
     deadline = time.monotonic() + 60
@@ -425,10 +400,10 @@ def test_more_typing_cancels_the_earlier_request(
     with Served([untrained], changed=gate.close) as server:
         show(browser, server)
         browser.write("one")
-        assert gate.begun.wait(60)
+        assert gate.begun.acquire(timeout=60)
         browser.write("twothree")
         check_one_is_cancelled(browser)
-        gate.opened.set()
+        gate.open()
         expected = server.translate("onetwothree").json["translatedText"]
         browser.until(f"{RESULT} === {json.dumps(expected)}")
 
@@ -442,13 +417,13 @@ def test_a_file_can_be_stopped(
         browser.choose_file("file", tmp_path / "notes.txt")
         button = "document.getElementById('file-start')"
         browser.value(f"{button}.click()")
-        assert gate.begun.wait(60)
+        assert gate.begun.acquire(timeout=60)
         assert browser.value(f"{button}.textContent") == "Stop"
         browser.value(f"{button}.click()")
         browser.until("document.getElementById('file-state').textContent === 'Stopped.'")
         assert browser.value(f"{button}.textContent") == "Translate file"
         check_one_is_cancelled(browser)
-        gate.opened.set()
+        gate.open()
 
 
 def test_the_browser_remembers_the_languages(browser: Browser, both: Served) -> None:

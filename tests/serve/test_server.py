@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,43 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.served import Served
+from support.served import Gate, Served
 
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
-from mtkit.translate import Sentence, Translation, Translator, Window
+from mtkit.translate import Sentence, Translator, Window
 from mtkit.translate.sentences import SentenceReader
 
 JSON = "application/json"
-
-
-class Gate:
-    """Decoding waits until it is opened."""
-
-    def __init__(self) -> None:
-        self.event, self.begun = threading.Event(), threading.Semaphore(0)
-        self.texts: list[str] = []
-
-    def open(self) -> None:
-        self.event.set()
-
-    def close(self, translator: Translator) -> None:
-        decode: Callable[..., list[list[Translation]]] = translator.decoder.decode
-
-        def wait(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
-            self.begun.release()
-            assert self.event.wait(60)
-            self.texts += [sentence.text for sentence in sentences]
-            return decode(sentences, n_best)
-
-        translator.decoder.decode = wait  # type: ignore[method-assign]
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open()
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -128,3 +128,25 @@ class FakeTranslator:
 def sentence(text: str, tokens: int = 8) -> Sentence:
     """A sentence of so many tokens with EOS."""
     return Sentence(1, [5] * (tokens - 1), text=text)
+
+
+class Gate:
+    """Decoding waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.event, self.begun = threading.Event(), threading.Semaphore(0)
+        self.texts: list[str] = []
+
+    def open(self) -> None:
+        self.event.set()
+
+    def close(self, translator: Translator) -> None:
+        decode: Callable[..., list[list[Translation]]] = translator.decoder.decode
+
+        def wait(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
+            self.begun.release()
+            assert self.event.wait(60)
+            self.texts += [sentence.text for sentence in sentences]
+            return decode(sentences, n_best)
+
+        translator.decoder.decode = wait  # type: ignore[method-assign]
