@@ -1,0 +1,387 @@
+"""Whether a translation has the whole text of its source, and nothing else: omission, addition.
+
+For each word of a side that the lexicon knows, the other side has translations of it with some
+probability. How probable that is for a word without a translation, against one with it, was counted
+on the validation set: the log-odds of the word. A run of words with positive log-odds is a sign
+that they are not translated. It is one feature of a logistic regression, with the lengths of both
+sides and the coverage of all words. The regression is trained on the validation set, on pairs as
+they are, pairs with a part of one side deleted, and pairs of different lines.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.base.files import Record
+from mtkit.check.findings import Finding
+from mtkit.check.lexicon import Entries, Lexicon, keys_of, share_found, words_of
+
+FloatArray = npt.NDArray[np.float64]
+Kind = Literal["omission", "addition"]
+
+# Limits of the classes: of the probability of the translations that are there; of the same in a
+# pair of different lines, on average; and of the most probable translation of the word.
+_FOUND = (0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
+_BY_CHANCE = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
+_MOST_PROBABLE = (0.15, 0.3, 0.5, 0.7)
+# Log-odds of a word that is also on the other side, such as a name; and the largest log-odds.
+_COPIED = -4.0
+_LOUDEST = 6.0
+# Added to numbers of words and characters, so that short lines are not extreme.
+_WORDS, _CHARACTERS = 3, 8
+# A clause ends here, for a pair with a part deleted.
+_CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
+# Words of a clause that is deleted.
+_SHORTEST_PART, _LONGEST_PART = 4, 7
+# Of the pairs of the validation set, this share at most is found to have an omission, and the same
+# for additions. The set has such pairs: a limit in the middle of them would find nothing.
+_MARKED = 0.006
+_MARKED2 = 0.01
+HIDE=0.0
+
+
+class Regression(Record):
+    """A logistic regression: the mean and deviation of each feature, weights, and the limit."""
+
+    means: list[float]
+    deviations: list[float]
+    weights: list[float]
+    bias: float
+    limit: float
+
+    def log_odds(self, features: Sequence[float]) -> float:
+        """The log-odds of a pair; above `limit`, it is a finding."""
+        total = self.bias
+        for value, mean, deviation, weight in zip(
+            features, self.means, self.deviations, self.weights, strict=True
+        ):
+            total += weight * max(-_FARTHEST, min(_FARTHEST, (value - mean) / deviation))
+        return total
+
+
+# Features are not more than so many deviations from their means.
+_FARTHEST = 6.0
+
+
+class CoverageSettings(Record):
+    """What was counted on the validation set.
+
+    Attributes:
+        src_odds, tgt_odds: log-odds by class, flat, in the order of `_FOUND`, `_BY_CHANCE` and
+            `_MOST_PROBABLE`.
+        ratio: characters of a target over those of its source.
+    """
+
+    src_odds: list[float]
+    tgt_odds: list[float]
+    ratio: float
+    omission: Regression
+    addition: Regression
+
+
+@dataclass(frozen=True)
+class SideCoverage:
+    """How the words of one side are covered by the other.
+
+    Attributes:
+        log_odds: of each word; 0 if nothing is known of it.
+        worst: the first and the last word, exclusive, of the run with the highest sum; equal if no
+            word has positive log-odds.
+        worst_sum: its sum.
+    """
+
+    log_odds: Sequence[float]
+    worst: tuple[int, int]
+    worst_sum: float
+
+    @property
+    def mean(self) -> float:
+        """The mean log-odds of a word; low if the words are covered."""
+        return sum(self.log_odds) / (len(self.log_odds) + _WORDS)
+
+    @property
+    def uncovered(self) -> float:
+        """The sum of the positive log-odds."""
+        return sum(value for value in self.log_odds if value > 0)
+
+    @property
+    def known(self) -> float:
+        """The share of words of which something is known."""
+        return sum(value != 0 for value in self.log_odds) / max(1, len(self.log_odds))
+
+
+class _Side:
+    """One side of the lexicon, with the log-odds of each class."""
+
+    def __init__(self, entries: Entries, shares: dict[str, float], odds: Sequence[float]) -> None:
+        self._entries = entries
+        # How often each word of the other side is in a line.
+        self._shares = shares
+        self._odds = odds
+        # Of each word that occurred, its log-odds by `_FOUND`.
+        self._rows: dict[str, Sequence[float]] = {}
+
+    def column(self, key: str) -> int:
+        """The class of a word that is in the lexicon, whatever the other side has."""
+        entry, shares = self._entries[key], self._shares
+        chance = sum(value * shares.get(word, 0.0) for word, value in entry.items())
+        by_chance = bisect(_BY_CHANCE, chance)
+        return by_chance * (len(_MOST_PROBABLE) + 1) + bisect(_MOST_PROBABLE, max(entry.values()))
+
+    def found(self, key: str, others: set[str]) -> int | None:
+        """The class of what the other side has of a word; None if it is not in the lexicon."""
+        entry = self._entries.get(key)
+        return None if entry is None else bisect(_FOUND, share_found(entry, others))
+
+    def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
+        """The coverage of the words of a line."""
+        entries, rows = self._entries, self._rows
+        values = []
+        highest = current = 0.0
+        start, worst = 0, (0, 0)
+        for index, key in enumerate(keys):
+            entry = entries.get(key)
+            if key in others:
+                value = _COPIED
+            elif entry is None:
+                value = 0.0
+            else:
+                row = rows.get(key)
+                if row is None:
+                    row = rows[key] = self._odds[self.column(key) :: _COLUMNS]
+                value = row[bisect(_FOUND, share_found(entry, others))]
+            values.append(value)
+            current += value
+            if current <= 0:
+                current, start = 0.0, index + 1
+            elif current > highest:
+                highest, worst = current, (start, index + 1)
+        return SideCoverage(values, worst, highest)
+
+
+_COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)
+
+
+@dataclass(frozen=True)
+class PairCoverage:
+    """The coverage of both sides of a pair, and the features of its lengths."""
+
+    src: SideCoverage
+    tgt: SideCoverage
+    length: float
+    words: int
+
+    def features(self, kind: Kind) -> list[float]:
+        """What the regression of a kind is given."""
+        this, other = (self.src, self.tgt) if kind == "omission" else (self.tgt, self.src)
+        length = -self.length if kind == "omission" else self.length
+        size = math.log(self.words + _WORDS)
+        return [
+            this.worst_sum,
+            this.worst_sum / math.sqrt(len(this.log_odds) + _WORDS),
+            this.uncovered,
+            this.mean,
+            other.mean,
+            other.worst_sum,
+            length,
+            length * size,
+            length * abs(length),
+            size,
+            this.known,
+            other.known,
+            this.mean * this.known,
+            this.worst_sum * length,
+            this.mean * length,
+        ]
+
+
+class Coverage:
+    """Finds omissions and additions with the lexicon of a run."""
+
+    def __init__(self, lexicon: Lexicon, settings: CoverageSettings) -> None:
+        self._settings = settings
+        self._src, self._tgt = _sides(lexicon, settings.src_odds, settings.tgt_odds)
+
+    def of(self, source: str, translation: str) -> PairCoverage:
+        """The coverage of a pair of lines."""
+        return _pair_coverage(self._src, self._tgt, source, translation, self._settings.ratio)
+
+    def findings(self, source: str, translation: str, pair: PairCoverage) -> Iterator[Finding]:
+        """Omission and addition, with the words of the worst run of them."""
+        for kind, side, text in (
+            ("omission", pair.src, source),
+            ("addition", pair.tgt, translation),
+        ):
+            regression: Regression = getattr(self._settings, kind)
+            excess = regression.log_odds(pair.features(kind)) - regression.limit
+            if excess <= 0 or not side.log_odds:
+                continue
+            severity = 1 - math.exp(-1 - excess)
+            first, end = side.worst
+            if first == end:
+                what = "than usual" if kind == "omission" else "than its source"
+                reason = f"the translation is {'shorter' if kind == 'omission' else 'longer'} {what}"
+                yield Finding(kind, reason, severity)
+                continue
+            spans = words_of(text)
+            span = range(spans[first][0], spans[end - 1][1])
+            where = "the translation" if kind == "omission" else "the source"
+            reason = f"nothing in {where} is for: {text[span.start : span.stop]}"
+            place = {"src": span} if kind == "omission" else {"tgt": span}
+            yield Finding(kind, reason, severity, **place)
+
+    @classmethod
+    def fit(cls, lexicon: Lexicon, pairs: Sequence[tuple[str, str]]) -> CoverageSettings:
+        """Count the log-odds on pairs that the lexicon was not learned from, and fit the rest."""
+        keys = [(keys_of(src), keys_of(tgt)) for src, tgt in pairs]
+        odds = []
+        blank = [0.0] * (len(_FOUND) + 1) * _COLUMNS
+        for side, this, other in zip(_sides(lexicon, blank, blank), (0, 1), (1, 0), strict=True):
+            odds.append(_count_odds(side, [k[this] for k in keys], [k[other] for k in keys]))
+        characters = [sum(map(len, side)) for side in zip(*pairs, strict=True)]
+        ratio = (characters[1] + _CHARACTERS) / (characters[0] + _CHARACTERS)
+        sides = _sides(lexicon, *odds)
+        pick = random.Random(1)
+        regressions = {
+            kind: _fit_regression(kind, sides, pairs, ratio, pick)
+            for kind in ("omission", "addition")
+        }
+        return CoverageSettings(src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, **regressions)
+
+
+def _sides(
+    lexicon: Lexicon, src_odds: Sequence[float], tgt_odds: Sequence[float]
+) -> tuple[_Side, _Side]:
+    return (
+        _Side(lexicon.src_to_tgt, lexicon.tgt_shares, src_odds),
+        _Side(lexicon.tgt_to_src, lexicon.src_shares, tgt_odds),
+    )
+
+
+def _pair_coverage(
+    src: _Side, tgt: _Side, source: str, translation: str, ratio: float, hide=None
+) -> PairCoverage:
+    src_keys, tgt_keys = keys_of(source), keys_of(translation)
+    if hide is not None:
+        src_keys, tgt_keys = hide(src_keys), hide(tgt_keys)
+    length = math.log(
+        (len(translation) + _CHARACTERS) / (ratio * len(source) + _CHARACTERS)
+    )
+    return PairCoverage(
+        src.cover(src_keys, set(tgt_keys)),
+        tgt.cover(tgt_keys, set(src_keys)),
+        length,
+        len(src_keys),
+    )
+
+
+def _count_odds(
+    side: _Side, lines: Sequence[Sequence[str]], others: Sequence[Sequence[str]]
+) -> list[float]:
+    """The log-odds of each class: of a pair of different lines against a pair of lines."""
+    counts = np.full((2, len(_FOUND) + 1, _COLUMNS), 0.5)
+    # Each line with the translation of the one half of the lines later.
+    moved = [*others[len(others) // 2 :], *others[: len(others) // 2]]
+    for of, translations in enumerate((others, moved)):
+        for keys, other in zip(lines, map(set, translations), strict=True):
+            for key in keys:
+                found = side.found(key, other)
+                if found is not None and key not in other:
+                    counts[of, found, side.column(key)] += 1
+    right, different = np.log(counts / counts.sum(axis=1, keepdims=True))
+    odds: list[float] = (different - right).clip(-_LOUDEST, _LOUDEST).round(3).ravel().tolist()
+    return odds
+
+
+def _fit_regression(
+    kind: Kind,
+    sides: tuple[_Side, _Side],
+    pairs: Sequence[tuple[str, str]],
+    ratio: float,
+    pick: random.Random,
+) -> Regression:
+    """Fit the regression that finds omissions, or additions."""
+
+    share = 0.0
+    def hide(keys):
+        return [key if pick.random() >= share else "\0" for key in keys]
+    def features(source: str, translation: str) -> list[float]:
+        return _pair_coverage(*sides, source, translation, ratio, hide if share else None).features(kind)
+
+    rows, labels, plain = [], [], []
+    for number, (source, translation) in enumerate([*pairs, *pairs]):
+        share = 0.0 if number < len(pairs) else pick.random()*HIDE
+        plain += [share == 0]
+        rows.append(features(source, translation))
+        labels.append(0.0)
+        # An addition is a part that the source does not have.
+        pair = [source, translation]
+        changed = 1 if kind == "omission" else 0
+        shorter = delete_part(pair[changed], pick)
+        if shorter is not None:
+            pair[changed] = shorter
+            rows.append(features(*pair))
+            labels.append(1.0)
+        if number % 4 == 0:
+            rows.append(features(source, pairs[pick.randrange(len(pairs))][1]))
+            labels.append(1.0)
+    x, y = np.array(rows), np.array(labels)
+    means, deviations = x.mean(axis=0), x.std(axis=0) + 1e-6
+    weights = logistic(((x - means) / deviations).clip(-_FARTHEST, _FARTHEST), y)
+    fitted = Regression(
+        means=means.round(5).tolist(),
+        deviations=deviations.round(5).tolist(),
+        weights=weights[:-1].round(5).tolist(),
+        bias=round(float(weights[-1]), 5),
+        limit=0.0,
+    )
+    right = [fitted.log_odds(row) for row, label in zip(rows, labels, strict=True) if not label]
+    h = len(right)//2
+    a,b=[float(np.quantile(part, 1 - q)) for part,q in ((right[:h],_MARKED),(right[h:],_MARKED2))]; print(kind,a,b)
+    limit = max(0.0, a,b)
+    return fitted.model_copy(update={"limit": round(limit, 5)})
+
+
+def logistic(x: FloatArray, y: FloatArray) -> FloatArray:
+    """(features + 1,): the weights of a logistic regression with a small penalty, and its bias.
+
+    Args:
+        x: (n, features).
+        y: (n,), 0 or 1.
+    """
+    x = np.column_stack([x, np.ones(len(x))])
+    weights = np.zeros(x.shape[1])
+    penalty = 0.5 * np.eye(x.shape[1])
+    for _ in range(25):
+        probability = 1 / (1 + np.exp(-(x @ weights).clip(-30, 30)))
+        curvature = x.T @ (x * (probability * (1 - probability))[:, None]) + penalty
+        weights += np.linalg.solve(curvature, x.T @ (y - probability) - penalty @ weights)
+    return weights
+
+
+def delete_part(text: str, pick: random.Random) -> str | None:
+    """A text without one of its clauses, or some of its words; None if it is too short."""
+    parts = [match.span() for match in _CLAUSE.finditer(text)]
+    clauses = [
+        (start, end) for start, end in parts if len(text[start:end].split()) >= _SHORTEST_PART
+    ]
+    several = sum(bool(text[start:end].strip()) for start, end in parts) > 1
+    if clauses and several:
+        start, end = pick.choice(clauses)
+        return " ".join((text[:start].rstrip(" ,;:–") + text[end:]).split())
+    words = text.split()
+    longest = min(_LONGEST_PART, len(words) - 3)
+    if longest < _SHORTEST_PART:
+        return None
+    size = pick.randint(_SHORTEST_PART, longest)
+    start = pick.randint(1, len(words) - size)
+    return " ".join(words[:start] + words[start + size :])

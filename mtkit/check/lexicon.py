@@ -1,0 +1,235 @@
+"""Which words of two languages translate each other, learned from pairs of lines.
+
+A word is represented by its key: lower-cased, and only its first letters, so that the forms of a
+word are one key. In scripts that are written without spaces, each character is a word.
+
+The probabilities are those of IBM Model 1 (Brown et al. 1993, https://aclanthology.org/J93-2003),
+in both directions. Words that are in a fifth of all lines have no entry: they say nothing about
+whether a text was translated, and most of the time would be spent on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.base.arrays import IntArray, concat_ranges
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import naming_file, write_whole
+
+# Probability that a word of one language translates to a word of the other, by their keys.
+Entries = dict[str, dict[str, float]]
+
+# Letters of a key.
+_KEY = 6
+# Scripts without spaces: Thai, Lao, Myanmar, Khmer, kana, Chinese characters.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+)
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+
+# A key is in the lexicon if it is in at least this many lines, and at most this share of them.
+_FEWEST_LINES = 3
+_LARGEST_SHARE = 0.2
+# The most frequent keys of a side that are used.
+_MOST_KEYS = 60_000
+# Pairs of keys in the same pair of lines: more pairs of lines are not read. They need 12 bytes each.
+_MOST_CELLS = 8_000_000
+_ROUNDS = 5
+# The expected count of a word that translates nothing, relative to that of one that does.
+_NULL = 0.02
+# Entries that are kept.
+_LEAST_PROBABILITY = 0.01
+_LEAST_COUNT = 0.5
+
+
+def keys_of(text: str) -> list[str]:
+    """The keys of the words of a text, in order."""
+    return [word[:_KEY] for word in _WORD.findall(text.lower())]
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """The characters of each word of a text, in the order of `keys_of`."""
+    # Lower-casing may change the length of a text: then the words of the text itself are close.
+    lower = text.lower()
+    return [match.span() for match in _WORD.finditer(lower if len(lower) == len(text) else text)]
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """The translations of words.
+
+    Attributes:
+        src_to_tgt: for the key of a source word, the probability of each key of the target.
+        tgt_to_src: the same for the key of a target word.
+        src_shares, tgt_shares: of the keys of each side, the share of lines that have it.
+    """
+
+    src_to_tgt: Entries
+    tgt_to_src: Entries
+    src_shares: dict[str, float]
+    tgt_shares: dict[str, float]
+
+    @classmethod
+    def learn(cls, pairs: Iterable[tuple[str, str]]) -> Lexicon:
+        """Learn it from the first pairs of lines, up to some millions of words."""
+        src, tgt = _KeyLines(), _KeyLines()
+        cells = 0
+        for source, target in pairs:
+            cells += src.add(source) * tgt.add(target)
+            # Half of the words are too frequent, so a quarter of the cells is used.
+            if cells > 4 * _MOST_CELLS:
+                break
+        (src_ids, src_shares), (tgt_ids, tgt_shares) = src.ids(), tgt.ids()
+        src_keys, tgt_keys = list(src_shares), list(tgt_shares)
+        found = _Cells(src_ids, tgt_ids, len(tgt_keys))
+        forward, backward = found.learn()
+        return cls(
+            _entries(found.src, found.tgt, forward, src_keys, tgt_keys),
+            _entries(found.tgt, found.src, backward, tgt_keys, src_keys),
+            src_shares,
+            tgt_shares,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Lexicon:
+        """Read it from a file.
+
+        Raises:
+            MtkitError: if the file cannot be read, or is damaged.
+        """
+        entries: tuple[Entries, Entries] = {}, {}
+        shares: tuple[dict[str, float], dict[str, float]] = {}, {}
+        try:
+            with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
+                for line in file:
+                    src, tgt, *probabilities = line.rstrip("\n").split("\t")
+                    forward, backward = map(float, probabilities)
+                    if not (src and tgt):
+                        shares[not src][src or tgt] = forward
+                        continue
+                    if forward:
+                        entries[0].setdefault(src, {})[tgt] = forward
+                    if backward:
+                        entries[1].setdefault(tgt, {})[src] = backward
+        except ValueError:
+            raise MtkitError(
+                f"{path}: is damaged; run mtkit check --fit again, or delete it"
+            ) from None
+        return cls(*entries, *shares)
+
+    def save(self, path: Path) -> None:
+        """Write it: rows of a source key, a target key, and both probabilities.
+
+        A row with one key has the share of lines that have it.
+        """
+        rows = {(key, ""): (share, 0.0) for key, share in self.src_shares.items()}
+        rows |= {("", key): (share, 0.0) for key, share in self.tgt_shares.items()}
+        rows |= {
+            (src, tgt): (forward, self.tgt_to_src.get(tgt, {}).get(src, 0.0))
+            for src, targets in self.src_to_tgt.items()
+            for tgt, forward in targets.items()
+        }
+        for tgt, sources in self.tgt_to_src.items():
+            for src, backward in sources.items():
+                rows.setdefault((src, tgt), (0.0, backward))
+        text = "".join(
+            f"{src}\t{tgt}\t{forward:.3g}\t{backward:.3g}\n"
+            for (src, tgt), (forward, backward) in sorted(rows.items())
+        )
+        write_whole(path, text)
+
+
+class _KeyLines:
+    """The keys of the lines of one side."""
+
+    def __init__(self) -> None:
+        self._lines: list[list[str]] = []
+        self._counts: Counter[str] = Counter()
+
+    def add(self, text: str) -> int:
+        """Add a line; returns the number of its different keys."""
+        keys = set(keys_of(text))
+        self._lines.append(sorted(keys))
+        self._counts.update(keys)
+        return len(keys)
+
+    def ids(self) -> tuple[list[IntArray], dict[str, float]]:
+        """The numbers of the keys of each line that are in the lexicon, and the shares of these."""
+        most = max(_LARGEST_SHARE * len(self._lines), _FEWEST_LINES)
+        shares = {
+            key: count / len(self._lines)
+            for key, count in self._counts.most_common(_MOST_KEYS)
+            if _FEWEST_LINES <= count <= most
+        }
+        number = {key: index for index, key in enumerate(shares)}
+        lines = [
+            np.array([number[key] for key in line if key in number], np.int64)
+            for line in self._lines
+        ]
+        return lines, shares
+
+
+class _Cells:
+    """Pairs of a source key and a target key, and every pair of lines in which they are.
+
+    Attributes:
+        src, tgt: (cells,), the keys of each different cell that is in two pairs of lines or more.
+    """
+
+    def __init__(self, src: Sequence[IntArray], tgt: Sequence[IntArray], n_tgt: int) -> None:
+        sizes = [np.array([len(line) for line in side], np.int64) for side in (src, tgt)]
+        ends = int(np.searchsorted(np.cumsum(sizes[0] * sizes[1]), _MOST_CELLS, side="right"))
+        src, tgt, (n, m) = src[:ends], tgt[:ends], [side[:ends] for side in sizes]
+        src_flat, tgt_flat = (np.concatenate([*side, np.zeros(0, np.int64)]) for side in (src, tgt))
+        # Of a cell, which word of the source and of the target it is, counted over all lines.
+        src_at = np.repeat(np.arange(len(src_flat)), np.repeat(m, n))
+        tgt_at = concat_ranges(np.repeat(np.cumsum(m) - m, n), np.repeat(m, n))
+        codes = src_flat[src_at] * n_tgt + tgt_flat[tgt_at]
+        cells, at, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        several = counts > 1
+        used = several[at]
+        self.src, self.tgt = cells[several] // n_tgt, cells[several] % n_tgt
+        self._cell = (np.cumsum(several) - 1)[at[used]].astype(np.int32)
+        self._src_at, self._tgt_at = src_at[used].astype(np.int32), tgt_at[used].astype(np.int32)
+
+    def learn(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The probability of the target key of each cell, and of its source key; 0 for rare ones."""
+        return self._model_1(self.src, self._tgt_at), self._model_1(self.tgt, self._src_at)
+
+    def _model_1(self, given: IntArray, words: IntArray) -> npt.NDArray[np.float64]:
+        """IBM Model 1: each of the `words` was translated from one of those in its line."""
+        probability = np.full(len(given), 1.0)
+        for _ in range(_ROUNDS if len(given) else 0):
+            share = probability[self._cell]
+            total = np.bincount(words, share) + _NULL
+            count = np.bincount(self._cell, share / total[words], minlength=len(given))
+            probability = count / np.bincount(given, count)[given]
+        kept: npt.NDArray[np.bool_] = probability >= _LEAST_PROBABILITY
+        return np.where(kept & (count >= _LEAST_COUNT), probability, 0.0) if len(given) else probability
+
+
+def _entries(
+    given: IntArray,
+    other: IntArray,
+    probability: npt.NDArray[np.float64],
+    given_keys: Sequence[str],
+    other_keys: Sequence[str],
+) -> Entries:
+    entries: Entries = {}
+    kept = np.flatnonzero(probability)
+    columns = given[kept].tolist(), other[kept].tolist(), probability[kept].tolist()
+    for one, another, value in zip(*columns, strict=True):
+        entries.setdefault(given_keys[one], {})[other_keys[another]] = value
+    return entries
+
+
+def share_found(entry: Mapping[str, float], keys: set[str]) -> float:
+    """The probability of the translations of a word that are among the keys of the other side."""
+    return sum(value for key, value in entry.items() if key in keys)
