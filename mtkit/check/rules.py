@@ -80,7 +80,7 @@ class _Repeat(NamedTuple):
 
     start: int
     size: int
-    count: int
+    times: int
 
 
 def _loop(
@@ -97,7 +97,7 @@ def _loop(
     if worst is not None:
         # Whatever the length of the phrase is in the source.
         usual = _longest_repeat(src_words, longest, {})
-        if usual is None or worst.count > usual.count:
+        if usual is None or worst.times > usual.times:
             phrase = ("" if facts.is_unspaced else " ").join(
                 tgt_words[worst.start : worst.start + worst.size]
             )
@@ -105,13 +105,13 @@ def _loop(
                 match.span()
                 for match in re.finditer(r"\w" if facts.is_unspaced else r"\w+", translation)
             ]
-            end = min(len(spans), worst.start + worst.size * worst.count) - 1
+            end = min(len(spans), worst.start + worst.size * worst.times) - 1
             # Lower case may have other words.
             span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
-            severity = min(1.0, 0.6 + 0.1 * worst.count)
+            severity = min(1.0, 0.6 + 0.1 * worst.times)
             yield Finding(
                 "loop",
-                f"{_shown(phrase)} is there {worst.count} times in a row",
+                f"{_shown(phrase)} is there {worst.times} times in a row",
                 severity,
                 tgt=span,
             )
@@ -153,7 +153,7 @@ def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]
                 continue
             count = run // size + 1
             if count >= least.get(size, 2) and (
-                best is None or count * size > best.count * best.size
+                best is None or count * size > best.times * best.size
             ):
                 best = _Repeat(index - run - size, size, count)
             run = 0
