@@ -13,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mtkit.base import language_id
 from mtkit.base.files import Record
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS, base_language
 from mtkit.check import marks
 from mtkit.check.numbers import has_digit, unmatched
 
+# The code of BCP 47 for a language that is not known.
+UNDETERMINED = "und"
 # Pairs that are learned from, at most.
 SAMPLED = 20_000
 # From fewer pairs, neither words nor habits of a corpus are learned.
@@ -171,6 +174,15 @@ class PairFacts(Record):
         middle, below, above = table[place if place < len(table) else -1]
         difference = math.log((tgt_chars + _PADDING) / src_chars) - middle
         return difference / (above if difference > 0 else below)
+
+
+def language_of(lines: Sequence[str]) -> str:
+    """The language that most lines are in; `und` if they are too few to identify it."""
+    try:
+        found = Counter(language_id.languages(lines)).most_common(1)
+    except OSError:  # there is no room for the model
+        return UNDETERMINED
+    return found[0][0] if found else UNDETERMINED
 
 
 def ends_with_mark(text: str) -> bool:

@@ -6,6 +6,7 @@ only for the others it looks closely.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -238,7 +239,7 @@ def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
 def _other_language(text: str, language: str) -> str:
     """What language the identifier takes a text for, if it is not this one; else nothing."""
     try:
-        known = language_id.labels_of(language)
+        known = _labels_of(language)
         probabilities = language_id.probabilities(text)
     except OSError:  # there is no room for its model
         return ""
@@ -247,6 +248,11 @@ def _other_language(text: str, language: str) -> str:
     best = max(probabilities, key=lambda code: probabilities[code])
     is_other = best != "zxx" and not language_id.looks_like(best, language)
     return language_id.language_name(best) if is_other else ""
+
+
+@functools.cache
+def _labels_of(language: str) -> list[str]:
+    return language_id.labels_of(language)
 
 
 # ---------------------------------------------------------------------------------------------
