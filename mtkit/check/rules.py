@@ -52,7 +52,7 @@ def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
         return []
     if not source or source.isspace():
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    src_words, tgt_words = facts.split_source(source), facts.split_target(translation)
+    src_words, tgt_words = facts.source_words(source), facts.target_words(translation)
     found = list(_loop(source, translation, src_words, tgt_words, facts))
     copied = list(_copied(src_words, tgt_words, source == translation, facts))
     found += copied
