@@ -11,6 +11,7 @@ import lzma
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -143,6 +144,30 @@ def check_language(option: str, language: str) -> None:
     is_word = isinstance(language, str) and re.fullmatch(r"\S{1,100}", language)
     if not is_word or one_line(language) != language:
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
+
+
+# ICU, Java, Python, Ruby, shell: {0}, {name}, {{name}}, %{name}, ${name}, {n, number, integer},
+# {n, plural, one {# day} other {# days}}. printf and Python: %s, %1$s, %(name)s, %-5.2f; but 50%off
+# and the German 50%ige have none.
+PLACEHOLDER_PATTERN = r"""(?:
+    \$\{[^{}\s]*+\}
+  | \{\{[^{}]*+\}\}
+  | %?\{[\w.:!,#+-]*+\}
+  | \{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,
+      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}
+  | \{\s*+[\w.-]++\s*+,[^{}]*+\}
+  | %(?!(?<=\d%)(?:ig(?:e[mnrs]?)?|off)\b)(?:\d++\$|\([\w.]++\))?[-+0\#]*+
+      (?:\*|\d*+)(?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]
+)"""
+PLACEHOLDER = re.compile(PLACEHOLDER_PATTERN, re.VERBOSE)
+
+# Marks that a sentence ends with, in several scripts.
+END_MARKS = ".!?…。．｡！？।॥؟۔።"
+
+
+def placeholders_in(texts: Iterable[str]) -> Counter[str]:
+    """The placeholders of programs in some texts, each by itself."""
+    return Counter(match[0] for text in texts for match in PLACEHOLDER.finditer(text))
 
 
 def has_words(text: str) -> bool:

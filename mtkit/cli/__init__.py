@@ -16,7 +16,18 @@ import click
 
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
-from mtkit.cli import align, export, import_model, inspect, prepare, score, serve, train, translate
+from mtkit.cli import (
+    align,
+    check,
+    export,
+    import_model,
+    inspect,
+    prepare,
+    score,
+    serve,
+    train,
+    translate,
+)
 from mtkit.cli.console import (
     configure_logging,
     is_later_worker,
@@ -178,6 +189,7 @@ for _command in (
     train.train,
     translate.translate,
     align.align,
+    check.check,
     serve.serve,
     inspect.inspect,
     score.score,

@@ -17,22 +17,26 @@ one in 28,000.
 from __future__ import annotations
 
 import contextlib
-import functools
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import langcodes
-import langcodes.tag_parser
 import numpy as np
 import numpy.typing as npt
-import regex
 import xxhash
-from langcodes.data_dicts import LIKELY_SUBTAGS
 
 from mtkit.base.arrays import hash64
+from mtkit.base.scripts import (
+    CONTROL,
+    DIGIT,
+    END,
+    INVISIBLE,
+    LETTER,
+    kinds_of_characters,
+    script_table,
+)
 from mtkit.prepare_config import PrepareConfig
 
 # The reasons in the order of their codes, from 1, and what they mean; braces name settings.
@@ -165,8 +169,8 @@ class _Side:
             text = b"\n".join(lines).decode()
         self.keys = keys_of(lines)
         codes = np.frombuffer(text.encode("utf-32-le") + b"\n\0\0\0", np.uint32)
-        codes = np.minimum(codes, _END - 1)
-        kinds = _kinds()[codes]
+        codes = np.minimum(codes, END - 1)
+        kinds = kinds_of_characters()[codes]
         ends = np.flatnonzero(codes == ord("\n"))
         if len(ends) != len(lines):
             raise ValueError("a sentence with a newline in it")
@@ -177,13 +181,13 @@ class _Side:
             return np.add.reduceat(mask, starts, dtype=np.uint32)
 
         self.chars: Counts = (ends - starts).astype(np.uint32)
-        self.visible = count((kinds & _INVISIBLE) == 0)
-        self.controls = count((kinds & _CONTROL) != 0)
-        is_letter = (kinds & _LETTER) != 0
+        self.visible = count((kinds & INVISIBLE) == 0)
+        self.controls = count((kinds & CONTROL) != 0)
+        is_letter = (kinds & LETTER) != 0
         self.letters = count(is_letter)
-        self.digits = count((kinds & _DIGIT) != 0)
+        self.digits = count((kinds & DIGIT) != 0)
         self.of_script: Counts | None = None
-        table = _script_table(language) if config.min_script else None
+        table = script_table(language) if config.min_script else None
         if table is not None:
             self.of_script = count(is_letter & table[codes])
 
@@ -211,67 +215,6 @@ def _normal_form(line: bytes) -> bytes:
     if not line.isascii():
         line = unicodedata.normalize("NFKC", line.decode()).encode()
     return b" ".join(line.split())
-
-
-_LETTER, _CONTROL, _INVISIBLE, _DIGIT = 1, 2, 4, 8
-
-# Unicode has no letters from here on; higher code points count as the last one, which is unused.
-_END = 0x40000
-
-
-@functools.cache
-def _kinds() -> npt.NDArray[np.uint8]:
-    """The properties of each code point below `_END`, as bits."""
-    # Marks are parts of letters in many scripts. Private-use characters and those of future
-    # Unicode versions count as visible.
-    of_category = {"L": _LETTER, "M": _LETTER, "N": _DIGIT, "Z": _INVISIBLE, "Cf": _INVISIBLE}
-    of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), _CONTROL | _INVISIBLE)
-    kinds = np.zeros(_END, np.uint8)
-    for code in range(_END):
-        category = unicodedata.category(chr(code))
-        kinds[code] = of_category.get(category) or of_category.get(category[0], 0)
-    # A tab is white space; the newline is the line end added above.
-    kinds[[ord("\t"), ord("\n")]] = _INVISIBLE
-    # A byte-order mark within text, and the replacement character for invalid bytes.
-    kinds[[0xFEFF, 0xFFFD]] |= _CONTROL
-    return kinds
-
-
-# Scripts of ISO 15924 that are several scripts in Unicode.
-_SCRIPTS = {
-    "Hans": ("Hani",),
-    "Hant": ("Hani",),
-    "Jpan": ("Hani", "Hira", "Kana"),
-    "Kore": ("Hang", "Hani"),
-}
-
-
-@functools.cache
-def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
-    """Which code points are letters in the scripts of a language; None if it is unknown."""
-    try:
-        tag = langcodes.get(language)
-    except langcodes.tag_parser.LanguageTagError:
-        return None
-    # For a language that it does not know, langcodes returns the most common script.
-    is_known = any(
-        broader in LIKELY_SUBTAGS
-        for broader in tag.broader_tags()
-        if broader.partition("-")[0] != "und"
-    )
-    script = tag.maximize().script if is_known else tag.script
-    if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
-        return None
-    names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
-    try:
-        # Marks and letters shared by several scripts count for each of them.
-        pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")
-    except regex.error:
-        return None
-    table = np.zeros(_END, bool)
-    everything = "".join(chr(code) for code in range(_END) if not 0xD800 <= code < 0xE000)
-    table[[ord(match) for match in pattern.findall(everything)]] = True
-    return table
 
 
 # ---------------------------------------------------------------------------------------------

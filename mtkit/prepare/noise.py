@@ -21,6 +21,7 @@ import numpy.typing as npt
 import regex
 
 from mtkit.base.arrays import IntArray, hash64
+from mtkit.base.text import END_MARKS
 from mtkit.prepare_config import NoiseConfig
 
 LETTERS_PER_TYPO = 40
@@ -29,7 +30,7 @@ _FIRST_LETTER = re.compile(r"[^\w\s]*\w")
 # Words with one of these are numbers, addresses, placeholders or code, and have no typing errors.
 _CODE = re.compile(r"[\d@/\\_<>{}\[\]$%#&*=+|~^`]")
 # Marks at the end of a sentence, and the spaces between them.
-_END_MARKS = ".!?…。．｡！？।॥؟۔። \u00a0\u202f\u3000\t"
+_END_MARKS = f"{END_MARKS} \u00a0\u202f\u3000\t"
 
 
 class NoisyPair(NamedTuple):

@@ -23,17 +23,12 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mtkit.base.text import PLACEHOLDER, placeholders_in
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup
 from mtkit.translate.markup_reading import Item, Reader
-from mtkit.translate.markup_segments import (
-    PLACEHOLDER,
-    Segment,
-    parts_of,
-    placeholders_in,
-    placeholders_of,
-)
+from mtkit.translate.markup_segments import Segment, parts_of, placeholders_of
 from mtkit.translate.reading import WINDOW_CHARACTERS, Window
 from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator

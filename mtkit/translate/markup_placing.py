@@ -9,7 +9,8 @@ from functools import cache
 from itertools import accumulate
 
 from mtkit.align import Alignment
-from mtkit.translate.markup_segments import PLACEHOLDER, Node, Segment, beside, escaped
+from mtkit.base.text import PLACEHOLDER
+from mtkit.translate.markup_segments import Node, Segment, beside, escaped
 from mtkit.translate.requests import Part, Range, Translation
 
 

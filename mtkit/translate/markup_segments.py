@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
+from mtkit.base.text import PLACEHOLDER, PLACEHOLDER_PATTERN, placeholders_in
 from mtkit.translate.markup_reading import Item, Reader
 
 # Elements without text that are not shown; the words beside them may be one.
@@ -17,22 +18,8 @@ _UNSEEN = frozenset({"", "script", "style", "wbr"})
 # Elements are nested at most so deep; those further inside are taken for lone tags.
 _DEEPEST = 50
 
-# ICU, Java, Python, Ruby, shell: {0}, {name}, {{name}}, %{name}, ${name}, {n, number, integer},
-# {n, plural, one {# day} other {# days}}. printf and Python: %s, %1$s, %(name)s, %-5.2f; but 50%off
-# and the German 50%ige have none.
-_ONE = r"""(?:
-    \$\{[^{}\s]*+\}
-  | \{\{[^{}]*+\}\}
-  | %?\{[\w.:!,#+-]*+\}
-  | \{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,
-      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}
-  | \{\s*+[\w.-]++\s*+,[^{}]*+\}
-  | %(?!(?<=\d%)(?:ig(?:e[mnrs]?)?|off)\b)(?:\d++\$|\([\w.]++\))?[-+0\#]*+
-      (?:\*|\d*+)(?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]
-)"""
-PLACEHOLDER = re.compile(_ONE, re.VERBOSE)
 # Some without anything between them.
-_PLACEHOLDERS = re.compile(rf"{_ONE}++", re.VERBOSE)
+_PLACEHOLDERS = re.compile(rf"{PLACEHOLDER_PATTERN}++", re.VERBOSE)
 # White space with a line end.
 _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
 
@@ -213,11 +200,6 @@ def placeholders_of(raw: str) -> Counter[str]:
         for is_text, texts in groupby(items, lambda item: item.kind == "text")
         if is_text
     )
-
-
-def placeholders_in(texts: Iterable[str]) -> Counter[str]:
-    """The placeholders in some texts, each by itself."""
-    return Counter(match[0] for text in texts for match in PLACEHOLDER.finditer(text))
 
 
 def escaped(text: str) -> str:

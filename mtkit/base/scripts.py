@@ -1,0 +1,88 @@
+"""Which characters are letters, and which script a language is written in."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+
+import langcodes
+import langcodes.tag_parser
+import numpy as np
+import numpy.typing as npt
+import regex
+from langcodes.data_dicts import LIKELY_SUBTAGS
+
+LETTER, CONTROL, INVISIBLE, DIGIT = 1, 2, 4, 8
+
+# Unicode has no letters from here on; higher code points count as the last one, which is unused.
+END = 0x40000
+
+
+@functools.cache
+def kinds_of_characters() -> npt.NDArray[np.uint8]:
+    """The properties of each code point below `END`, as bits."""
+    # Marks are parts of letters in many scripts. Private-use characters and those of future
+    # Unicode versions count as visible.
+    of_category = {"L": LETTER, "M": LETTER, "N": DIGIT, "Z": INVISIBLE, "Cf": INVISIBLE}
+    of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), CONTROL | INVISIBLE)
+    kinds = np.zeros(END, np.uint8)
+    for code in range(END):
+        category = unicodedata.category(chr(code))
+        kinds[code] = of_category.get(category) or of_category.get(category[0], 0)
+    # A tab is white space; the newline is the line end added above.
+    kinds[[ord("\t"), ord("\n")]] = INVISIBLE
+    # A byte-order mark within text, and the replacement character for invalid bytes.
+    kinds[[0xFEFF, 0xFFFD]] |= CONTROL
+    return kinds
+
+
+# Scripts of ISO 15924 that are several scripts in Unicode.
+_SCRIPTS = {
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+}
+
+
+@functools.cache
+def script_table(language: str) -> npt.NDArray[np.bool_] | None:
+    """Which code points are letters in the scripts of a language; None if it is unknown."""
+    try:
+        tag = langcodes.get(language)
+    except langcodes.tag_parser.LanguageTagError:
+        return None
+    # For a language that it does not know, langcodes returns the most common script.
+    is_known = any(
+        broader in LIKELY_SUBTAGS
+        for broader in tag.broader_tags()
+        if broader.partition("-")[0] != "und"
+    )
+    script = tag.maximize().script if is_known else tag.script
+    if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
+        return None
+    names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
+    try:
+        # Marks and letters shared by several scripts count for each of them.
+        pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")
+    except regex.error:
+        return None
+    table = np.zeros(END, bool)
+    everything = "".join(chr(code) for code in range(END) if not 0xD800 <= code < 0xE000)
+    table[[ord(match) for match in pattern.findall(everything)]] = True
+    return table
+
+
+def script_share(text: str, language: str) -> tuple[int, float] | None:
+    """The letters of a text, and the share of them in a script of its language.
+
+    None if the script is not known.
+    """
+    table = script_table(language)
+    if table is None:
+        return None
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    codes = np.minimum(codes, END - 1)
+    is_letter = (kinds_of_characters()[codes] & LETTER) != 0
+    letters = int(is_letter.sum())
+    return letters, float((is_letter & table[codes]).sum()) / max(1, letters)

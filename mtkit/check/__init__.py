@@ -1,0 +1,39 @@
+"""Checks of pairs of lines: findings with reasons. What needs no model loads no PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtkit.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mtkit.check.checker import Checked, Checker, Decoded, load_checker
+    from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts, language_of
+    from mtkit.check.findings import KINDS, Finding
+    from mtkit.check.report import (
+        BlockReport,
+        Counts,
+        FindingTable,
+        check_block,
+        sortable_rows,
+    )
+
+__all__ = [
+    "KINDS",
+    "SAMPLED",
+    "UNDETERMINED",
+    "BlockReport",
+    "Checked",
+    "Checker",
+    "Counts",
+    "Decoded",
+    "Finding",
+    "FindingTable",
+    "PairFacts",
+    "check_block",
+    "language_of",
+    "load_checker",
+    "sortable_rows",
+]
+
+__getattr__ = lazy_names(__name__, __all__, "findings", "facts", "checker", "report")

@@ -1,0 +1,319 @@
+"""What is known of two languages and a corpus: lengths, usual words, what its sides agree on."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from pydantic import Field
+
+from mtkit.base import language_id
+from mtkit.base.files import Record
+from mtkit.base.scripts import script_table
+from mtkit.base.text import END_MARKS, base_language
+from mtkit.check import marks
+from mtkit.check.numbers import has_digit, unmatched
+
+# The code of BCP 47 for a language that is not known.
+UNDETERMINED = "und"
+# Pairs that are learned from, at most.
+SAMPLED = 20_000
+# From fewer pairs, neither words nor habits of a corpus are learned.
+FEWEST = 200
+# Words of each side that are called usual.
+_MOST_WORDS = 5000
+# A word belongs to a side where it is so many times as frequent as on the other.
+_TELLING = 5
+# A word is never last that is seen so many times as often as a word of its frequency is last by
+# chance, but is last at most in this share.
+_SEEN, _LAST = 8, 0.002
+# A rule is used if it marks at most so many of the sampled pairs; most of these are right.
+_MOST_MARKED = 0.0005
+# Or if it holds for this share of the pairs that it is about, and there are enough of them.
+_HOLDS, _ENOUGH = 0.99, 20
+# Added to lengths in characters, because the ratio of short ones says little.
+_PADDING = 4
+# Sigmas of a normal distribution up to its ninth tenth.
+_NINE_TENTHS = 1.2816
+# Limits for the length in sigmas: what is learned lies between them.
+_FEWEST_SIGMAS, _MOST_SIGMAS = 4.5, 8.0
+# Without enough pairs, the spread of the logarithm of the ratio of short and of long texts.
+_SPREADS = (0.7, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3)
+# The narrowest spread; all pairs of a few templates have one ratio.
+_NARROWEST = 0.05
+
+# Languages whose words are not separated by spaces; each of their characters counts as a word.
+_UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
+_WORDS = re.compile(r"\w+")
+_CHARACTERS = re.compile(r"\w")
+# Brackets and quotation marks that may follow the mark at the end of a sentence.
+_CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"
+
+
+class LengthFacts(Record):
+    """The logarithm of target length over source length, of sources of similar length.
+
+    Attributes:
+        middle: the median.
+        below, above: one sigma on either side.
+    """
+
+    middle: float
+    below: float
+    above: float
+
+
+class PairFacts(Record):
+    """What the rules know of the languages and the corpus of a pair.
+
+    Attributes:
+        src_lang, tgt_lang: codes; `und` if they are not known.
+        sampled: pairs that this was learned from.
+        lengths: by the number of binary digits of the padded length of the source.
+        longest, shortest: limits for the length, in sigmas above and below the median.
+        src_words, tgt_words: the usual words of each side that do not belong to the other side.
+        usual_share: the median share of usual words in a target; 0 if it is not known.
+        never_last: usual words of the target that no sentence ends with.
+        ends_kept: the share of the sources with a mark at their end whose target has one too.
+        cut_below: a target without its mark that is shorter than this, in sigmas, is cut.
+        loose: kinds of findings that are too frequent in the corpus to be reported.
+        is_strict_about_numbers: whether a number that is missing on one side alone is reported.
+    """
+
+    src_lang: str
+    tgt_lang: str
+    sampled: int = 0
+    lengths: list[LengthFacts] = Field(default_factory=list)
+    longest: float = _MOST_SIGMAS
+    shortest: float = _MOST_SIGMAS
+    src_words: list[str] = Field(default_factory=list)
+    tgt_words: list[str] = Field(default_factory=list)
+    usual_share: float = 0.0
+    never_last: list[str] = Field(default_factory=list)
+    ends_kept: float = 0.0
+    cut_below: float = -2.0
+    loose: list[str] = Field(default_factory=list)
+    is_strict_about_numbers: bool = False
+
+    @classmethod
+    def learn(cls, pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> PairFacts:
+        """Learn from pairs, of which most are right; at most `SAMPLED` are read."""
+        sample = [
+            pair for pair in itertools.islice(pairs, SAMPLED) if pair[0].strip() and pair[1].strip()
+        ]
+        facts = cls(
+            src_lang=src_lang, tgt_lang=tgt_lang, sampled=len(sample), lengths=_lengths(sample)
+        )
+        if len(sample) < FEWEST:
+            return facts
+        words = _usual_words(sample, facts)
+        facts = facts.model_copy(update=words)
+        facts = facts.model_copy(update=_limits(sample, facts))
+        return facts.model_copy(update=_habits(sample, facts))
+
+    # -- Words
+
+    def source_words(self, text: str) -> list[str]:
+        """The words of a source in lower case."""
+        return self._word_patterns[0].findall(text.lower())
+
+    def target_words(self, text: str) -> list[str]:
+        """The words of a translation in lower case."""
+        return self._word_patterns[1].findall(text.lower())
+
+    @functools.cached_property
+    def _word_patterns(self) -> list[re.Pattern[str]]:
+        return [
+            _CHARACTERS if base_language(language) in _UNSPACED else _WORDS
+            for language in (self.src_lang, self.tgt_lang)
+        ]
+
+    @functools.cached_property
+    def is_unspaced(self) -> bool:
+        """Whether the words of the target are its characters."""
+        return base_language(self.tgt_lang) in _UNSPACED
+
+    @functools.cached_property
+    def is_latin(self) -> bool:
+        """Whether the target is written in Latin letters."""
+        table = script_table(self.tgt_lang)
+        return table is not None and bool(table[ord("a")])
+
+    @functools.cached_property
+    def usual_targets(self) -> frozenset[str]:
+        """`tgt_words` as a set."""
+        return frozenset(self.tgt_words)
+
+    @functools.cached_property
+    def source_only(self) -> frozenset[str]:
+        """Usual words of the source that are not usual in the target."""
+        return frozenset(self.src_words) - self.usual_targets
+
+    @functools.cached_property
+    def target_only(self) -> frozenset[str]:
+        """Usual words of the target that are not usual in the source."""
+        return self.usual_targets - frozenset(self.src_words)
+
+    @functools.cached_property
+    def never_final(self) -> frozenset[str]:
+        """`never_last` as a set."""
+        return frozenset(self.never_last)
+
+    # -- Lengths
+
+    @functools.cached_property
+    def _length_table(self) -> tuple[tuple[float, float, float], ...]:
+        return tuple((one.middle, one.below, one.above) for one in self.lengths)
+
+    def sigmas(self, src_chars: int, tgt_chars: int) -> float:
+        """How much longer than usual a target of this length is, in sigmas."""
+        table = self._length_table
+        src_chars += _PADDING
+        place = src_chars.bit_length()
+        middle, below, above = table[place if place < len(table) else -1]
+        difference = math.log((tgt_chars + _PADDING) / src_chars) - middle
+        return difference / (above if difference > 0 else below)
+
+
+def language_of(lines: Sequence[str]) -> str:
+    """The language that most lines are in; `und` if they are too few to identify it."""
+    try:
+        found = Counter(language_id.languages(lines)).most_common(1)
+    except OSError:  # there is no room for the model
+        return UNDETERMINED
+    return found[0][0] if found else UNDETERMINED
+
+
+def ends_with_mark(text: str) -> bool:
+    """Whether a text ends with the mark of a finished sentence."""
+    last = text[-1:]
+    if last in END_MARKS or last == ":":
+        return last != ""
+    return text.rstrip(_CLOSING)[-1:] in tuple(f"{END_MARKS}:;")
+
+
+def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
+    """The lengths of each class of sources; those with few pairs are like their neighbours."""
+    sizes = np.array([[len(src), len(tgt)] for src, tgt in sample], np.float64).reshape(-1, 2)
+    sizes += _PADDING
+    ratios = np.log(sizes[:, 1] / sizes[:, 0])
+    places = np.floor(np.log2(sizes[:, 0])).astype(int) + 1
+    overall = float(np.median(ratios)) if len(ratios) else 0.0
+    found = []
+    for place, spread in enumerate(_SPREADS):
+        is_last = place == len(_SPREADS) - 1
+        mine = ratios[(places >= place) if is_last else (places == place)]
+        # A guess counts as some pairs, so that few pairs alone decide nothing.
+        weight = len(mine) / (len(mine) + 50)
+        middle = float(np.median(mine)) if len(mine) else overall
+        middle = weight * middle + (1 - weight) * overall
+        low, high = np.quantile(mine, [0.1, 0.9]) if len(mine) >= 20 else (middle, middle)
+        below, above = (
+            max(
+                _NARROWEST,
+                weight * abs(float(edge) - middle) / _NINE_TENTHS + (1 - weight) * spread,
+            )
+            for edge in (low, high)
+        )
+        found.append(LengthFacts(middle=middle, below=below, above=above))
+    return found
+
+
+def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    last: Counter[str] = Counter()
+    for source, target in sample:
+        counts[0].update(facts.source_words(source))
+        words = facts.target_words(target)
+        counts[1].update(words)
+        if words:
+            last[words[-1]] += 1
+    totals = [max(1, count.total()) for count in counts]
+    usual: list[list[str]] = []
+    for side in (0, 1):
+        here, there = counts[side], counts[1 - side]
+        factor = totals[side] / totals[1 - side] / _TELLING
+        usual.append(
+            [
+                word
+                for word, count in here.most_common(_MOST_WORDS)
+                if count > 1 and count >= there[word] * factor and not word.isdigit()
+            ]
+        )
+    never = [
+        word
+        for word in usual[1]
+        if counts[1][word] >= _SEEN and last[word] <= _LAST * counts[1][word]
+    ]
+    known = frozenset(usual[1])
+    shares = [
+        sum(map(known.__contains__, words)) / len(words)
+        for _, target in sample
+        if (words := facts.target_words(target))
+    ]
+    return {
+        "src_words": usual[0],
+        "tgt_words": usual[1],
+        "never_last": [] if facts.is_unspaced else never,
+        "usual_share": round(float(np.median(shares)), 4) if shares else 0.0,
+    }
+
+
+def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    sigmas = np.sort([facts.sigmas(len(src), len(tgt)) for src, tgt in sample])
+    tail = _MOST_MARKED / 2
+    low, high = np.quantile(sigmas, [tail, 1 - tail])
+    ends = [
+        (ends_with_mark(target), facts.sigmas(len(source), len(target)))
+        for source, target in sample
+        if ends_with_mark(source)
+    ]
+    found: dict[str, object] = {
+        "longest": float(np.clip(high, _FEWEST_SIGMAS, _MOST_SIGMAS)),
+        "shortest": float(np.clip(-low, _FEWEST_SIGMAS, _MOST_SIGMAS)),
+    }
+    if len(ends) >= FEWEST:
+        lost = sorted(sigma for is_kept, sigma in ends if not is_kept)
+        found["ends_kept"] = 1 - len(lost) / len(ends)
+        allowed = int(_MOST_MARKED / 2 * len(sample))
+        found["cut_below"] = (
+            float(np.clip(lost[allowed], -3.0, -1.2)) if len(lost) > allowed else -1.2
+        )
+    return found
+
+
+def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    """Which rules the corpus keeps."""
+    about: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
+    for source, target in sample:
+        if marks.has_copied_parts(source) or marks.has_copied_parts(target):
+            for kind, parts_of in marks.COPIED_PARTS.items():
+                src, tgt = parts_of(source), parts_of(target)
+                about[kind] += bool(src or tgt)
+                broken[kind] += src != tgt
+        if has_digit(source) or has_digit(target):
+            rest = unmatched(source, target, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+            about["numbers"] += 1
+            about["one side"] += 1
+            broken["numbers"] += bool(rest.src and rest.tgt)
+            broken["one side"] += bool(rest.src) != bool(rest.tgt)
+
+    def is_kept(kind: str) -> bool:
+        return (
+            broken[kind] <= _MOST_MARKED * len(sample) or broken[kind] <= (1 - _HOLDS) * about[kind]
+        )
+
+    return {
+        "loose": [
+            kind
+            for kind in ("numbers", *marks.COPIED_PARTS)
+            if broken[kind] > 0.1 * about[kind] and about[kind] >= _ENOUGH
+        ],
+        "is_strict_about_numbers": about["one side"] >= _ENOUGH and is_kept("one side"),
+    }

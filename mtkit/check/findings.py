@@ -1,0 +1,55 @@
+"""What can be wrong with a translation: the kinds of findings, and one finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# Each kind and what it means, in the order of tables.
+KINDS = {
+    "loop": "A phrase is repeated at once, more often than in the source.",
+    "omission": "Words of the source have no counterpart in the translation.",
+    "addition": "Words of the translation have no counterpart in the source.",
+    "copied": "Most of the translation is text of the source.",
+    "language": "The translation is in another language or script.",
+    "numbers": "A number of the source was changed, or is missing; or one was added.",
+    "placeholders": "The placeholders of programs, such as {name} and %s, are not those of the"
+    " source.",
+    "markup": "The tags and entities are not those of the source.",
+    "addresses": "The URLs and e-mail addresses are not those of the source.",
+    "length": "The translation is much longer or shorter than is usual.",
+    "cut": "The end of the translation is missing.",
+    "unknown": "The source has characters that the vocabulary of the model lacks.",
+    "glossary": "A term of the glossary lacks its translation.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is probably wrong with a translation.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        reason: one short sentence with the evidence.
+        severity: 0 to 1, to sort by.
+        src: the characters of the source that it is about (start and end), if there are some.
+        tgt: those of the translation.
+    """
+
+    kind: str
+    reason: str
+    severity: float
+    src: range | None = None
+    tgt: range | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The finding for JSON, without the spans that it lacks."""
+        found: dict[str, Any] = {
+            "kind": self.kind,
+            "reason": self.reason,
+            "severity": round(self.severity, 3),
+        }
+        for name, span in (("src", self.src), ("tgt", self.tgt)):
+            if span is not None:
+                found[name] = [span.start, span.stop]
+        return found

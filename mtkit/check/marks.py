@@ -1,0 +1,78 @@
+"""Parts of a text that a translation copies: placeholders, tags and entities, addresses."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from mtkit.base.text import PLACEHOLDER
+
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?(/?)>")
+# Not those of quotation marks, spaces and &, which languages use in other ways.
+_ENTITY = re.compile(
+    r"&(?!(?:amp|nbsp|quot|apos|[lr]s?[ad]quo|[bs]?dquo|sbquo|[nm]dash|thinsp|#160|#8239|#39|#34);)"
+    r"(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
+)
+_ADDRESS = re.compile(
+    r"(?:\b[a-z][a-z+.-]{1,9}://|\bwww\.)[^\s<>\"«»“”]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+)
+_NOT_OF_ADDRESS = ".,;:!?)]}'’…*_"
+
+
+def has_copied_parts(text: str) -> bool:
+    """Whether a text may have one of these, asked in the fastest way."""
+    return (
+        "%" in text
+        or "{" in text
+        or "<" in text
+        or "&" in text
+        or "@" in text
+        or "://" in text
+        or "www." in text
+    )
+
+
+def placeholders(text: str) -> Counter[str]:
+    """The placeholders of programs."""
+    return Counter(match[0] for match in PLACEHOLDER.finditer(text))
+
+
+def markup(text: str) -> Counter[str]:
+    """The tags without their attributes, and the entities."""
+    found = Counter(f"<{one[1]}{one[2].lower()}{one[3]}>" for one in _TAG.finditer(text))
+    found.update(match[0] for match in _ENTITY.finditer(text))
+    return found
+
+
+def addresses(text: str) -> Counter[str]:
+    """The URLs and e-mail addresses."""
+    return Counter(match[0].rstrip(_NOT_OF_ADDRESS).casefold() for match in _ADDRESS.finditer(text))
+
+
+# By the kind of finding.
+COPIED_PARTS: dict[str, Callable[[str], Counter[str]]] = {
+    "addresses": addresses,
+    "markup": markup,
+    "placeholders": placeholders,
+}
+
+
+def is_balanced(text: str) -> bool:
+    """Whether each tag that is opened is closed inside the one before it."""
+    opened: list[str] = []
+    for is_end, name, is_empty in _TAG.findall(text):
+        if is_empty:
+            continue
+        if not is_end:
+            opened.append(name.lower())
+        elif not opened or opened.pop() != name.lower():
+            return False
+    return not opened
+
+
+def without(text: str) -> str:
+    """A text of the same length with spaces in place of all these parts."""
+    for pattern in (_ADDRESS, _TAG, _ENTITY, PLACEHOLDER):
+        text = pattern.sub(lambda match: " " * len(match[0]), text)
+    return text

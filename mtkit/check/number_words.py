@@ -1,0 +1,243 @@
+"""Numbers in words, in English, German and French: one to 99, and what they are multiplied by.
+
+This is for a number in digits that the other side may have in words: "50" and "cinquantième". So a
+word may have several values, and a value too many does no harm.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from mtkit.base.text import base_language
+
+# Words that multiply the number before them, in all three languages. A billion is two numbers.
+SCALES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("hundred", "hundreds", "hundert", "hunderte", "cent", "cents"), (100,)),
+    **dict.fromkeys(("thousand", "thousands", "tausend", "tausende", "mille", "milliers"), (1000,)),
+    **dict.fromkeys(("k", "tsd"), (1000,)),
+    **dict.fromkeys(("million", "millions", "millionen", "mio", "m", "mn"), (10**6,)),
+    **dict.fromkeys(("milliard", "milliards", "milliarde", "milliarden", "mrd", "md"), (10**9,)),
+    **dict.fromkeys(("billion", "billions", "billionen", "bn"), (10**9, 10**12)),
+    **dict.fromkeys(("trillion", "trillions", "trillionen", "tn"), (10**12, 10**18)),
+}
+_HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
+# Words that may stand inside of a number.
+_JOINTS = {"and", "et", "und", "a", "de"}
+_MOST_WORDS = 4
+# German words whose values are kept.
+_MOST_KEPT = 1 << 14
+# Scales that are words only behind digits: "3 m", "5k".
+_LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
+# An English cent is money.
+_NOT_WORDS = {"en": _LETTERS | {"cent", "cents"}}
+# French for new, and German for attention.
+_AMBIGUOUS = {"neuf", "acht"}
+
+_ENGLISH, _ENGLISH_TENS, _GERMAN, _GERMAN_TENS, _FRENCH, _FRENCH_TENS = (
+    names.split()
+    for names in (
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+        " fifteen sixteen seventeen eighteen nineteen",
+        "twenty thirty forty fifty sixty seventy eighty ninety",
+        "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
+        " fünfzehn sechzehn siebzehn achtzehn neunzehn",
+        "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+        "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze"
+        " seize dix_sept dix_huit dix_neuf",
+        "vingt trente quarante cinquante soixante septante quatre_vingt nonante",
+    )
+)
+_ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
+_ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
+
+_MONTHS = (
+    *("january|januar|jänner|janvier", "february|februar|février", "march|märz|mars"),
+    *("april|avril", "may|mai", "june|juni|juin", "july|juli|juillet", "august|août"),
+    *("september|septembre", "october|oktober|octobre", "november|novembre"),
+    "december|dezember|décembre",
+)
+_MONTH_NUMBERS = {
+    name: number for number, names in enumerate(_MONTHS, 1) for name in names.split("|")
+}
+_OTHERS = {
+    "en": "once 1 twice 2 both 2 double 2 couple 2 pair 2 triple 3 quarter 4 dozen 12 noon 12"
+    " midday 12 midnight 0 decade 10 century 100 nil 0 no 0 an 1 a 1 single 1 fortnight 14",
+    "de": "ein 1 eine 1 einen 1 einem 1 einer 1 eines 1 erste 1 ersten 1 erster 1 erstes 1 erstem 1"
+    " beide 2 beiden 2 beider 2 doppelt 2 paar 2 zwo 2 dritte 3 dritten 3 dritter 3 drittes 3"
+    " drittel 3 viertel 4 siebte 7 siebten 7 siebter 7 dutzend 12 mittag 12 mittags 12"
+    " mitternacht 0 jahrzehnt 10 jahrhundert 100 kein 0 keine 0",
+    "fr": "une 1 premier 1 première 1 premiers 1 premières 1 second 2 seconde 2 double 2 paire 2"
+    " deux 2 moitié 2 tiers 3 quart 4 dizaine 10 dizaines 10 douzaine 12 quinzaine 15 vingtaine 20"
+    " trentaine 30 quarantaine 40 cinquantaine 50 soixantaine 60 centaine 100 centaines 100"
+    " millier 1000 midi 12 minuit 0 décennie 10 siècle 100 aucun 0 aucune 0",
+}
+_WORD = re.compile(r"[^\W\d_]+")
+_ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
+_ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class InWords:
+    """The numbers in words of a text.
+
+    Attributes:
+        values: all values that they may have, with those of Roman numbers, and perhaps some more.
+        certain: those of 2 and more that are certainly numbers, with their words.
+    """
+
+    values: frozenset[float]
+    certain: tuple[tuple[float, str], ...]
+
+
+def numbers_in_words(text: str, language: str) -> InWords:
+    """The numbers in words of a text; of languages that are not known, the Roman numbers."""
+    code = base_language(language)
+    values: set[float] = {_roman(match[0]) for match in _ROMAN.finditer(text)}
+    certain: list[tuple[float, str]] = []
+    known = _known(code)
+    words = _WORD.findall(text.lower()) if known else []
+    begins = _begins(code)
+    is_half = not _HALVES.isdisjoint(words)
+    total = part = 0.0
+    run: list[str] = []
+    is_certain, at = True, 0
+
+    def end() -> None:
+        nonlocal total, part, is_certain
+        if run:
+            values.add(total + part)
+            if is_certain and total + part >= 2:
+                certain.append((total + part, " ".join(run)))
+            run.clear()
+        total, part, is_certain = 0.0, 0.0, True
+
+    while at < len(words):
+        phrase = words[at]
+        most = min(_MOST_WORDS, len(words) - at) if phrase in begins else 0
+        for size in range(most, 0, -1):
+            if (value := known.get(phrase := " ".join(words[at : at + size]))) is not None:
+                break
+        else:
+            size, value = 1, _german(phrase) if code == "de" else None
+        if size == 1 and phrase in SCALES and phrase not in _NOT_WORDS.get(code, _LETTERS):
+            scales = SCALES[phrase]
+            values.update((part or 1) * scale for scale in scales)
+            if is_half:
+                values.update((part + 0.5) * scale for scale in scales)
+            if scales[0] == 100:
+                part = (part or 1) * 100
+            else:
+                total, part = total + (part or 1) * scales[0], 0.0
+            run.append(phrase)
+            is_certain &= len(scales) == 1 and part + total != scales[0]
+        elif value is not None:
+            values.add(value)
+            if is_half:
+                values.add(value + 0.5)
+            if part and value >= 10 and part < 100:
+                # Two numbers, one after the other.
+                end()
+            part += value
+            run.append(phrase)
+            is_certain &= phrase in _cardinals(code)
+        elif phrase not in _JOINTS:
+            end()
+        at += size
+    end()
+    return InWords(frozenset(values), tuple(certain))
+
+
+@functools.cache
+def _begins(code: str) -> frozenset[str]:
+    """The first words of the phrases that are known."""
+    return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
+
+
+@functools.cache
+def _cardinals(code: str) -> frozenset[str]:
+    """Words that are nothing but numbers."""
+    names = {"en": _ENGLISH, "de": _GERMAN, "fr": _FRENCH}[code][2:]
+    tens = {"en": _ENGLISH_TENS, "de": _german_names()[20:], "fr": _FRENCH_TENS}[code]
+    both = [name.replace("_", " ") for name in (*names, *tens)]
+    return frozenset(both) - _AMBIGUOUS
+
+
+@functools.cache
+def _known(code: str) -> dict[str, int]:
+    """The values of phrases, without hyphens; empty for a language that is not known."""
+    if code not in _OTHERS:
+        return {}
+    fields = _OTHERS[code].split()
+    known = dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
+    known |= _MONTH_NUMBERS
+    if code == "en":
+        for value in range(100):
+            tens, unit = divmod(value, 10)
+            words = [_ENGLISH[value]] if value < 20 else [_ENGLISH_TENS[tens - 2]]
+            words += [_ENGLISH[unit]] if value >= 20 and unit else []
+            last = words[-1]
+            regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+            ordinal = _ENGLISH_ORDINALS.get(last, regular)
+            for form in (last, ordinal, f"{ordinal}s", f"{last.removesuffix('y')}ies"):
+                known[" ".join([*words[:-1], form])] = value
+    elif code == "de":
+        for value, name in enumerate(_german_names()):
+            known[name] = value
+            for ending in ("e", "en", "er", "es", "em"):
+                known[f"{name}{'t' if value < 20 else 'st'}{ending}"] = value
+                known[f"{name}{ending}"] = value
+    else:
+        for value in range(100):
+            tens, unit = divmod(value, 10)
+            names = [_FRENCH[value]] if value < 20 else [_FRENCH_TENS[tens - 2]]
+            if value >= 20 and unit:
+                names = [f"{names[0]}{joint}{_FRENCH[unit]}" for joint in ("_", "_et_")]
+            if tens in (7, 9):
+                base = _FRENCH_TENS[4 if tens == 7 else 6]
+                names += [f"{base}{joint}{_FRENCH[10 + unit]}" for joint in ("_", "_et_")]
+            for name in names:
+                stem = re.sub("neuf$", "neuv", re.sub("cinq$", "cinqu", name.removesuffix("e")))
+                for form in (name, f"{name}s", f"{stem}ième", f"{stem}ièmes"):
+                    known[form.replace("_", " ")] = value
+    return known
+
+
+@functools.cache
+def _german_names() -> list[str]:
+    names = list(_GERMAN)
+    for ten in _GERMAN_TENS:
+        units = ["ein", *_GERMAN[2:10]]
+        names += [ten, *(f"{unit}und{ten}" for unit in units)]
+    return names
+
+
+@functools.cache
+def _german_prefix() -> re.Pattern[str]:
+    names = sorted(_german_names()[2:], key=len, reverse=True)
+    return re.compile("|".join(names))
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _german(word: str) -> int | None:
+    """The value of a German compound: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
+    known = _known("de")
+    for name, scale in (("tausend", 1000), ("hundert", 100)):
+        left, found, right = word.partition(name)
+        if found:
+            value = known.get(left) if left else 1
+            if value is None:
+                value = _german(left)
+            if value is not None:
+                rest = known.get(right.removeprefix("und"))
+                return value * scale + (_german(right) or 0 if rest is None else rest)
+    match = _german_prefix().match(word)
+    return None if match is None else known[match[0]]
+
+
+def _roman(text: str) -> int:
+    """The value of a Roman number, or a value for letters that are none."""
+    values = [_ROMAN_DIGITS[letter] for letter in text]
+    following = [*values[1:], 0]
+    return sum(-one if one < other else one for one, other in zip(values, following, strict=True))

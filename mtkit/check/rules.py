@@ -1,0 +1,362 @@
+"""The rules that need no model: each is a pure function of source, translation and facts.
+
+`findings` applies all of them. A rule first asks something cheap that rules out nearly every pair;
+only for the others it looks closely.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from mtkit.base import language_id
+from mtkit.base.scripts import script_share
+from mtkit.check import marks
+from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
+from mtkit.check.findings import Finding
+from mtkit.check.numbers import Number, has_digit, unmatched
+
+# The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
+_LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 12, 40
+# How often a phrase of so many words must be there; a longer one twice.
+_LOOPS = {1: 3, 2: 3, 3: 3, 4: 3}
+_CHARACTER_LOOPS = {1: 6, 2: 4, 3: 4, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3}
+# Letters that are repeated inside of a word: at least so long, four times or more.
+_LONG_WORD = 24
+_INSIDE_WORD = re.compile(r"(.{1,10}?)\1{3,}")
+# The share of the words of a translation that the source has, if it is copied.
+_COPIED = 0.7
+_FEWEST_COPIED = 3
+# Fewer letters say too little about the language.
+_FEWEST_LETTERS = 20
+# A translation is looked at if its share of usual words is lower than this part of the median.
+_USUAL = 0.5
+# It is in another language if the target language has a lower probability than this.
+_IMPROBABLE = 0.02
+# Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
+_FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
+_SHOWN = 40
+_LAST_WORD = re.compile(r"\w+(?=\W*\Z)")
+_PAIRED = (("(", ")"), ("[", "]"), ("„", "“"), ("«", "»"), ("“", "”"))
+
+
+def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
+    """All that the rules find wrong with a translation, in the order of `KINDS`."""
+    if not (translation and not translation.isspace()):
+        if source and not source.isspace():
+            return [Finding("length", "the translation is empty", 1.0)]
+        return []
+    if not source or source.isspace():
+        return [Finding("length", "the source is empty, but not the translation", 0.9)]
+    src_words, tgt_words = facts.source_words(source), facts.target_words(translation)
+    found = list(_loop(source, translation, src_words, tgt_words, facts))
+    copied = list(_copied(src_words, tgt_words, source == translation, facts))
+    found += copied
+    if not copied:
+        found += _language(source, translation, src_words, tgt_words, facts)
+    has_parts = marks.has_copied_parts(source) or marks.has_copied_parts(translation)
+    if has_digit(source) or has_digit(translation):
+        texts = source, translation
+        if has_parts:
+            texts = marks.without(source), marks.without(translation)
+        found += _numbers(*texts, facts)
+    if has_parts:
+        found += _copied_parts(source, translation, facts)
+    sigmas = facts.sigmas(len(source), len(translation))
+    found += _length(sigmas, facts)
+    found += _cut(source, translation, tgt_words, sigmas, facts)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------
+# Loops
+
+
+class _Repeat(NamedTuple):
+    """A phrase that is repeated at once: its first word, its number of words, how often."""
+
+    start: int
+    size: int
+    times: int
+
+
+def _loop(
+    source: str,
+    translation: str,
+    src_words: Sequence[str],
+    tgt_words: Sequence[str],
+    facts: PairFacts,
+) -> Iterator[Finding]:
+    longest, least = _LONGEST_PHRASE, _LOOPS
+    if facts.is_unspaced:
+        longest, least = _LONGEST_PHRASE_CHARS, _CHARACTER_LOOPS
+    worst = None
+    if _may_repeat(tgt_words):
+        worst = _longest_repeat(tgt_words, longest, least)
+    if worst is not None:
+        # Whatever the length of the phrase is in the source.
+        usual = _longest_repeat(src_words, longest, {})
+        if usual is None or worst.times > usual.times:
+            phrase = ("" if facts.is_unspaced else " ").join(
+                tgt_words[worst.start : worst.start + worst.size]
+            )
+            spans = [
+                match.span()
+                for match in re.finditer(r"\w" if facts.is_unspaced else r"\w+", translation)
+            ]
+            end = min(len(spans), worst.start + worst.size * worst.times) - 1
+            # Lower case may have other words.
+            span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
+            severity = min(1.0, 0.6 + 0.1 * worst.times)
+            yield Finding(
+                "loop",
+                f"{_shown(phrase)} is there {worst.times} times in a row",
+                severity,
+                tgt=span,
+            )
+            return
+    if not facts.is_unspaced and tgt_words and len(max(tgt_words, key=len)) >= _LONG_WORD:
+        for match in re.finditer(rf"\w{{{_LONG_WORD},}}", translation):
+            inside = _INSIDE_WORD.search(match[0])
+            if inside and 2 * len(inside[0]) > _LONG_WORD and inside[0] not in source:
+                count = len(inside[0]) // len(inside[1])
+                start = match.start() + inside.start()
+                reason = f"{_shown(inside[1])} is there {count} times in a row"
+                yield Finding("loop", reason, 1.0, tgt=range(start, start + len(inside[0])))
+                return
+
+
+def _may_repeat(words: Sequence[str]) -> bool:
+    """Whether a text has a word twice in a row, or three words in a row twice.
+
+    A phrase of two or more words that is there three times, or a longer one twice, has the latter.
+    """
+    after = words[1:]
+    if any(map(operator.eq, words, after)):
+        return True
+    triples = list(zip(words, after, words[2:], strict=False))
+    return len(set(triples)) < len(triples)
+
+
+def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]) -> _Repeat | None:
+    """The phrase that fills the most words by its repetitions, if there is one.
+
+    Args:
+        longest: words of the longest phrase.
+        least: how often a phrase of a length must be there; twice, if it is not given.
+    """
+    # Only distances at which something is repeated can be the length of a phrase.
+    seen: dict[tuple[str, str], int] = {}
+    sizes = {1}
+    for index, bigram in enumerate(pairwise(words)):
+        if bigram in seen and (size := index - seen[bigram]) <= longest:
+            sizes.add(size)
+        seen[bigram] = index
+    best = None
+    for size in sorted(sizes):
+        run = 0
+        for index in range(size, len(words) + 1):
+            if index < len(words) and words[index] == words[index - size]:
+                run += 1
+                continue
+            count = run // size + 1
+            if count >= least.get(size, 2) and (
+                best is None or count * size > best.times * best.size
+            ):
+                best = _Repeat(index - run - size, size, count)
+            run = 0
+    return best
+
+
+# ---------------------------------------------------------------------------------------------
+# Copied text, and other languages
+
+
+def _copied(
+    src_words: Sequence[str], tgt_words: Sequence[str], is_identical: bool, facts: PairFacts
+) -> Iterator[Finding]:
+    total = len(tgt_words)
+    shared = set(src_words).intersection(tgt_words)
+    if not total or 2 * len(shared) < total / 2:
+        return
+    count = sum(word in shared for word in tgt_words)
+    if count < _COPIED * total:
+        return
+    foreign = sum(word in facts.source_only for word in tgt_words)
+    own = sum(word in facts.target_only for word in tgt_words)
+    if facts.sampled < FEWEST:
+        # Nothing is known of the words: only a long and equal text is certain.
+        is_copied = count >= max(_FEWEST_COPIED + 1, 0.9 * total)
+    elif total < _FEWEST_COPIED:
+        is_copied = is_identical and foreign == total
+    else:
+        is_copied = foreign >= 2 and foreign > 2 * own
+    if is_copied:
+        reason = (
+            "the source, unchanged"
+            if is_identical
+            else (f"{count} of {total} words are those of the source")
+        )
+        yield Finding("copied", reason, 0.95 if is_identical else 0.6 + 0.3 * count / total)
+
+
+def _language(
+    source: str,
+    translation: str,
+    src_words: Sequence[str],
+    tgt_words: Sequence[str],
+    facts: PairFacts,
+) -> Iterator[Finding]:
+    if not (facts.is_latin and _is_western(translation)) and source != translation:
+        yield from _script(translation, facts)
+    usual, limit = facts.usual_targets, _USUAL * facts.usual_share
+    if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):
+        return
+    # Names are in no language.
+    names = set(src_words) - facts.source_only
+    words = [word for word in tgt_words if word not in names]
+    share = sum(map(usual.__contains__, words)) / max(1, len(words))
+    if share >= limit or sum(len(word) for word in words if word.isalpha()) < _FEWEST_LETTERS:
+        return
+    other = _other_language(translation, facts.tgt_lang)
+    if other:
+        yield Finding(
+            "language", f"looks like {other}, and {share:.0%} of the words are usual", 0.9
+        )
+
+
+def _is_western(text: str) -> bool:
+    """Whether all letters of a text are Latin, asked in the fastest way."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("cp1252")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
+    found = script_share(translation, facts.tgt_lang)
+    if found is not None:
+        letters, share = found
+        if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:
+            reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
+            yield Finding("language", reason, 0.95)
+
+
+def _other_language(text: str, language: str) -> str:
+    """What language the identifier takes a text for, if it is not this one; else nothing."""
+    try:
+        known = _labels_of(language)
+        probabilities = language_id.probabilities(text)
+    except OSError:  # there is no room for its model
+        return ""
+    if not known or sum(probabilities.get(one, 0.0) for one in known) > _IMPROBABLE:
+        return ""
+    best = max(probabilities, key=lambda code: probabilities[code])
+    is_other = best != "zxx" and not language_id.looks_like(best, language)
+    return language_id.language_name(best) if is_other else ""
+
+
+@functools.cache
+def _labels_of(language: str) -> list[str]:
+    return language_id.labels_of(language)
+
+
+# ---------------------------------------------------------------------------------------------
+# Numbers, placeholders, markup, addresses
+
+
+def _numbers(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+    if "numbers" in facts.loose:
+        return
+    rest = unmatched(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+    if not (rest.src or rest.tgt):
+        return
+    if rest.src and rest.tgt:
+        reason = f"{_listed(rest.src)} is missing, {_listed(rest.tgt)} was added"
+        yield Finding("numbers", reason, 0.8, src=rest.src[0].span, tgt=rest.tgt[0].span)
+    elif facts.is_strict_about_numbers:
+        if rest.src:
+            reason = f"{_listed(rest.src)} is missing"
+            yield Finding("numbers", reason, 0.7, src=rest.src[0].span)
+        else:
+            yield Finding("numbers", f"{_listed(rest.tgt)} was added", 0.7, tgt=rest.tgt[0].span)
+
+
+def _listed(numbers: Sequence[Number]) -> str:
+    return _shown(", ".join(one.text for one in numbers))
+
+
+def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+    for kind in ("placeholders", "markup", "addresses"):
+        if kind in facts.loose:
+            continue
+        parts_of = marks.COPIED_PARTS[kind]
+        src, tgt = parts_of(source), parts_of(translation)
+        if src != tgt:
+            yield Finding(kind, _difference(src, tgt), 0.85)
+        elif (
+            kind == "markup" and src and marks.is_balanced(source) > marks.is_balanced(translation)
+        ):
+            yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
+
+
+def _difference(src: Counter[str], tgt: Counter[str]) -> str:
+    parts = [
+        f"{_shown(', '.join(sorted(some.elements())))} {what}"
+        for some, what in ((src - tgt, "is missing"), (tgt - src, "was added"))
+        if some
+    ]
+    return ", ".join(parts)
+
+
+# ---------------------------------------------------------------------------------------------
+# Length and end
+
+
+def _length(sigmas: float, facts: PairFacts) -> Iterator[Finding]:
+    if sigmas > facts.longest or sigmas < -facts.shortest:
+        excess = abs(sigmas) / (facts.longest if sigmas > 0 else facts.shortest)
+        what = "longer" if sigmas > 0 else "shorter"
+        reason = f"much {what} than usual ({abs(sigmas):.1f} sigmas)"
+        yield Finding("length", reason, min(1.0, 0.3 * excess))
+
+
+def _cut(
+    source: str, translation: str, tgt_words: Sequence[str], sigmas: float, facts: PairFacts
+) -> Iterator[Finding]:
+    if ends_with_mark(translation):
+        return
+    last = tgt_words[-1] if tgt_words else ""
+    signs = []
+    if ends_with_mark(source) and facts.ends_kept > 0.9:
+        if sigmas < facts.cut_below:
+            signs.append("the mark at the end is missing, and the text is short")
+        elif last in facts.never_final:
+            signs.append("the mark at the end is missing")
+    elif sigmas >= -1.5:
+        return
+    if last in facts.never_final:
+        signs.append(f"no text ends with {_shown(last)}")
+    if translation.rstrip()[-1:] in tuple(",;(–-") and source.rstrip()[-1:] not in tuple(",;(–-"):
+        signs.append("it ends with a comma or a dash")
+    if not signs:
+        return
+    if len(signs) > 1 or sigmas < facts.cut_below:
+        yield Finding(
+            "cut",
+            "; ".join(signs),
+            0.8,
+            tgt=range(max(0, len(translation) - _SHOWN), len(translation)),
+        )
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
