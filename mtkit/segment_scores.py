@@ -7,7 +7,6 @@ of all other metrics are, by `score.paired_tests`.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -51,7 +50,11 @@ class SegmentMetric:
 
     def means(self) -> list[SegmentScore]:
         """The mean of each system."""
-        return [self._score(math.fsum(scores) / len(scores)) for scores in self.by_system]
+        mean = _Mean(self)
+        return [
+            self._score(mean._aggregate_and_compute(mean._extract_corpus_statistics(scores)).score)
+            for scores in self.by_system
+        ]
 
     def of_lines(self) -> list[SegmentScore]:
         """The score of each line of the first system."""
@@ -94,11 +97,17 @@ class _Mean:
     def __str__(self) -> str:
         return self._signature
 
-    def _extract_corpus_statistics(self, scores: Sequence[float], _references: None) -> Any:
+    def _extract_corpus_statistics(self, scores: Sequence[float], _references: None = None) -> Any:
         return [[value, 1.0] for value in scores]
 
     def _aggregate_and_compute(self, lines: Iterable[Sequence[float]]) -> _Result:
-        return self._compute_score_from_stats(list(map(math.fsum, zip(*lines, strict=True))))
+        total = count = 0.0
+        # One after another, as sacreBLEU adds. Another rounding would change which of many equal
+        # differences count as larger than that of the systems.
+        for value, one in lines:
+            total += value
+            count += one
+        return self._compute_score_from_stats((total, count))
 
     def _compute_score_from_stats(self, sums: Sequence[float]) -> _Result:
         total, count = sums

@@ -110,7 +110,9 @@ def test_words_in_chrf_and_lowercase_have_the_signature_of_sacrebleus_program(
     program = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-w", "8", *options]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, check=True)
     theirs = json.loads(done.stdout)
-    ours = score(hypotheses, [GERMAN], metric=metric, lowercase=options[-1] in ("-lc", "--chrf-lowercase"))
+    ours = score(
+        hypotheses, [GERMAN], metric=metric, lowercase=options[-1] in ("-lc", "--chrf-lowercase")
+    )
     assert (ours.name, ours.signature) == (theirs["name"], theirs["signature"])
     assert ours.value == pytest.approx(theirs["score"], abs=1e-7)
 
@@ -124,7 +126,17 @@ def test_a_public_test_set_is_in_the_signature_where_sacrebleu_has_it() -> None:
     assert "|test:wmt14/full|lang:en-de|" in found
 
 
-ODD_TEXTS = ["", "a", " ", "\x85\u2028", "日本語です", "x" * 300, "ab" * 5, "a\ud800b", "\U0010ffff"]
+ODD_TEXTS = [
+    "",
+    "a",
+    " ",
+    "\x85\u2028",
+    "日本語です",
+    "x" * 300,
+    "ab" * 5,
+    "a\ud800b",
+    "\U0010ffff",
+]
 # More different characters than are compared as numbers.
 ODD_TEXTS.append("".join(map(chr, range(300, 900))))
 

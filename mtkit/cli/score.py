@@ -56,7 +56,6 @@ def _segment_scores(
     "mtkit score output.de --reference test.de --metric bleu --metric chrf",
     "mtkit score output.de other.de --reference test.de --paired",
     "mtkit score output.de --reference test.de --segment-scores COMET=comet.txt",
-    "mtkit score --test-set wmt14/full",
     "mtkit score output.trees --reference gold.trees --metric parseval",
     "mtkit score --align links.txt --reference gold.txt",
     "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
