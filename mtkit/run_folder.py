@@ -65,6 +65,11 @@ PAGE = "report.html"
 BOARD = "tensorboard"
 # The heads that align words, chosen for the weights of a run (translate.alignment).
 ALIGNMENT = "alignment.json"
+# What the checks of translations know, and their lexicon (check.run_checks).
+CONFIDENCE = "confidence.json"
+LEXICON = "lexicon.tsv"
+# Files that are fitted to the weights of a run.
+_FITTED = (ALIGNMENT, CONFIDENCE, LEXICON)
 _CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 
@@ -128,7 +133,7 @@ class Run:
         The checksums are added to the manifest here. Raises `MtkitError`, and deletes nothing, if
         a folder has the name of a file of a run.
         """
-        old_files = (METRICS, SAMPLES, PAGE, ALIGNMENT, *VOCABULARY_FILES)
+        old_files = (METRICS, SAMPLES, PAGE, *_FITTED, *VOCABULARY_FILES)
         for name in (_MANIFEST, CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
@@ -196,7 +201,7 @@ class Run:
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {_CHECKPOINTS, METRICS, CONFIG, SAMPLES, PAGE, BOARD, ALIGNMENT, *VOCABULARY_FILES}
+        left = {_CHECKPOINTS, METRICS, CONFIG, SAMPLES, PAGE, BOARD, *_FITTED, *VOCABULARY_FILES}
         return not names or (_CHECKPOINTS in names and names <= left)
 
     @staticmethod

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mtkit.check.checker import Checked, Checker, Decoded, load_checker
+    from mtkit.check.checker import Checked, Checker, Decoded
     from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts, language_of
     from mtkit.check.findings import KINDS, Finding
+    from mtkit.check.fit import fit_pairs, fit_run
     from mtkit.check.report import (
         BlockReport,
         Counts,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         check_block,
         sortable_rows,
     )
+    from mtkit.check.run_checks import RunChecks, load_checker
 
 __all__ = [
     "KINDS",
@@ -30,10 +32,13 @@ __all__ = [
     "Finding",
     "FindingTable",
     "PairFacts",
+    "RunChecks",
     "check_block",
+    "fit_pairs",
+    "fit_run",
     "language_of",
     "load_checker",
     "sortable_rows",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "findings", "facts", "checker", "report")
+__getattr__ = lazy_names(__name__, __all__, "findings", "facts", "checker", "report", "run_checks", "fit")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mtkit.base.errors import MtkitError
 from mtkit.check import rules
+from mtkit.check.confidence import Forecast, features_of
+from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
-
-if TYPE_CHECKING:
-    from mtkit.run_folder import Run
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
@@ -61,18 +59,34 @@ class Checker:
 
     Args:
         facts: of the languages and the corpus.
+        coverage: of a run; without it, omissions and additions are not found.
+        forecast: of a run; without it, there is no confidence.
     """
 
-    def __init__(self, facts: PairFacts) -> None:
+    def __init__(
+        self,
+        facts: PairFacts,
+        *,
+        coverage: Coverage | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
         self.facts = facts
+        self.coverage = coverage
+        self.forecast = forecast
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
         found = rules.findings(source, translation, self.facts)
         if decoded is not None:
             found += _of_decoder(decoded)
-            found.sort(key=lambda one: _ORDER[one.kind])
-        return Checked(tuple(found))
+        confidence = None
+        if self.coverage is not None:
+            pair = self.coverage.of(source, translation)
+            found += self.coverage.findings(source, translation, pair)
+            if self.forecast is not None and decoded is not None and decoded.log_probs:
+                confidence = self.forecast.of(features_of(decoded.log_probs, pair))
+        found.sort(key=lambda one: _ORDER[one.kind])
+        return Checked(tuple(found), confidence)
 
 
 def _of_decoder(decoded: Decoded) -> Iterator[Finding]:
@@ -86,12 +100,3 @@ def _of_decoder(decoded: Decoded) -> Iterator[Finding]:
     if decoded.missing:
         terms = ", ".join(map(repr, decoded.missing))
         yield Finding("glossary", f"the translation is without {terms}", 0.7)
-
-
-def load_checker(run: Run) -> Checker:
-    """The checker of a run.
-
-    Raises:
-        MtkitError: if the run has none.
-    """
-    raise MtkitError(f"{run.path}: has no facts about its corpus; check without --run")

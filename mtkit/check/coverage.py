@@ -14,7 +14,7 @@ import math
 import random
 import re
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,11 +42,12 @@ _WORDS, _CHARACTERS = 3, 8
 _CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
 # Words of a clause that is deleted.
 _SHORTEST_PART, _LONGEST_PART = 4, 7
-# Of the pairs of the validation set, this share at most is found to have an omission, and the same
-# for additions. The set has such pairs: a limit in the middle of them would find nothing.
-_MARKED = 0.006
-_MARKED2 = 0.01
-HIDE=0.0
+# This share of the validation set at most is found to have an omission, and the same of additions.
+_MARKED = 0.005
+# Where words are new, those that are known have other translations too: the log-odds of a pair are
+# lower by this times the share of new words. With a larger share nothing is said.
+_PENALTY_OF_NEW = 15.0
+_MOST_NEW = 0.34
 
 
 class Regression(Record):
@@ -97,11 +98,13 @@ class SideCoverage:
         worst: the first and the last word, exclusive, of the run with the highest sum; equal if no
             word has positive log-odds.
         worst_sum: its sum.
+        new: the share of words that were in few lines of the training text, or in none.
     """
 
     log_odds: Sequence[float]
     worst: tuple[int, int]
     worst_sum: float
+    new: float
 
     @property
     def mean(self) -> float:
@@ -113,26 +116,29 @@ class SideCoverage:
         """The sum of the positive log-odds."""
         return sum(value for value in self.log_odds if value > 0)
 
-    @property
-    def known(self) -> float:
-        """The share of words of which something is known."""
-        return sum(value != 0 for value in self.log_odds) / max(1, len(self.log_odds))
 
 
 class _Side:
     """One side of the lexicon, with the log-odds of each class."""
 
-    def __init__(self, entries: Entries, shares: dict[str, float], odds: Sequence[float]) -> None:
+    def __init__(
+        self,
+        entries: Entries,
+        known: Mapping[str, float],
+        others: Mapping[str, float],
+        odds: Sequence[float],
+    ) -> None:
         self._entries = entries
+        self._known = known
         # How often each word of the other side is in a line.
-        self._shares = shares
+        self._others = others
         self._odds = odds
         # Of each word that occurred, its log-odds by `_FOUND`.
         self._rows: dict[str, Sequence[float]] = {}
 
     def column(self, key: str) -> int:
         """The class of a word that is in the lexicon, whatever the other side has."""
-        entry, shares = self._entries[key], self._shares
+        entry, shares = self._entries[key], self._others
         chance = sum(value * shares.get(word, 0.0) for word, value in entry.items())
         by_chance = bisect(_BY_CHANCE, chance)
         return by_chance * (len(_MOST_PROBABLE) + 1) + bisect(_MOST_PROBABLE, max(entry.values()))
@@ -144,8 +150,9 @@ class _Side:
 
     def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
         """The coverage of the words of a line."""
-        entries, rows = self._entries, self._rows
+        entries, rows, known = self._entries, self._rows, self._known
         values = []
+        new = 0
         highest = current = 0.0
         start, worst = 0, (0, 0)
         for index, key in enumerate(keys):
@@ -154,6 +161,7 @@ class _Side:
                 value = _COPIED
             elif entry is None:
                 value = 0.0
+                new += key not in known
             else:
                 row = rows.get(key)
                 if row is None:
@@ -165,7 +173,7 @@ class _Side:
                 current, start = 0.0, index + 1
             elif current > highest:
                 highest, worst = current, (start, index + 1)
-        return SideCoverage(values, worst, highest)
+        return SideCoverage(values, worst, highest, new / max(1, len(keys)))
 
 
 _COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)
@@ -173,12 +181,22 @@ _COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)
 
 @dataclass(frozen=True)
 class PairCoverage:
-    """The coverage of both sides of a pair, and the features of its lengths."""
+    """The coverage of both sides of a pair.
+
+    Attributes:
+        length: log of the length of the translation, in characters, over the usual one.
+        words: of the source.
+    """
 
     src: SideCoverage
     tgt: SideCoverage
     length: float
     words: int
+
+    @property
+    def new(self) -> float:
+        """The share of new words, of the side that has more of them."""
+        return max(self.src.new, self.tgt.new)
 
     def features(self, kind: Kind) -> list[float]:
         """What the regression of a kind is given."""
@@ -196,9 +214,6 @@ class PairCoverage:
             length * size,
             length * abs(length),
             size,
-            this.known,
-            other.known,
-            this.mean * this.known,
             this.worst_sum * length,
             this.mean * length,
         ]
@@ -223,7 +238,8 @@ class Coverage:
         ):
             regression: Regression = getattr(self._settings, kind)
             excess = regression.log_odds(pair.features(kind)) - regression.limit
-            if excess <= 0 or not side.log_odds:
+            excess -= _PENALTY_OF_NEW * pair.new
+            if excess <= 0 or pair.new > _MOST_NEW or not side.log_odds:
                 continue
             severity = 1 - math.exp(-1 - excess)
             first, end = side.worst
@@ -262,17 +278,15 @@ def _sides(
     lexicon: Lexicon, src_odds: Sequence[float], tgt_odds: Sequence[float]
 ) -> tuple[_Side, _Side]:
     return (
-        _Side(lexicon.src_to_tgt, lexicon.tgt_shares, src_odds),
-        _Side(lexicon.tgt_to_src, lexicon.src_shares, tgt_odds),
+        _Side(lexicon.src_to_tgt, lexicon.src_shares, lexicon.tgt_shares, src_odds),
+        _Side(lexicon.tgt_to_src, lexicon.tgt_shares, lexicon.src_shares, tgt_odds),
     )
 
 
 def _pair_coverage(
-    src: _Side, tgt: _Side, source: str, translation: str, ratio: float, hide=None
+    src: _Side, tgt: _Side, source: str, translation: str, ratio: float
 ) -> PairCoverage:
     src_keys, tgt_keys = keys_of(source), keys_of(translation)
-    if hide is not None:
-        src_keys, tgt_keys = hide(src_keys), hide(tgt_keys)
     length = math.log(
         (len(translation) + _CHARACTERS) / (ratio * len(source) + _CHARACTERS)
     )
@@ -311,16 +325,11 @@ def _fit_regression(
 ) -> Regression:
     """Fit the regression that finds omissions, or additions."""
 
-    share = 0.0
-    def hide(keys):
-        return [key if pick.random() >= share else "\0" for key in keys]
     def features(source: str, translation: str) -> list[float]:
-        return _pair_coverage(*sides, source, translation, ratio, hide if share else None).features(kind)
+        return _pair_coverage(*sides, source, translation, ratio).features(kind)
 
-    rows, labels, plain = [], [], []
-    for number, (source, translation) in enumerate([*pairs, *pairs]):
-        share = 0.0 if number < len(pairs) else pick.random()*HIDE
-        plain += [share == 0]
+    rows, labels = [], []
+    for number, (source, translation) in enumerate(pairs):
         rows.append(features(source, translation))
         labels.append(0.0)
         # An addition is a part that the source does not have.
@@ -345,9 +354,7 @@ def _fit_regression(
         limit=0.0,
     )
     right = [fitted.log_odds(row) for row, label in zip(rows, labels, strict=True) if not label]
-    h = len(right)//2
-    a,b=[float(np.quantile(part, 1 - q)) for part,q in ((right[:h],_MARKED),(right[h:],_MARKED2))]; print(kind,a,b)
-    limit = max(0.0, a,b)
+    limit = max(0.0, float(np.quantile(right, 1 - _MARKED)))
     return fitted.model_copy(update={"limit": round(limit, 5)})
 
 

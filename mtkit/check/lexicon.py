@@ -162,13 +162,13 @@ class _KeyLines:
 
     def ids(self) -> tuple[list[IntArray], dict[str, float]]:
         """The numbers of the keys of each line that are in the lexicon, and the shares of these."""
-        most = max(_LARGEST_SHARE * len(self._lines), _FEWEST_LINES)
         shares = {
             key: count / len(self._lines)
             for key, count in self._counts.most_common(_MOST_KEYS)
-            if _FEWEST_LINES <= count <= most
+            if count >= _FEWEST_LINES
         }
-        number = {key: index for index, key in enumerate(shares)}
+        most = max(_LARGEST_SHARE, _FEWEST_LINES / len(self._lines))
+        number = {key: index for index, key in enumerate(shares) if shares[key] <= most}
         lines = [
             np.array([number[key] for key in line if key in number], np.int64)
             for line in self._lines

@@ -1,0 +1,168 @@
+"""Fits the checks of a run: the lexicon, what is usual, and the forecast of the chrF."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mtkit.base.errors import MtkitError
+from mtkit.check.confidence import FEWEST, Forecast, features_of
+from mtkit.check.coverage import Coverage, CoverageSettings
+from mtkit.check.facts import SAMPLED, PairFacts
+from mtkit.check.lexicon import Lexicon
+from mtkit.check.run_checks import DirectionChecks, RunChecks, save_checks
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.score import sentence_chrf
+from mtkit.tokenizer import Tokenizer
+from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
+
+# Training pairs that the lexicon is learned from, and validation pairs that are translated.
+_TRAIN_PAIRS, _VALID_PAIRS = 100_000, 3000
+# Of given pairs, one in so many is held out of the lexicon, as a validation set.
+_HELD_OUT = 5
+
+Pair = tuple[str, str]
+
+
+class _Direction(NamedTuple):
+    """A direction: its languages, pairs that the facts are learned from, and validation pairs."""
+
+    src_lang: str
+    tgt_lang: str
+    usual: Sequence[Pair]
+    valid: Sequence[Pair]
+
+
+def fit_run(run: Run, data: PreparedData, *, device: str = "auto") -> RunChecks | None:
+    """Fit the checks of a trained run to its data; None if the validation set is too small.
+
+    Raises:
+        MtkitError: if the run cannot translate.
+    """
+    texts = data.texts("valid")
+    if max(len(one.src) for one in texts) < FEWEST:
+        log.info("confidence: not fitted, because the validation set has under %d pairs", FEWEST)
+        return None
+    train = list(_training_pairs(data))
+    directions = []
+    for one in texts:
+        valid = _evenly(list(zip(one.src, one.tgt, strict=True)), _VALID_PAIRS)
+        # The training pairs of several directions are together.
+        usual = valid if len(texts) > 1 else _evenly(train, SAMPLED)
+        directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
+    return _fit(run, train, directions, device=device)
+
+
+def fit_pairs(
+    run: Run,
+    pairs: Sequence[Pair],
+    *,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    device: str = "auto",
+) -> RunChecks:
+    """Fit the checks of a run to given pairs, such as those of an imported run.
+
+    Raises:
+        MtkitError: if there are too few pairs, or the run cannot translate.
+    """
+    valid = pairs[::_HELD_OUT]
+    if len(valid) < FEWEST:
+        raise MtkitError(f"only {len(pairs):,} pairs; at least {FEWEST * _HELD_OUT:,} are needed")
+    train = [pair for number, pair in enumerate(pairs) if number % _HELD_OUT]
+    data = run.manifest.data
+    direction = _Direction(
+        src_lang or data.src_lang,
+        tgt_lang or data.tgt_lang,
+        _evenly(pairs, SAMPLED),
+        _evenly(valid, _VALID_PAIRS),
+    )
+    return _fit(run, _evenly(train, _TRAIN_PAIRS), [direction], device=device)
+
+
+def _fit(
+    run: Run, train: Iterable[Pair], directions: Sequence[_Direction], *, device: str
+) -> RunChecks:
+    lexicon = Lexicon.learn(train)
+    fitted = []
+    is_multilingual = len(run.manifest.data.directions) > 1
+    checkpoint = ""
+    for one in directions:
+        facts = PairFacts.learn(one.usual, src_lang=one.src_lang, tgt_lang=one.tgt_lang)
+        coverage = forecast = None
+        if len(one.valid) >= FEWEST:
+            languages = (one.src_lang, one.tgt_lang) if is_multilingual else (None, None)
+            src_lang, tgt_lang = languages
+            coverage = Coverage.fit(lexicon, one.valid)
+            with Translator.load(
+                run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
+            ) as translator:
+                checkpoint = translator.checkpoint
+                forecast = _fit_forecast(translator, lexicon, coverage, one.valid)
+        fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
+        if forecast is not None:
+            _report(one, forecast, several=len(directions) > 1)
+    return save_checks(run.path, lexicon, checkpoint=checkpoint, directions=fitted)
+
+
+def _fit_forecast(
+    translator: Translator, lexicon: Lexicon, settings: CoverageSettings, valid: Sequence[Pair]
+) -> Forecast:
+    sources, references = map(list, zip(*valid, strict=True))
+    coverage = Coverage(lexicon, settings)
+    found = [best for best, *_ in translator.translate_nbest(sources, n_best=1)]
+    # A blank line has no log-probabilities.
+    used = [i for i, one in enumerate(found) if one.log_probs]
+    features = [
+        features_of(found[i].log_probs, coverage.of(sources[i], found[i].text)) for i in used
+    ]
+    chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
+    return Forecast.fit(features, chrf)
+
+
+def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None:
+    of = f" {direction.src_lang}-{direction.tgt_lang}" if several else ""
+    quality = forecast.quality
+    log.info(
+        "confidence%s: forecasts of chrF are off by %.1f points on average, correlation %.2f "
+        "(%.2f by log-probability alone)",
+        of,
+        quality.error,
+        quality.correlation,
+        quality.baseline,
+    )
+
+
+def _training_pairs(data: PreparedData) -> Iterator[Pair]:
+    """Training pairs from all parts of the corpus, as text."""
+    pairs, vocabularies = data.pairs("train"), data.tokenizers()
+    count = min(len(pairs), _TRAIN_PAIRS)
+    rows = np.linspace(0, len(pairs) - 1, count).astype(np.int64)
+    for start in range(0, count, 4096):
+        some = rows[start : start + 4096]
+        sides = [
+            _decoded(tokenizer, *array.select(some))
+            for tokenizer, array in zip(vocabularies, (pairs.src, pairs.tgt), strict=True)
+        ]
+        yield from zip(*sides, strict=True)
+
+
+def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list[str]:
+    """The text of sentences whose ids are one after another."""
+    ends = np.cumsum(lengths)
+    flat = ids.tolist()
+    return [
+        tokenizer.decode(flat[end - size : end - 1])
+        for end, size in zip(ends.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def _evenly(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
+    """At most so many of the pairs, from all parts."""
+    return pairs[:: max(1, -(-len(pairs) // most))]

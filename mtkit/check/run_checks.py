@@ -1,0 +1,117 @@
+"""What a run knows about its languages and its own translations: `confidence.json`.
+
+It is written when training ends, and by `mtkit check --fit`. Beside it lies the lexicon.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, read_record, sha256_of, write_record
+from mtkit.check.checker import Checker
+from mtkit.check.confidence import Forecast
+from mtkit.check.coverage import Coverage, CoverageSettings
+from mtkit.check.facts import PairFacts
+from mtkit.check.lexicon import Lexicon
+from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+
+_ADVICE = "run mtkit check --fit again, or delete it"
+
+
+class DirectionChecks(Record):
+    """What is known of a direction.
+
+    Attributes:
+        forecast: None if too few translations were there to fit it.
+        coverage: None as well.
+    """
+
+    facts: PairFacts
+    coverage: CoverageSettings | None
+    forecast: Forecast | None
+
+
+class RunChecks(Record):
+    """The content of `confidence.json`.
+
+    Attributes:
+        checkpoint: whose translations the forecasts were fitted to, in words.
+        lexicon: the checksum of the lexicon.
+    """
+
+    checkpoint: str
+    lexicon: str
+    directions: list[DirectionChecks]
+
+    @classmethod
+    def load(cls, run: Path) -> RunChecks | None:
+        """That of a run folder; None if it has none.
+
+        Raises:
+            MtkitError: if it is damaged.
+        """
+        path = run / CONFIDENCE
+        return read_record(path, cls, advice=_ADVICE) if path.exists() else None
+
+    def direction(self, src_lang: str, tgt_lang: str) -> DirectionChecks | None:
+        """What is known of a direction; the target language decides if it is the only one."""
+        for one in self.directions:
+            if (one.facts.src_lang, one.facts.tgt_lang) == (src_lang, tgt_lang):
+                return one
+        same = [one for one in self.directions if one.facts.tgt_lang == tgt_lang]
+        return same[0] if len(same) == 1 else None
+
+    def checker(self, run: Path, found: DirectionChecks) -> Checker:
+        """The checker of one of the directions; `run` is the folder.
+
+        Raises:
+            MtkitError: if the lexicon is missing or was changed.
+        """
+        if found.coverage is None:
+            return Checker(found.facts)
+        path = run / LEXICON
+        if not path.is_file() or sha256_of(path) != self.lexicon:
+            raise MtkitError(
+                f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
+            )
+        coverage = Coverage(Lexicon.load(path), found.coverage)
+        return Checker(found.facts, coverage=coverage, forecast=found.forecast)
+
+
+def save_checks(
+    run: Path, lexicon: Lexicon, *, checkpoint: str, directions: list[DirectionChecks]
+) -> RunChecks:
+    """Write both files into a run folder, the lexicon first."""
+    # A pair of files that do not belong together is refused, so the older one goes first.
+    (run / CONFIDENCE).unlink(missing_ok=True)
+    lexicon.save(run / LEXICON)
+    checks = RunChecks(
+        checkpoint=checkpoint, lexicon=sha256_of(run / LEXICON), directions=directions
+    )
+    write_record(run / CONFIDENCE, checks)
+    return checks
+
+
+def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker:
+    """The checker of a run; the languages are needed if it has several directions.
+
+    Raises:
+        MtkitError: if the run has none, or the files are damaged.
+    """
+    checks = RunChecks.load(run.path)
+    if checks is None:
+        raise MtkitError(
+            f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it from "
+            f"pairs of lines: mtkit check SRC TGT --fit --run {run.path}"
+        )
+    data = run.manifest.data
+    found = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)
+    if found is None and len(checks.directions) == 1 and not (src_lang or tgt_lang):
+        found = checks.directions[0]
+    if found is None:
+        known = ", ".join(f"{d.facts.src_lang} to {d.facts.tgt_lang}" for d in checks.directions)
+        raise MtkitError(
+            f"{run.path}: {CONFIDENCE} is for {known}; choose one with --src-lang and --tgt-lang"
+        )
+    return checks.checker(run.path, found)
