@@ -237,6 +237,12 @@ class Tokenizer:
         """Whether every character can be encoded, because the vocabulary has all bytes."""
         return int(self._pieces.piece_to_id("<0xFF>")) != UNK_ID
 
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """The characters that its subwords have, without the bytes; spaces are left out."""
+        pieces = (self.piece(i) for i in np.flatnonzero(~self.is_fallback).tolist())
+        return frozenset("".join(pieces)) - {"▁"}
+
     @property
     def model_type(self) -> ModelType:
         """The kind of the subword model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
 
+# Characters that a finding names.
+_SHOWN = 10
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -24,14 +27,12 @@ class Decoded:
         finished: False if it ended at the limit of its length.
         truncated: whether the end of the source was not translated.
         missing: terms of the glossary that it lacks.
-        unknown: pieces of the source that the vocabulary lacks.
     """
 
     log_probs: Sequence[float] = ()
     finished: bool = True
     truncated: bool = False
     missing: Sequence[str] = ()
-    unknown: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Checker:
         facts: of the languages and the corpus.
         coverage: of a run; without it, omissions and additions are not found.
         forecast: of a run; without it, there is no confidence.
+        alphabet: the characters that the vocabulary of a run has; empty if it has all.
     """
 
     def __init__(
@@ -69,16 +71,20 @@ class Checker:
         *,
         coverage: Coverage | None = None,
         forecast: Forecast | None = None,
+        alphabet: frozenset[str] = frozenset(),
     ) -> None:
         self.facts = facts
         self.coverage = coverage
         self.forecast = forecast
+        self.alphabet = alphabet
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
         found = rules.findings(source, translation, self.facts)
         if decoded is not None:
             found += _of_decoder(decoded)
+        if self.alphabet and not self.alphabet.issuperset(source.replace(" ", "")):
+            found += self._unknown(source)
         confidence = None
         if self.coverage is not None:
             pair = self.coverage.of(source, translation)
@@ -88,15 +94,29 @@ class Checker:
         found.sort(key=lambda one: _ORDER[one.kind])
         return Checked(tuple(found), confidence)
 
+    def _unknown(self, source: str) -> Iterator[Finding]:
+        """The characters that the vocabulary lacks, also in their normal form."""
+        lacking = [
+            character
+            for character in dict.fromkeys(source)
+            if not self.alphabet.issuperset(
+                "".join(unicodedata.normalize("NFKC", character).split())
+            )
+            and unicodedata.category(character)[0] in "LMNPS"
+        ]
+        if lacking:
+            start = source.index(lacking[0])
+            shown = " ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
+            yield Finding(
+                "unknown", f"the vocabulary lacks {shown}", 0.5, src=range(start, start + 1)
+            )
+
 
 def _of_decoder(decoded: Decoded) -> Iterator[Finding]:
     if not decoded.finished:
         yield Finding("cut", "the translation ended at the limit of its length", 0.95)
     if decoded.truncated:
         yield Finding("cut", "the end of the source was not translated", 0.95)
-    if decoded.unknown:
-        pieces = " ".join(decoded.unknown)
-        yield Finding("unknown", f"the vocabulary lacks {pieces}", 0.5)
     if decoded.missing:
         terms = ", ".join(map(repr, decoded.missing))
         yield Finding("glossary", f"the translation is without {terms}", 0.7)

@@ -62,21 +62,24 @@ class RunChecks(Record):
         same = [one for one in self.directions if one.facts.tgt_lang == tgt_lang]
         return same[0] if len(same) == 1 else None
 
-    def checker(self, run: Path, found: DirectionChecks) -> Checker:
-        """The checker of one of the directions; `run` is the folder.
+    def checker(self, run: Run, found: DirectionChecks) -> Checker:
+        """The checker of one of the directions.
 
         Raises:
             MtkitError: if the lexicon is missing or was changed.
         """
+        alphabet = run.tokenizers().src.characters
         if found.coverage is None:
-            return Checker(found.facts)
-        path = run / LEXICON
+            return Checker(found.facts, alphabet=alphabet)
+        path = run.path / LEXICON
         if not path.is_file() or sha256_of(path) != self.lexicon:
             raise MtkitError(
                 f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
             )
         coverage = Coverage(Lexicon.load(path), found.coverage)
-        return Checker(found.facts, coverage=coverage, forecast=found.forecast)
+        return Checker(
+            found.facts, coverage=coverage, forecast=found.forecast, alphabet=alphabet
+        )
 
 
 def save_checks(
@@ -114,4 +117,4 @@ def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker
         raise MtkitError(
             f"{run.path}: {CONFIDENCE} is for {known}; choose one with --src-lang and --tgt-lang"
         )
-    return checks.checker(run.path, found)
+    return checks.checker(run, found)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtkit.cli import options as shared
+from mtkit.cli.checking import check_table
 from mtkit.cli.console import print_text
 from mtkit.cli.output import check_output, is_resumable, output_of, refuse_torchrun
 
@@ -87,7 +88,7 @@ def check(
     output = output_of(output_path)
     inputs: dict[str, Path | None] = {"SRC": src_path, "TGT": tgt_path}
     check_output(output, inputs)
-    _check_table(findings_path, inputs | {"file of --output": output})
+    check_table(findings_path, inputs | {"file of --output": output})
     for option, language in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if language is not None:
             check_language(option, language)
@@ -137,23 +138,6 @@ class _CheckBlock:
             with_rows=self.with_rows,
             with_objects=self.with_objects,
         )
-
-
-def _check_table(path: Path | None, others: dict[str, Path | None]) -> None:
-    """Refuse a file for --findings that cannot be written, or would replace another one."""
-    from mtkit.base.errors import MtkitError
-
-    if path is None:
-        return
-    for name, other in others.items():
-        if other is not None and (
-            path == other or (path.exists() and other.exists() and path.samefile(other))
-        ):
-            raise click.UsageError(f"--findings would replace the {name}")
-    if path.is_dir() or not is_resumable(path):
-        raise MtkitError(f"{path}: is not a file that can be replaced; give --findings FILE")
-    if not path.parent.is_dir():
-        raise MtkitError(f"{path}: the folder {path.parent} does not exist")
 
 
 def _checker(

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.cli import options as shared
+from mtkit.cli.checking import check_options, check_table, line_checks
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
+    from mtkit.cli.checking import LineChecks
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Doubts, Translation, Translator, Window
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 sampling_option = shared.option_group("Sampling")
+
+# The options that check translations.
+_CHECKS = ("is_checked", "findings_path", "reject")
 
 
 @shared.command(
@@ -106,6 +111,7 @@ sampling_option = shared.option_group("Sampling")
     help="Terms that the translation must contain: a file with a source term, a tab and its target"
     " term on each line.",
 )
+@check_options
 @sampling_option(
     "--sample/--no-sample", default=None, help="Sample translations instead of beam search."
 )
@@ -154,6 +160,9 @@ def translate(
     format_: str,
     prefix_path: Path | None,
     glossary_path: Path | None,
+    is_checked: bool,
+    findings_path: Path | None,
+    reject: float | None,
     restart: bool,
     tokenized: bool,
     **decode: Any,
@@ -163,7 +172,7 @@ def translate(
     A parser prints the tree of each sentence in brackets.
 
     With --output, partial results are kept next to the output file until it is complete. To
-    resume an interrupted run, run the same command again.
+    resume an interrupted run, run the same command again. With a check, it begins again.
 
     Options of search and sampling that are not given have the values of the run's configuration.
 
@@ -182,6 +191,7 @@ def translate(
     _check_task(runs[0])
     if format_ == "html":
         one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path", "shard")
+        one_text_per_line += _CHECKS
         shared.refuse_given(one_text_per_line, "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
@@ -189,6 +199,7 @@ def translate(
     files |= {"--glossary": glossary_path}
     shared.refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output_path, files, restart=restart, shard=shard)
+    check_table(findings_path, files | {"file of --output": output_path})
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import part_with_progress
     from mtkit.translate import Doubts
@@ -215,6 +226,11 @@ def translate(
         part, progress = stack.enter_context(
             part_with_progress(lines, input_path, output_path, shard)
         )
+        checks = None
+        if shared.given(*_CHECKS):
+            checks = stack.enter_context(
+                line_checks(runs[0], translator, reject=reject, findings_path=findings_path)
+            )
         line_translator = _LineTranslator(
             translator,
             progress,
@@ -224,6 +240,7 @@ def translate(
             is_html=format_ == "html",
             prefixes=prefixes,
             doubts=Doubts(translator.line_facts),
+            checks=checks,
         )
         stack.callback(_report_repaired, line_translator.repaired)
         typed = None
@@ -235,7 +252,8 @@ def translate(
             line_translator.outputs,
             progress,
             settings=line_translator.settings(runs, shard),
-            restart=restart,
+            # The table of findings is of all lines, and parts of an earlier start have none.
+            restart=restart or (checks is not None and output_path is not None),
             typed=typed,
             recut=_recut_markup if format_ == "html" else iter,
         )
@@ -274,6 +292,7 @@ def _check_task(run: Run) -> None:
     """Refuse options of translations for a parser, and those of a parser for others."""
     if run.manifest.data.task == "parsing":
         of_translations = ["alignments", "split_sentences", "prefix_path", "glossary_path"]
+        of_translations += _CHECKS
         if click.get_current_context().params["format_"] == "html":
             of_translations.append("format_")
         shared.refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
@@ -295,6 +314,7 @@ class _LineTranslator:
         aligner: aligns the words of translations; None if that is not wanted.
         prefixes: what the translation of each line begins with.
         doubts: collects the lines whose translations are probably incomplete.
+        checks: of each line; None if they are not wanted.
         repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
     """
 
@@ -306,6 +326,7 @@ class _LineTranslator:
     is_html: bool
     prefixes: list[str] | None
     doubts: Doubts
+    checks: LineChecks | None
     repaired: Counter[bool] = field(default_factory=Counter)
 
     def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
@@ -320,6 +341,8 @@ class _LineTranslator:
             doubts=self.doubts,
         ):
             self.repaired.update(best.repaired for best, *_ in found if best.repaired is not None)
+            if self.checks is not None:
+                found = self.checks.apply(window.first_line, window.lines, found)
             yield window.first_line, "".join(self._formatted(found, window)).encode()
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
@@ -354,6 +377,8 @@ class _LineTranslator:
                     "translations": [self._object(one, next(alignments)) for one in translations],
                     "seconds": round(translations[0].seconds, 6),
                 }
+                if self.checks is not None:
+                    line |= self.checks.as_dict(number - window.first_line)
                 yield json.dumps(line, ensure_ascii=False) + "\n"
                 continue
             for one in translations:
@@ -417,6 +442,7 @@ class _LineTranslator:
             "--tokenized": str(translator.task.tokenized),
             "--target-prefix": prefixes,
             "--glossary": "none" if glossary is None else glossary.digest,
+            **({} if self.checks is None else {"--check": f"below {self.checks.reject}"}),
             **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
         }
 

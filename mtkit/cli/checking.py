@@ -1,0 +1,166 @@
+"""The checks of `mtkit translate`: findings and confidence for each line, and rejected lines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtkit.base.errors import MtkitError
+from mtkit.cli import options as shared
+from mtkit.cli.output import is_resumable
+
+if TYPE_CHECKING:
+    from mtkit.check import Checked, Checker, Counts, FindingTable
+    from mtkit.run_folder import Run
+    from mtkit.translate import Translation, Translator
+
+log = logging.getLogger(__name__)
+
+checks_option = shared.option_group("Checks")
+
+
+def check_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the checks, for a command that translates."""
+    for option in (
+        checks_option(
+            "--reject BELOW",
+            "reject",
+            type=click.FloatRange(0, 100),
+            help="Leave the lines empty whose confidence is below this, 0 to 100, and report how"
+            " many these are.",
+        ),
+        checks_option(
+            "--findings FILE",
+            "findings_path",
+            help="Write a table of what is probably wrong, worst first: line, kind, severity,"
+            " reason, source and translation, tab-separated.",
+        ),
+        checks_option(
+            "--check",
+            "is_checked",
+            help="Check each translation, and report at the end how many are probably wrong. With"
+            " --json, each line also has its confidence and findings.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def check_table(path: Path | None, others: dict[str, Path | None]) -> None:
+    """Refuse a file for --findings that cannot be written, or would replace another one."""
+    if path is None:
+        return
+    for name, other in others.items():
+        if other is not None and (
+            path == other or (path.exists() and other.exists() and path.samefile(other))
+        ):
+            raise click.UsageError(f"--findings would replace the {name}")
+    if path.is_dir() or not is_resumable(path):
+        raise MtkitError(f"{path}: is not a file that can be replaced; give --findings FILE")
+    if not path.parent.is_dir():
+        raise MtkitError(f"{path}: the folder {path.parent} does not exist")
+
+
+@dataclass
+class LineChecks:
+    """Checks the lines that are translated.
+
+    Attributes:
+        reject: lines with a lower confidence are left empty; None for none.
+        table: of the findings, if it is wanted.
+        rejected: how many lines were left empty.
+    """
+
+    checker: Checker
+    counts: Counts
+    reject: float | None
+    table: FindingTable | None
+    rejected: int = 0
+    _checked: list[Checked] = field(default_factory=list)
+
+    def apply(
+        self, first_line: int, lines: Sequence[str], found: list[list[Translation]]
+    ) -> list[list[Translation]]:
+        """Check the best translation of each line of a window; returns what is left of all."""
+        self._checked = list(map(self._check, lines, found))
+        for number, (line, translations, checked) in enumerate(
+            zip(lines, found, self._checked, strict=True), first_line
+        ):
+            self._count(number, line, translations[0].text, checked)
+        if self.reject is None:
+            return found
+        return list(map(self._left, found, self._checked))
+
+    def as_dict(self, index: int) -> dict[str, Any]:
+        """The confidence and the findings of a line of the last window, for JSON."""
+        checked = self._checked[index]
+        return {**checked.as_dict(), **({"rejected": True} if self._is_rejected(checked) else {})}
+
+    def _check(self, line: str, translations: Sequence[Translation]) -> Checked:
+        from mtkit.check import Decoded
+
+        best = translations[0]
+        decoded = Decoded(best.log_probs, best.finished, best.truncated, best.missing)
+        return self.checker.check(line, best.text, decoded)
+
+    def _count(self, number: int, line: str, text: str, checked: Checked) -> None:
+        from mtkit.check import sortable_rows
+
+        self.counts.pairs += 1
+        self.rejected += self._is_rejected(checked)
+        if checked.findings:
+            self.counts.marked += 1
+            self.counts.by_kind.update({one.kind for one in checked.findings})
+            if self.table is not None:
+                self.table.add(sortable_rows(checked.findings, (line, text), number=number))
+
+    def _is_rejected(self, checked: Checked) -> bool:
+        confidence = checked.confidence
+        return self.reject is not None and confidence is not None and confidence < self.reject
+
+    def _left(self, translations: list[Translation], checked: Checked) -> list[Translation]:
+        if not self._is_rejected(checked):
+            return translations
+        return [replace(one, text="", parts=()) for one in translations]
+
+
+@contextmanager
+def line_checks(
+    run: Run, translator: Translator, *, reject: float | None, findings_path: Path | None
+) -> Iterator[LineChecks]:
+    """The checks of a translator; at the end they are reported, and the table is written.
+
+    Raises:
+        MtkitError: if the run has no facts for it, or no confidence and `reject` is given.
+    """
+    from mtkit.check import Counts, FindingTable, load_checker
+
+    checker = load_checker(run, src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
+    if reject is not None and checker.forecast is None:
+        raise MtkitError(
+            f"{run.path}: has no confidence, because its validation set is too small; --reject "
+            f"needs it: mtkit check SRC TGT --fit --run {run.path}"
+        )
+    if findings_path is None:
+        checks = LineChecks(checker, Counts(), reject, None)
+        yield checks
+    else:
+        with FindingTable(findings_path) as table:
+            checks = LineChecks(checker, Counts(), reject, table)
+            yield checks
+            table.write()
+            log.info("wrote %s", findings_path)
+    log.info("%s", checks.counts.sentence())
+    if reject is not None:
+        log.info(
+            "left %s of %s lines empty: confidence below %g",
+            f"{checks.rejected:,}",
+            f"{checks.counts.pairs:,}",
+            reject,
+        )
