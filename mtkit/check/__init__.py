@@ -8,6 +8,7 @@ from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.check.checker import Checked, Checker, Decoded
+    from mtkit.check.confidence import Quality
     from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts, language_of
     from mtkit.check.findings import KINDS, Finding
     from mtkit.check.fit import fit_pairs, fit_run
@@ -32,6 +33,7 @@ __all__ = [
     "Finding",
     "FindingTable",
     "PairFacts",
+    "Quality",
     "RunChecks",
     "check_block",
     "fit_pairs",
@@ -41,4 +43,6 @@ __all__ = [
     "sortable_rows",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "findings", "facts", "checker", "report", "run_checks", "fit")
+__getattr__ = lazy_names(
+    __name__, __all__, "findings", "facts", "confidence", "checker", "report", "run_checks", "fit"
+)

@@ -117,7 +117,6 @@ class SideCoverage:
         return sum(value for value in self.log_odds if value > 0)
 
 
-
 class _Side:
     """One side of the lexicon, with the log-odds of each class."""
 
@@ -245,7 +244,9 @@ class Coverage:
             first, end = side.worst
             if first == end:
                 what = "than usual" if kind == "omission" else "than its source"
-                reason = f"the translation is {'shorter' if kind == 'omission' else 'longer'} {what}"
+                reason = (
+                    f"the translation is {'shorter' if kind == 'omission' else 'longer'} {what}"
+                )
                 yield Finding(kind, reason, severity)
                 continue
             spans = words_of(text)
@@ -287,9 +288,7 @@ def _pair_coverage(
     src: _Side, tgt: _Side, source: str, translation: str, ratio: float
 ) -> PairCoverage:
     src_keys, tgt_keys = keys_of(source), keys_of(translation)
-    length = math.log(
-        (len(translation) + _CHARACTERS) / (ratio * len(source) + _CHARACTERS)
-    )
+    length = math.log((len(translation) + _CHARACTERS) / (ratio * len(source) + _CHARACTERS))
     return PairCoverage(
         src.cover(src_keys, set(tgt_keys)),
         tgt.cover(tgt_keys, set(src_keys)),

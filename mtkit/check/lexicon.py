@@ -212,7 +212,11 @@ class _Cells:
             count = np.bincount(self._cell, share / total[words], minlength=len(given))
             probability = count / np.bincount(given, count)[given]
         kept: npt.NDArray[np.bool_] = probability >= _LEAST_PROBABILITY
-        return np.where(kept & (count >= _LEAST_COUNT), probability, 0.0) if len(given) else probability
+        return (
+            np.where(kept & (count >= _LEAST_COUNT), probability, 0.0)
+            if len(given)
+            else probability
+        )
 
 
 def _entries(

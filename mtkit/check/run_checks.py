@@ -77,9 +77,7 @@ class RunChecks(Record):
                 f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
             )
         coverage = Coverage(Lexicon.load(path), found.coverage)
-        return Checker(
-            found.facts, coverage=coverage, forecast=found.forecast, alphabet=alphabet
-        )
+        return Checker(found.facts, coverage=coverage, forecast=found.forecast, alphabet=alphabet)
 
 
 def save_checks(

@@ -10,15 +10,17 @@ import logging
 import platform
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
 
 import mtkit
 from mtkit.base.devices import attention_kernels, choose_device, describe_device
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import FileLock
 from mtkit.base.memory import disable_malloc_trim, memory_explained
+from mtkit.check import fit_run
 from mtkit.config import Config, dump_config
 from mtkit.data import Direction, PreparedData
 from mtkit.model import parameter_counts
@@ -133,7 +135,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
-    finished = trainer.fit(folder)
+    finished = trainer.fit(folder, at_end=partial(_fit_checks, data=data, device=device))
     cost = trainer.cost
     if workers.is_rank_zero:
         tokens, seconds = f"{cost.tokens:,}", hours_and_minutes(cost.seconds)
@@ -172,6 +174,17 @@ def warn_of_start(initial: Initial, config: Config) -> None:
             initial.run,
             ", ".join(f"{src} to {tgt}" for src, tgt in initial.new_directions),
         )
+
+
+def _fit_checks(run: Run, *, data: PreparedData, device: torch.device) -> None:
+    """Fit what checks the translations of a finished run; a run without it is complete too."""
+    if data.task != "translation":
+        return
+    try:
+        fit_run(run, data, device=device.type)
+    except (MtkitError, OSError, MemoryError) as error:
+        reason = reason_of(error) or "out of memory"
+        log.warning("confidence: not fitted, because %s; the run is complete", reason)
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text, naming_file, write_whole
+from mtkit.check import Quality, RunChecks
 from mtkit.config import dump_config
 from mtkit.run_folder import BOARD, METRICS, PAGE, SAMPLES, Run
 from mtkit.train.report_page import RunFacts, RunState, run_page
@@ -138,6 +139,7 @@ class MetricsLogger:
                 samples=self.run.samples(),
                 findings=self.findings,
                 best_step=best_step,
+                confidence=_confidence(self.run) if state == "finished" else (),
                 state=state,
                 written=f"{now:%Y-%m-%d %H:%M:%S} (UTC{now:%z})",
             )
@@ -182,6 +184,18 @@ class MetricsLogger:
             self._failed = True
             return False
         return True
+
+
+def _confidence(run: Run) -> list[tuple[str, Quality]]:
+    """Of each direction of a finished run, how good the forecasts of chrF are."""
+    checks = RunChecks.load(run.path)
+    fitted = [] if checks is None else [one for one in checks.directions if one.forecast]
+    several = len(fitted) > 1
+    return [
+        (f"{one.facts.src_lang}-{one.facts.tgt_lang}" if several else "", one.forecast.quality)
+        for one in fitted
+        if one.forecast
+    ]
 
 
 def append_row(run: Run, name: str, row: Mapping[str, Any]) -> None:

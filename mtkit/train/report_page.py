@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mtkit.base.html import LARGEST, ONE, TWO, Chart, Line, brief, render
+from mtkit.check import Quality
 
 # Samples grow with a run's length, and the page is written at each validation.
 _MAX_VALIDATIONS_WITH_SAMPLES = 30
@@ -33,6 +34,7 @@ class RunFacts:
         metrics: rows of `metrics.jsonl`; a row may lack anything but its `step`.
         samples: rows of `samples.jsonl`, oldest first.
         findings: sentences about problems.
+        confidence: of each direction, its name and how good the forecasts of chrF are.
         state: of the training. The page of one that is running reloads itself.
         written: when the page was written.
     """
@@ -44,6 +46,7 @@ class RunFacts:
     samples: Sequence[Mapping[str, Any]]
     findings: Sequence[str]
     best_step: int | None
+    confidence: Sequence[tuple[str, Quality]] = ()
     state: RunState = "finished"
     written: str = ""
 
@@ -69,6 +72,9 @@ def run_page(facts: RunFacts) -> str:
         facts=facts,
         charts=_charts(rows, facts.best_step, list(sets)),
         metrics=metrics,
+        confidence=[
+            (quality, _confidence_chart(name, quality)) for name, quality in facts.confidence
+        ],
         validations=[row for row in reversed(rows) if any(key.startswith("valid_") for key in row)],
         samples=_some_validations(samples, facts.best_step),
         number_of_samples=len(samples),
@@ -152,6 +158,20 @@ def _charts(
         text = " ".join(map(_in_words, lines))
         charts.append(Chart(title, text, lines, "step", scale, mark=mark, note=note))
     return charts
+
+
+def _confidence_chart(name: str, quality: Quality) -> Chart:
+    """Forecast and true chrF of each tenth of the validation set."""
+    tenths = list(enumerate(quality.tenths, start=1))
+    lines = [
+        Line("forecast", [(i, tenth.forecast) for i, tenth in tenths], ONE, "o"),
+        Line("chrF", [(i, tenth.chrf) for i, tenth in tenths], TWO, "s", dashed=True),
+    ]
+    text = " ".join(
+        f"Tenth {i}: forecast {tenth.forecast:.1f}, chrF {tenth.chrf:.1f}." for i, tenth in tenths
+    )
+    title = f"Forecast and chrF, {name}" if name else "Forecast and chrF"
+    return Chart(title, text, lines, "tenth of the lines, by forecast")
 
 
 def _in_words(line: Line) -> str:

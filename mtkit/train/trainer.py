@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any
@@ -159,8 +159,10 @@ class Trainer:
             progress=self.workers.progress,
         )
 
-    def fit(self, run: Run) -> bool:
+    def fit(self, run: Run, *, at_end: Callable[[Run], None] = lambda run: None) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
+
+        The first worker calls `at_end` when the run is finished, before its page is written.
 
         Returns:
             False if a signal ended it.
@@ -223,6 +225,8 @@ class Trainer:
             unfinished = stopped and self.step < settings.last_step
             if not unfinished:
                 metrics.is_finished, progress.left = True, ""
+                if first:
+                    at_end(run)
             self.workers.barrier()
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, checkpoints.CONTINUE)
