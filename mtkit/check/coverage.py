@@ -231,10 +231,11 @@ class Coverage:
 
     def findings(self, source: str, translation: str, pair: PairCoverage) -> Iterator[Finding]:
         """Omission and addition, with the words of the worst run of them."""
-        for kind, side, text in (
+        sides: tuple[tuple[Kind, SideCoverage, str], ...] = (
             ("omission", pair.src, source),
             ("addition", pair.tgt, translation),
-        ):
+        )
+        for kind, side, text in sides:
             regression: Regression = getattr(self._settings, kind)
             excess = regression.log_odds(pair.features(kind)) - regression.limit
             excess -= _PENALTY_OF_NEW * pair.new

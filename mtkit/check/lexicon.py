@@ -39,7 +39,7 @@ _FEWEST_LINES = 3
 _LARGEST_SHARE = 0.2
 # The most frequent keys of a side that are used.
 _MOST_KEYS = 60_000
-# Pairs of keys in the same pair of lines: more pairs of lines are not read. They need 12 bytes each.
+# Pairs of keys in the same pair of lines, of which each needs 100 bytes; later lines are not used.
 _MOST_CELLS = 8_000_000
 _ROUNDS = 5
 # The expected count of a word that translates nothing, relative to that of one that does.
@@ -169,7 +169,7 @@ class _KeyLines:
         }
         most = max(_LARGEST_SHARE, _FEWEST_LINES / len(self._lines))
         number = {key: index for index, key in enumerate(shares) if shares[key] <= most}
-        lines = [
+        lines: list[IntArray] = [
             np.array([number[key] for key in line if key in number], np.int64)
             for line in self._lines
         ]
@@ -200,7 +200,7 @@ class _Cells:
         self._src_at, self._tgt_at = src_at[used].astype(np.int32), tgt_at[used].astype(np.int32)
 
     def learn(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The probability of the target key of each cell, and of its source key; 0 for rare ones."""
+        """The probability of the target key of each cell, and of its source key; 0 if it is low."""
         return self._model_1(self.src, self._tgt_at), self._model_1(self.tgt, self._src_at)
 
     def _model_1(self, given: IntArray, words: IntArray) -> npt.NDArray[np.float64]:

@@ -17,7 +17,7 @@ from typing import IO
 
 from mtkit.base.errors import column
 from mtkit.base.files import json_text, write_whole
-from mtkit.check.checker import Checker
+from mtkit.check.checker import Checker, Decoded
 from mtkit.check.findings import KINDS, Finding
 
 HEADING = "line\tkind\tseverity\treason\tsource\ttranslation\n"
@@ -67,6 +67,7 @@ def check_block(
     pairs: Sequence[tuple[str, str]],
     *,
     numbers: Iterable[int],
+    decoded: Sequence[Decoded] | None = None,
     place: str = "",
     first: int = 0,
     with_rows: bool = False,
@@ -76,14 +77,18 @@ def check_block(
 
     Args:
         numbers: of the lines.
+        decoded: what a model knows of each translation.
         place: their file, if the table has a column for it.
         first: the number of the first pair among all, by which equal findings are sorted.
     """
     counts = Counts(pairs=len(pairs))
     rows: list[str] = []
     objects: list[str] = []
-    for place_of_pair, (number, pair) in enumerate(zip(numbers, pairs, strict=True), first):
-        checked = checker.check(*pair)
+    of_model = itertools.repeat(None) if decoded is None else decoded
+    for place_of_pair, (number, pair, known) in enumerate(
+        zip(numbers, pairs, of_model, strict=False), first
+    ):
+        checked = checker.check(*pair, known)
         if with_objects:
             objects.append(json_text({"line": number, **checked.as_dict()}) + "\n")
         if checked.findings:

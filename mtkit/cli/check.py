@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 from mtkit.cli.checking import check_table
 from mtkit.cli.console import print_text
 from mtkit.cli.output import check_output, is_resumable, output_of, refuse_torchrun
 
 if TYPE_CHECKING:
-    from mtkit.check import BlockReport, Checker, Counts, FindingTable
+    from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable
+    from mtkit.run_folder import Run
+    from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +32,16 @@ language_option = shared.option_group("Languages")
 BLOCK = 2000
 
 Pair = tuple[str, str]
-# The number of the first line of a block, and its pairs.
-Block = tuple[int, list[Pair]]
+# The number of the first line of a block, its pairs, and what a model knows of them.
+Block = tuple[int, list[Pair], "list[Decoded] | None"]
 
 
 @shared.command(
     "Find translations that are probably wrong.",
     "mtkit check test.en output.de",
     "mtkit check test.en output.de --findings findings.tsv",
-    "mtkit check test.en output.de --src-lang en --tgt-lang de --json",
+    "mtkit check test.en output.de --run runs/mine --json",
+    "mtkit check valid.en valid.de --run runs/imported --fit",
 )
 @click.argument("src_path", metavar="SRC", type=shared.PathArgument)
 @click.argument("tgt_path", metavar="TGT", type=shared.PathArgument)
@@ -46,7 +51,12 @@ Block = tuple[int, list[Pair]]
     help="Write a table of all findings, worst first: line, kind, severity, reason, source and"
     " translation, tab-separated.",
 )
-@shared.in_out_option("--json", "as_json", help="Print a JSON object per pair, with its findings.")
+@shared.in_out_option(
+    "--json",
+    "as_json",
+    help="Print a JSON object per pair, with its findings, and with --run its confidence: a"
+    " forecast of the chrF that the translation would get, 0 to 100.",
+)
 @shared.in_out_option(
     "--output FILE",
     "output_path",
@@ -55,10 +65,16 @@ Block = tuple[int, list[Pair]]
 )
 @shared.one_run_option(
     shared.model_option,
-    help="Run folder, whose data say what is usual. Default: the pairs themselves say it.",
+    help="Run folder, whose data say what is usual, and which words translate each other."
+    " Default: the pairs themselves say what is usual.",
 )
-@language_option("--src-lang L", help="Source language. Default: identified from the text.")
-@language_option("--tgt-lang L", help="Target language. Default: identified from the text.")
+@shared.model_option(
+    "--fit",
+    help="Do not check the pairs, but learn from them: write confidence.json and lexicon.tsv into"
+    " the run folder, as training does at its end. For imported runs. Requires --run.",
+)
+@language_option("--src-lang L", help="Source language. Default: identified, or that of the run.")
+@language_option("--tgt-lang L", help="Target language. Default: identified, or that of the run.")
 @shared.hardware_option("--workers N", help="Processes. Default: one per core.")
 def check(
     src_path: Path,
@@ -67,6 +83,7 @@ def check(
     as_json: bool,
     output_path: Path | None,
     run_path: Path | None,
+    fit: bool,
     src_lang: str | None,
     tgt_lang: str | None,
     workers: int | None,
@@ -78,6 +95,7 @@ def check(
     may be -, standard input.
 
     Without --run, what is usual is learned from the first 20,000 pairs. Some of these may be wrong.
+    With --run, words that were not translated are found too.
     """
     from mtkit.base.launched import available_cores
     from mtkit.base.text import check_language
@@ -92,18 +110,28 @@ def check(
     for option, language in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if language is not None:
             check_language(option, language)
-    if run_path is not None:
-        shared.refuse_given(["src_lang", "tgt_lang"], "has no effect with --run")
     names = shared.name_of(src_path), shared.name_of(tgt_path)
     pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
-    checker, pairs = _checker(run_path, pairs, src_lang, tgt_lang)
+    run = None if run_path is None else shared.open_run(run_path)
+    if fit:
+        shared.refuse_given(["findings_path", "as_json", "output_path"], "has no effect with --fit")
+        if run is None:
+            raise click.UsageError("--fit requires --run")
+        _fit(run, list(pairs), src_lang, tgt_lang)
+        return
+    checker, pairs = _checker(run, pairs, src_lang, tgt_lang)
     counts = Counts()
     with ExitStack() as stack:
+        translator = None
+        if run is not None and as_json and checker.forecast is not None:
+            facts = checker.facts
+            translator = stack.enter_context(_translator(run, facts.src_lang, facts.tgt_lang))
         table = None
         if findings_path is not None:
             table = stack.enter_context(FindingTable(findings_path))
         function = _CheckBlock(checker, with_rows=table is not None, with_objects=as_json)
-        parts = _checked(function, pairs, counts, table, workers or available_cores())
+        blocks = _blocks(pairs, translator)
+        parts = _checked(function, blocks, counts, table, workers or available_cores())
         if as_json:
             _write(output, parts)
             log.info("%s", counts.sentence())
@@ -129,10 +157,11 @@ class _CheckBlock:
     def __call__(self, block: Block) -> BlockReport:
         from mtkit.check import check_block
 
-        first, pairs = block
+        first, pairs, decoded = block
         return check_block(
             self.checker,
             pairs,
+            decoded=decoded,
             numbers=range(first, first + len(pairs)),
             first=first,
             with_rows=self.with_rows,
@@ -140,8 +169,31 @@ class _CheckBlock:
         )
 
 
+def _fit(run: Run, pairs: list[Pair], src_lang: str | None, tgt_lang: str | None) -> None:
+    """Fit the checks of a run to pairs, and say where they are."""
+    from mtkit.check import fit_pairs
+    from mtkit.run_folder import CONFIDENCE, LEXICON
+
+    if run.manifest.data.task == "parsing":
+        raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
+    if not os.access(run.path, os.W_OK):
+        raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
+    fit_pairs(run, pairs, src_lang=src_lang, tgt_lang=tgt_lang)
+    log.info("wrote %s and %s", run.path / CONFIDENCE, run.path / LEXICON)
+
+
+def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:
+    """What gives the log-probabilities of given translations."""
+    from mtkit.translate import Translator
+
+    several = len(run.manifest.data.directions) > 1
+    languages = (src_lang, tgt_lang) if several else (None, None)
+    config = run.config.decode.model_copy(update={"engine": "torch"})
+    return Translator.load(run, config=config, src_lang=languages[0], tgt_lang=languages[1])
+
+
 def _checker(
-    run_path: Path | None,
+    run: Run | None,
     pairs: Iterator[Pair],
     src_lang: str | None,
     tgt_lang: str | None,
@@ -149,8 +201,8 @@ def _checker(
     """The checker for some pairs, and these pairs, of which it may have read the first ones."""
     from mtkit.check import SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
 
-    if run_path is not None:
-        return load_checker(shared.open_run(run_path)), pairs
+    if run is not None:
+        return load_checker(run, src_lang=src_lang or "", tgt_lang=tgt_lang or ""), pairs
     sample = list(islice(pairs, SAMPLED))
     codes = [
         language_of([pair[side] for pair in sample]) if language is None else language
@@ -165,9 +217,23 @@ def _checker(
     return Checker(facts), chain(sample, pairs)
 
 
+def _blocks(pairs: Iterator[Pair], translator: Translator | None) -> Iterator[Block]:
+    """The pairs in blocks, with the log-probabilities of a model if there is one."""
+    from mtkit.check import Decoded
+
+    first = 1
+    while block := list(islice(pairs, BLOCK)):
+        decoded = None
+        if translator is not None:
+            scored = translator.score_given(*map(list, zip(*block, strict=True)))
+            decoded = [Decoded(one.log_probs) for one in scored]
+        yield first, block, decoded
+        first += len(block)
+
+
 def _checked(
     function: _CheckBlock,
-    pairs: Iterator[Pair],
+    blocks: Iterator[Block],
     counts: Counts,
     table: FindingTable | None,
     workers: int,
@@ -176,14 +242,8 @@ def _checked(
     from mtkit.base.processes import ordered_map
     from mtkit.cli.progress import shown_progress
 
-    def blocks() -> Iterator[Block]:
-        first = 1
-        while block := list(islice(pairs, BLOCK)):
-            yield first, block
-            first += len(block)
-
     with shown_progress(None, what="checking", unit=" pairs") as progress:
-        for _, report in ordered_map(function, blocks(), workers=workers):
+        for _, report in ordered_map(function, blocks, workers=workers):
             counts.add(report.counts)
             if table is not None:
                 table.add(report.rows)

@@ -191,8 +191,7 @@ def translate(
     _check_task(runs[0])
     if format_ == "html":
         one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path", "shard")
-        one_text_per_line += _CHECKS
-        shared.refuse_given(one_text_per_line, "cannot be combined with --format html")
+        shared.refuse_given([*one_text_per_line, *_CHECKS], "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
