@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,8 +232,3 @@ def _entries(
     for one, another, value in zip(*columns, strict=True):
         entries.setdefault(given_keys[one], {})[other_keys[another]] = value
     return entries
-
-
-def share_found(entry: Mapping[str, float], keys: set[str]) -> float:
-    """The probability of the translations of a word that are among the keys of the other side."""
-    return sum(value for key, value in entry.items() if key in keys)
