@@ -51,14 +51,12 @@ _LEAST_COUNT = 0.5
 
 def keys_of(text: str) -> list[str]:
     """The keys of the words of a text, in order."""
-    return [word[:_KEY] for word in _WORD.findall(text.lower())]
+    return [word[:_KEY].lower() for word in _WORD.findall(text)]
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
     """The characters of each word of a text, in the order of `keys_of`."""
-    # Lower-casing may change the length of a text: then the words of the text itself are close.
-    lower = text.lower()
-    return [match.span() for match in _WORD.finditer(lower if len(lower) == len(text) else text)]
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class _KeyLines:
             for key, count in self._counts.most_common(_MOST_KEYS)
             if count >= _FEWEST_LINES
         }
-        most = max(_LARGEST_SHARE, _FEWEST_LINES / len(self._lines))
+        most = max(_LARGEST_SHARE, _FEWEST_LINES / max(1, len(self._lines)))
         number = {key: index for index, key in enumerate(shares) if shares[key] <= most}
         lines: list[IntArray] = [
             np.array([number[key] for key in line if key in number], np.int64)
