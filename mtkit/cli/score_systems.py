@@ -85,10 +85,10 @@ def score_files(options: ScoreOptions) -> None:
     from mtkit.public_test_sets import find_test_set
     from mtkit.score import System, refuse_unequal
 
-    needs_none = options.segment_scores and not (
-        options.metrics or options.sentence or options.protocol == "paper"
+    has_only_outside = options.segment_scores and not (
+        options.metrics or options.protocol == "paper"
     )
-    if not (options.references or options.test_set is not None or needs_none):
+    if not (options.references or options.test_set is not None or has_only_outside):
         raise click.UsageError("HYP requires at least one --reference, or --test-set")
     scores = [path for _, path in options.segment_scores]
     refuse_stdin_twice([*options.hypotheses, *options.references, *scores])
