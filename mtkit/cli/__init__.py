@@ -16,7 +16,18 @@ import click
 
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
-from mtkit.cli import align, export, import_model, inspect, prepare, score, serve, train, translate
+from mtkit.cli import (
+    align,
+    compare,
+    export,
+    import_model,
+    inspect,
+    prepare,
+    score,
+    serve,
+    train,
+    translate,
+)
 from mtkit.cli.console import (
     configure_logging,
     is_later_worker,
@@ -181,6 +192,7 @@ for _command in (
     serve.serve,
     inspect.inspect,
     score.score,
+    compare.compare,
     export.export,
     import_model.import_,
 ):

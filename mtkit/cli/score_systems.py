@@ -19,11 +19,22 @@ if TYPE_CHECKING:
     from mtkit.parsing import Tree
     from mtkit.run_folder import Run
     from mtkit.score import Metric, Score, System
+    from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
 
 # How other parsers write that they have found no tree.
 _FAILURES = ("", "()", "(())")
+
+
+class TextChoice(NamedTuple):
+    """Which text of the data of runs is translated; `advice` is for runs without data."""
+
+    data_path: Path | None
+    split: Literal["valid", "test"]
+    src_lang: str | None
+    tgt_lang: str | None
+    advice: str = "give --data, or HYP and --reference"
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,11 @@ class ScoreOptions:
         """From the values of all options."""
         own = {one.name: values.pop(one.name) for one in fields(cls) if one.name != "decode"}
         return cls(**own, decode=DecodeOptions.parse(**values))
+
+    @property
+    def text(self) -> TextChoice:
+        """Which text is scored, if no files are."""
+        return TextChoice(self.data_path, self.split, self.src_lang, self.tgt_lang)
 
 
 def is_multilingual(run: Run) -> bool:
@@ -93,7 +109,7 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
     from mtkit.score import System
 
     _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
-    texts = _common_texts(runs, options)
+    texts = common_texts(runs, options.text)
     if options.sentence and len(texts) > 1:
         raise click.UsageError(
             f"--sentence requires one direction, not {', '.join(texts)}: give --src-lang and "
@@ -111,14 +127,21 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
             )
         systems = []
         for run in runs:
-            # A bilingual model is not asked for languages, because they may be codes of regions.
-            languages: dict[str, Any] = {}
-            if name or is_multilingual(run):
-                languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
-            translations = replace(options.decode, **languages).translations(run, text.src)
+            translations = translated(run, text, options.decode, has_directions=bool(name))
             systems.append(System(str(run.path), [best.text for best in translations]))
         compared[name] = _Compared(systems, [text.tgt], text.tgt_lang or None)
     _print(compared, options, _seed_groups(runs))
+
+
+def translated(
+    run: Run, text: DirectionText, decode: DecodeOptions, *, has_directions: bool
+) -> list[Translation]:
+    """The translations of a text by a run; the data of the text may have several directions."""
+    # A bilingual model is not asked for languages, because they may be codes of regions.
+    languages: dict[str, Any] = {}
+    if has_directions or is_multilingual(run):
+        languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
+    return replace(decode, **languages).translations(run, text.src)
 
 
 def _check(options: ScoreOptions, tgt_lang: str | None) -> None:
@@ -266,7 +289,7 @@ def score_parsers(runs: Sequence[Run], options: ScoreOptions) -> None:
     """Parse the test set with each run, and print the scores."""
     from mtkit.parsing import parse_trees
 
-    ((_, _, sentences, lines),) = _common_texts(runs, options).values()
+    ((_, _, sentences, lines),) = common_texts(runs, options.text).values()
     golds = list(parse_trees(lines, name=f"{options.split} trees"))
     systems = []
     for run in runs:
@@ -309,7 +332,7 @@ def _print_trees(
 # Test sets of runs
 
 
-def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, DirectionText]:
+def common_texts(runs: Sequence[Run], options: TextChoice) -> dict[str, DirectionText]:
     """The sentences and references that all runs are scored on.
 
     Returns:
@@ -321,7 +344,7 @@ def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, Direc
     """
     found: list[dict[str, DirectionText]] = []
     for run in runs:
-        data = _data_of(run, options.data_path)
+        data = _data_of(run, options.data_path, advice=options.advice)
         if data.task != run.manifest.data.task:
             raise MtkitError(
                 f"{data.path}: is data for {data.task}, and {run.path} is for "
@@ -345,7 +368,7 @@ def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, Direc
 
 
 def _wanted(
-    data: PreparedData, texts: Sequence[DirectionText], options: ScoreOptions, *, has_notes: bool
+    data: PreparedData, texts: Sequence[DirectionText], options: TextChoice, *, has_notes: bool
 ) -> dict[str, DirectionText]:
     """The texts of the directions that are asked for, by their names."""
     by_name = {f"{text.src_lang}-{text.tgt_lang}": text for text in texts}
@@ -367,13 +390,12 @@ def _wanted(
     return {name: by_name[name] for name in names if name in by_name}
 
 
-def _data_of(run: Run, path: Path | None) -> PreparedData:
+def _data_of(run: Run, path: Path | None, *, advice: str) -> PreparedData:
     """The data at a path, or else the data that a run was trained on, unchanged since then."""
     from mtkit.data import PreparedData
 
     if path is not None:
         return PreparedData.open(path)
-    advice = "give --data, or HYP and --reference"
     if run.manifest.imported is not None:
         raise MtkitError(f"{run.path}: was imported, so it has no test set; {advice}")
     try:
