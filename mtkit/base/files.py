@@ -25,6 +25,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.text import compressed
 
 log = logging.getLogger(__name__)
 
@@ -120,13 +121,17 @@ def partial_name(path: Path) -> Path:
 def write_whole(path: Path, parts: str | Iterable[str]) -> None:
     """Replace a text file atomically, by a text or by parts that are made while it is written.
 
+    It is compressed if its name ends so.
+
     Raises:
         OSError: if writing fails, with the name of the file, which is unchanged then.
     """
     partial = partial_name(path)
     try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            file.writelines([parts] if isinstance(parts, str) else parts)
+        with partial.open("wb") as raw, compressed(path, raw) as file:
+            file.writelines(
+                part.encode() for part in ([parts] if isinstance(parts, str) else parts)
+            )
         sync(partial)
         partial.replace(path)
     except OSError as error:

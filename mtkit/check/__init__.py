@@ -7,27 +7,43 @@ from typing import TYPE_CHECKING
 from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mtkit.check.checker import Checked, Checker, Decoded
+    from mtkit.check.checker import Checked, Checker, Decoded, load_checker
     from mtkit.check.compare import (
         ComparedSystem,
         ComparedText,
         comparison_page,
         learned_checker,
     )
-    from mtkit.check.facts import PairFacts
+    from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts, language_of
     from mtkit.check.findings import KINDS, Finding
+    from mtkit.check.report import (
+        BlockReport,
+        Counts,
+        FindingTable,
+        check_block,
+        sortable_rows,
+    )
 
 __all__ = [
     "KINDS",
+    "SAMPLED",
+    "UNDETERMINED",
+    "BlockReport",
     "Checked",
     "Checker",
     "ComparedSystem",
     "ComparedText",
+    "Counts",
     "Decoded",
     "Finding",
+    "FindingTable",
     "PairFacts",
+    "check_block",
     "comparison_page",
+    "language_of",
     "learned_checker",
+    "load_checker",
+    "sortable_rows",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "findings", "facts", "checker", "compare")
+__getattr__ = lazy_names(__name__, __all__, "findings", "facts", "checker", "report", "compare")

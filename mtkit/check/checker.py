@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mtkit.base.errors import MtkitError
 from mtkit.check import rules
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
 
 if TYPE_CHECKING:
-    from mtkit.check.confidence import Forecast
-    from mtkit.check.coverage import Coverage
+    from mtkit.run_folder import Run
 
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
@@ -61,20 +61,10 @@ class Checker:
 
     Args:
         facts: of the languages and the corpus.
-        coverage: finds omissions and additions, if it is given.
-        forecast: gives the confidence, if it is given.
     """
 
-    def __init__(
-        self,
-        facts: PairFacts,
-        *,
-        coverage: Coverage | None = None,
-        forecast: Forecast | None = None,
-    ) -> None:
+    def __init__(self, facts: PairFacts) -> None:
         self.facts = facts
-        self._coverage = coverage
-        self._forecast = forecast
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
@@ -96,3 +86,12 @@ def _of_decoder(decoded: Decoded) -> Iterator[Finding]:
     if decoded.missing:
         terms = ", ".join(map(repr, decoded.missing))
         yield Finding("glossary", f"the translation is without {terms}", 0.7)
+
+
+def load_checker(run: Run) -> Checker:
+    """The checker of a run.
+
+    Raises:
+        MtkitError: if the run has none.
+    """
+    raise MtkitError(f"{run.path}: has no facts about its corpus; check without --run")

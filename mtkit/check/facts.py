@@ -7,18 +7,20 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from mtkit.base import language_id
 from mtkit.base.files import Record
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS, base_language
 from mtkit.check import marks
 from mtkit.check.numbers import has_digit, unmatched
 
+# The code of BCP 47 for a language that is not known.
+UNDETERMINED = "und"
 # Pairs that are learned from, at most.
 SAMPLED = 20_000
 # From fewer pairs, neither words nor habits of a corpus are learned.
@@ -116,15 +118,20 @@ class PairFacts(Record):
 
     # -- Words
 
-    @functools.cached_property
-    def split_source(self) -> Callable[[str], list[str]]:
+    def source_words(self, text: str) -> list[str]:
         """The words of a source in lower case."""
-        return _splitter(self.src_lang)
+        return self._word_patterns[0].findall(text.lower())
+
+    def target_words(self, text: str) -> list[str]:
+        """The words of a translation in lower case."""
+        return self._word_patterns[1].findall(text.lower())
 
     @functools.cached_property
-    def split_target(self) -> Callable[[str], list[str]]:
-        """The words of a translation in lower case."""
-        return _splitter(self.tgt_lang)
+    def _word_patterns(self) -> list[re.Pattern[str]]:
+        return [
+            _CHARACTERS if base_language(language) in _UNSPACED else _WORDS
+            for language in (self.src_lang, self.tgt_lang)
+        ]
 
     @functools.cached_property
     def is_unspaced(self) -> bool:
@@ -173,20 +180,21 @@ class PairFacts(Record):
         return difference / (above if difference > 0 else below)
 
 
+def language_of(lines: Sequence[str]) -> str:
+    """The language that most lines are in; `und` if they are too few to identify it."""
+    try:
+        found = Counter(language_id.languages(lines)).most_common(1)
+    except OSError:  # there is no room for the model
+        return UNDETERMINED
+    return found[0][0] if found else UNDETERMINED
+
+
 def ends_with_mark(text: str) -> bool:
     """Whether a text ends with the mark of a finished sentence."""
     last = text[-1:]
     if last in END_MARKS or last == ":":
         return last != ""
     return text.rstrip(_CLOSING)[-1:] in tuple(f"{END_MARKS}:;")
-
-
-def _splitter(language: str) -> Callable[[str], list[str]]:
-    find = (_CHARACTERS if base_language(language) in _UNSPACED else _WORDS).findall
-    return lambda text: find(text.lower())
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
@@ -220,8 +228,8 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
     counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     last: Counter[str] = Counter()
     for source, target in sample:
-        counts[0].update(facts.split_source(source))
-        words = facts.split_target(target)
+        counts[0].update(facts.source_words(source))
+        words = facts.target_words(target)
         counts[1].update(words)
         if words:
             last[words[-1]] += 1
@@ -246,7 +254,7 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
     shares = [
         sum(map(known.__contains__, words)) / len(words)
         for _, target in sample
-        if (words := facts.split_target(target))
+        if (words := facts.target_words(target))
     ]
     return {
         "src_words": usual[0],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import dataclass
 
 from mtkit.base.text import base_language
 
@@ -25,6 +26,12 @@ _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demi
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de"}
 _MOST_WORDS = 4
+# Scales that are words only behind digits: "3 m", "5k".
+_LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
+# An English cent is money.
+_NOT_WORDS = {"en": _LETTERS | {"cent", "cents"}}
+# French for new, and German for attention.
+_AMBIGUOUS = {"neuf", "acht"}
 
 _ENGLISH, _ENGLISH_TENS, _GERMAN, _GERMAN_TENS, _FRENCH, _FRENCH_TENS = (
     names.split()
@@ -69,51 +76,81 @@ _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
-def values_in_words(text: str, language: str) -> set[float]:
-    """The values of the numbers in words and Roman numbers of a text, and perhaps some more."""
+@dataclass(frozen=True, slots=True)
+class InWords:
+    """The numbers in words of a text.
+
+    Attributes:
+        values: all values that they may have, with those of Roman numbers, and perhaps some more.
+        certain: those of 2 and more that are certainly numbers, with their words.
+    """
+
+    values: frozenset[float]
+    certain: tuple[tuple[float, str], ...]
+
+
+def numbers_in_words(text: str, language: str) -> InWords:
+    """The numbers in words of a text; of languages that are not known, the Roman numbers."""
     code = base_language(language)
     values: set[float] = {_roman(match[0]) for match in _ROMAN.finditer(text)}
+    certain: list[tuple[float, str]] = []
     known = _known(code)
-    if not known:
-        return values
-    words = _WORD.findall(text.lower())
+    words = _WORD.findall(text.lower()) if known else []
     is_half = not _HALVES.isdisjoint(words)
     total = part = 0.0
-    in_number, at = False, 0
+    run: list[str] = []
+    is_certain, at = True, 0
 
     def end() -> None:
-        nonlocal total, part, in_number
-        if in_number:
+        nonlocal total, part, is_certain
+        if run:
             values.add(total + part)
-        total, part, in_number = 0.0, 0.0, False
+            if is_certain and total + part >= 2:
+                certain.append((total + part, " ".join(run)))
+            run.clear()
+        total, part, is_certain = 0.0, 0.0, True
 
     while at < len(words):
         for size in range(min(_MOST_WORDS, len(words) - at), 0, -1):
-            if (value := known.get(" ".join(words[at : at + size]))) is not None:
+            if (value := known.get(phrase := " ".join(words[at : at + size]))) is not None:
                 break
         else:
-            size, value = 1, _german(words[at]) if code == "de" else None
-        word = words[at]
-        if size == 1 and word in SCALES and word != "m":
-            scales = SCALES[word]
+            size, value = 1, _german(phrase) if code == "de" else None
+        if size == 1 and phrase in SCALES and phrase not in _NOT_WORDS.get(code, _LETTERS):
+            scales = SCALES[phrase]
             values.update((part or 1) * scale for scale in scales)
             if is_half:
-                values.update(((part or 0) + 0.5) * scale for scale in scales)
+                values.update((part + 0.5) * scale for scale in scales)
             if scales[0] == 100:
                 part = (part or 1) * 100
             else:
                 total, part = total + (part or 1) * scales[0], 0.0
-            in_number = True
+            run.append(phrase)
+            is_certain &= len(scales) == 1 and part + total != scales[0]
         elif value is not None:
             values.add(value)
             if is_half:
                 values.add(value + 0.5)
-            part, in_number = part + value, True
-        elif word not in _JOINTS:
+            if part and value >= 10 and part < 100:
+                # Two numbers, one after the other.
+                end()
+            part += value
+            run.append(phrase)
+            is_certain &= phrase in _cardinals(code)
+        elif phrase not in _JOINTS:
             end()
         at += size
     end()
-    return values
+    return InWords(frozenset(values), tuple(certain))
+
+
+@functools.cache
+def _cardinals(code: str) -> frozenset[str]:
+    """Words that are nothing but numbers."""
+    names = {"en": _ENGLISH, "de": _GERMAN, "fr": _FRENCH}[code][2:]
+    tens = {"en": _ENGLISH_TENS, "de": _german_names()[20:], "fr": _FRENCH_TENS}[code]
+    both = [name.replace("_", " ") for name in (*names, *tens)]
+    return frozenset(both) - _AMBIGUOUS
 
 
 @functools.cache
@@ -130,10 +167,8 @@ def _known(code: str) -> dict[str, int]:
             words = [_ENGLISH[value]] if value < 20 else [_ENGLISH_TENS[tens - 2]]
             words += [_ENGLISH[unit]] if value >= 20 and unit else []
             last = words[-1]
-            ordinal = (
-                _ENGLISH_ORDINALS.get(last)
-                or f"{last.removesuffix('y')}{'ie' * last.endswith('y')}th"
-            )
+            regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+            ordinal = _ENGLISH_ORDINALS.get(last, regular)
             for form in (last, ordinal, f"{ordinal}s", f"{last.removesuffix('y')}ies"):
                 known[" ".join([*words[:-1], form])] = value
     elif code == "de":
@@ -152,10 +187,7 @@ def _known(code: str) -> dict[str, int]:
                 base = _FRENCH_TENS[4 if tens == 7 else 6]
                 names += [f"{base}{joint}{_FRENCH[10 + unit]}" for joint in ("_", "_et_")]
             for name in names:
-                stem = name.removesuffix("e")
-                stem = {"cinq": "cinqu", "neuf": "neuv"}.get(name, stem)
-                if stem == name and name.endswith(("cinq", "neuf")):
-                    stem = name + "u" if name.endswith("cinq") else name[:-1] + "v"
+                stem = re.sub("neuf$", "neuv", re.sub("cinq$", "cinqu", name.removesuffix("e")))
                 for form in (name, f"{name}s", f"{stem}ième", f"{stem}ièmes"):
                     known[form.replace("_", " ")] = value
     return known

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from mtkit.check.number_words import SCALES, values_in_words
+from mtkit.check.number_words import SCALES, InWords, numbers_in_words
 
 _DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(
@@ -18,14 +20,23 @@ _NUMBER = re.compile(
 _SCALE = re.compile(
     rf"[ \u00a0\u202f-]?(?:{'|'.join(sorted(SCALES, key=len, reverse=True))})\b", re.IGNORECASE
 )
-_AFTERNOON = re.compile(r"[ \u00a0\u202f]?p\.? ?m\b", re.IGNORECASE)
-# A century, by its years.
+_TIME = re.compile(
+    r"\d[ \u00a0\u202f]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|[ap]\.? ?m\b|noon|midi\b)",
+    re.IGNORECASE,
+)
+# A decade or a century, by its years.
 _YEARS = re.compile(r"['’]?s\b")
-# Measures that a good translation may convert.
-_CONVERTED = re.compile(
+# Measures that a good translation may convert, from or to these.
+_IMPERIAL = re.compile(
     r"[ \u00a0\u202f-]?(?:['\"′″”]|(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?|mph|pounds?|lbs?"
-    r"|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles?|livres?|Fuß|Zoll|Meilen?|Pfund|cm|m"
-    r"|km|kg|meters?|metres?|mètres?|Metern?|Zentimetern?|km/h|°?C)\b)"
+    r"|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß|Zoll|Meilen?|Pfund)\b)"
+)
+_IMPERIAL_WORD = re.compile(
+    r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
+)
+_METRIC = re.compile(
+    r"[ \u00a0\u202f-]?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?|(?:Kilo|Zenti)?[Mm]etern?"
+    r"|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
 )
 # Longer ones are not computed with.
 _LONGEST = 15
@@ -35,17 +46,25 @@ Reading = float | str
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number of a text: its characters, all values that it may have, and what stands there."""
+    """A number of a text.
+
+    Attributes:
+        text: as it is there; a number in words too.
+        start: the place of its first character; None of a number in words.
+        readings: all values that it may have.
+        is_imperial, is_metric: whether a measure of this system follows.
+    """
 
     text: str
-    start: int
+    start: int | None
     readings: frozenset[Reading]
-    is_convertible: bool = False
+    is_imperial: bool = False
+    is_metric: bool = False
 
     @property
-    def span(self) -> range:
-        """Its characters."""
-        return range(self.start, self.start + len(self.text))
+    def span(self) -> range | None:
+        """Its characters, if it is in digits."""
+        return None if self.start is None else range(self.start, self.start + len(self.text))
 
 
 def has_digit(text: str) -> bool:
@@ -67,23 +86,19 @@ def numbers_of(text: str) -> list[Number]:
         for at, piece in pieces:
             readings = _clock(*re.findall(r"\d+", piece)) if is_clock else _readings(piece)
             end = at + len(piece)
-            # Nothing follows most numbers that changes their value.
-            if match_after := _SCALE.match(text, end):
-                word = match_after[0].strip(" \u00a0\u202f-").lower()
-                readings |= {
-                    round(one * scale, 6)
-                    for one in readings
-                    if not isinstance(one, str)
-                    for scale in SCALES[word]
-                }
-            elif _AFTERNOON.match(text, end):
-                readings |= {
-                    one + 12 if not isinstance(one, str) else _later(one) for one in readings
-                }
-            elif len(piece) == 4 and piece.endswith("00") and _YEARS.match(text, end):
-                readings.add(int(piece) // 100 + 1)
-            is_convertible = _CONVERTED.match(text, end) is not None
-            found.append(Number(piece, at, frozenset(readings), is_convertible))
+            if scale := _SCALE.match(text, end):
+                end = scale.end()
+                factors = SCALES[scale[0].strip(" \u00a0\u202f-").lower()]
+                values = [one for one in readings if not isinstance(one, str)]
+                readings.update(round(one * factor, 6) for one in values for factor in factors)
+            elif len(piece) == 4 and piece.endswith("0") and _YEARS.match(text, end):
+                year = int(piece)
+                readings.add(year % 100 or year // 100 + 1)
+            if "." in piece and text.startswith(".", end):
+                # A German date without its year: "25.8."
+                readings.add(int(piece.partition(".")[0][:_LONGEST]))
+            measures = _IMPERIAL.match(text, end), _METRIC.match(text, end)
+            found.append(Number(piece, at, frozenset(readings), *map(bool, measures)))
     return found
 
 
@@ -130,14 +145,12 @@ def _clock(hour: str, minute: str) -> set[Reading]:
     return readings
 
 
-def _later(clock: str) -> str:
-    hour, colon, minute = clock.partition(":")
-    return f"{int(hour) + 12}:{minute}" if colon else clock
-
-
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """The numbers of a pair that have no partner on the other side."""
+    """The numbers of a pair that have no partner on the other side.
+
+    If one side has such numbers in digits, the other has those in words, if there are any.
+    """
 
     src: list[Number]
     tgt: list[Number]
@@ -146,29 +159,91 @@ class Unmatched:
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers of each side for which the other side has neither digits nor words."""
     src, tgt = numbers_of(source), numbers_of(translation)
-    rest: list[Number] = []
+    rest_src, rest_tgt = _without_partner(src, tgt, lambda one: one.readings)
+    if rest_src and rest_tgt and (_TIME.search(source) or _TIME.search(translation)):
+        rest_src, rest_tgt = _without_partner(rest_src, rest_tgt, _on_the_dial)
+    # The same digits, cut at other places.
+    if _digits(rest_src) == _digits(rest_tgt):
+        return Unmatched([], [])
+    is_converted = _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation)
+    if is_converted or any(one.is_imperial for one in rest_src + rest_tgt):
+        rest_src, rest_tgt = (
+            [one for one in rest if not (one.is_imperial or one.is_metric)]
+            for rest in (rest_src, rest_tgt)
+        )
+    if not (rest_src or rest_tgt):
+        return Unmatched([], [])
+    src_words = numbers_in_words(source, src_lang)
+    tgt_words = numbers_in_words(translation, tgt_lang)
+    # "One" is also an article: it answers nothing where there may be another answer.
+    weak = {0.0, 1.0} if rest_src and rest_tgt else set[float]()
+    rest_src, rest_tgt = (
+        [one for one in rest if _spoken(one).isdisjoint(words.values - weak)]
+        for rest, words in ((rest_src, tgt_words), (rest_tgt, src_words))
+    )
+    if _digits(rest_src) == _digits(rest_tgt):
+        return Unmatched([], [])
+    # Was there a number in words, which is not there any more?
+    if rest_src and not rest_tgt and not is_converted:
+        rest_tgt = _lost(rest_src, tgt_words, src, src_words)
+    elif rest_tgt and not rest_src and not is_converted:
+        rest_src = _lost(rest_tgt, src_words, tgt, tgt_words)
+    return Unmatched(rest_src, rest_tgt)
+
+
+Readings = Callable[[Number], AbstractSet[Reading]]
+
+
+def _without_partner(
+    src: Sequence[Number], tgt: Sequence[Number], readings: Readings
+) -> tuple[list[Number], list[Number]]:
+    """The numbers of both sides that are not the same as one of the other side, each used once."""
+    rest_src, rest_tgt = [], list(tgt)
     for one in src:
-        for index, other in enumerate(tgt):
-            if not one.readings.isdisjoint(other.readings):
-                del tgt[index]
+        for index, other in enumerate(rest_tgt):
+            if not readings(one).isdisjoint(readings(other)):
+                del rest_tgt[index]
                 break
         else:
-            rest.append(one)
-    # The same digits, cut at other places.
-    if _digits(rest) == _digits(tgt):
-        return Unmatched([], [])
-    if rest:
-        rest = _unanswered(rest, translation, tgt_lang)
-    if tgt:
-        tgt = _unanswered(tgt, source, src_lang)
-    return Unmatched(rest, tgt)
+            rest_src.append(one)
+    return rest_src, rest_tgt
 
 
-def _digits(numbers: list[Number]) -> str:
+def _on_the_dial(number: Number) -> set[Reading]:
+    """The places of a time on the dial of a clock: 7 pm and 19 h are one."""
+    times: set[Reading] = set()
+    for one in number.readings:
+        hour, _, minute = str(one).partition(":")
+        if hour.isdecimal() and int(hour) <= 24:
+            times.add(f"{int(hour) % 12}:{int(minute or 0)}")
+    return times
+
+
+def _spoken(number: Number) -> set[Reading]:
+    """The values of a number in words; those of 2:30 are two and three, as in "halb drei"."""
+    values = set(number.readings)
+    for one in number.readings:
+        if isinstance(one, str) and ":" in one:
+            hour = int(one.partition(":")[0])
+            values.update((hour, hour + 1, hour - 12, hour - 11))
+    return values
+
+
+def _digits(numbers: Sequence[Number]) -> str:
     return re.sub(r"\D", "", "".join(one.text for one in numbers))
 
 
-def _unanswered(numbers: list[Number], other: str, language: str) -> list[Number]:
-    """Those for which the other side has no word, and that were not converted."""
-    values = values_in_words(other, language)
-    return [one for one in numbers if not one.is_convertible and one.readings.isdisjoint(values)]
+def _lost(
+    rest: Sequence[Number], words: InWords, others: Sequence[Number], other_words: InWords
+) -> list[Number]:
+    """The numbers in words that the other side has neither in digits nor in words.
+
+    Only those that may have become one of `rest`, as they have as many digits.
+    """
+    there = other_words.values.union(*map(_spoken, others))
+    sizes = {len(one.text) for one in rest}
+    return [
+        Number(text, None, frozenset([value]))
+        for value, text in words.certain
+        if value not in there and len(f"{value:.0f}") in sizes
+    ]

@@ -6,6 +6,7 @@ only for the others it looks closely.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
         return []
     if not source or source.isspace():
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    src_words, tgt_words = facts.split_source(source), facts.split_target(translation)
+    src_words, tgt_words = facts.source_words(source), facts.target_words(translation)
     found = list(_loop(source, translation, src_words, tgt_words, facts))
     copied = list(_copied(src_words, tgt_words, source == translation, facts))
     found += copied
@@ -80,7 +81,7 @@ class _Repeat(NamedTuple):
 
     start: int
     size: int
-    count: int
+    times: int
 
 
 def _loop(
@@ -97,7 +98,7 @@ def _loop(
     if worst is not None:
         # Whatever the length of the phrase is in the source.
         usual = _longest_repeat(src_words, longest, {})
-        if usual is None or worst.count > usual.count:
+        if usual is None or worst.times > usual.times:
             phrase = ("" if facts.is_unspaced else " ").join(
                 tgt_words[worst.start : worst.start + worst.size]
             )
@@ -105,13 +106,13 @@ def _loop(
                 match.span()
                 for match in re.finditer(r"\w" if facts.is_unspaced else r"\w+", translation)
             ]
-            end = min(len(spans), worst.start + worst.size * worst.count) - 1
+            end = min(len(spans), worst.start + worst.size * worst.times) - 1
             # Lower case may have other words.
             span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
-            severity = min(1.0, 0.6 + 0.1 * worst.count)
+            severity = min(1.0, 0.6 + 0.1 * worst.times)
             yield Finding(
                 "loop",
-                f"{_shown(phrase)} is there {worst.count} times in a row",
+                f"{_shown(phrase)} is there {worst.times} times in a row",
                 severity,
                 tgt=span,
             )
@@ -153,7 +154,7 @@ def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]
                 continue
             count = run // size + 1
             if count >= least.get(size, 2) and (
-                best is None or count * size > best.count * best.size
+                best is None or count * size > best.times * best.size
             ):
                 best = _Repeat(index - run - size, size, count)
             run = 0
@@ -238,7 +239,7 @@ def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
 def _other_language(text: str, language: str) -> str:
     """What language the identifier takes a text for, if it is not this one; else nothing."""
     try:
-        known = language_id.labels_of(language)
+        known = _labels_of(language)
         probabilities = language_id.probabilities(text)
     except OSError:  # there is no room for its model
         return ""
@@ -247,6 +248,11 @@ def _other_language(text: str, language: str) -> str:
     best = max(probabilities, key=lambda code: probabilities[code])
     is_other = best != "zxx" and not language_id.looks_like(best, language)
     return language_id.language_name(best) if is_other else ""
+
+
+@functools.cache
+def _labels_of(language: str) -> list[str]:
+    return language_id.labels_of(language)
 
 
 # ---------------------------------------------------------------------------------------------

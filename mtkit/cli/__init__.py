@@ -18,6 +18,7 @@ from mtkit import __version__
 from mtkit.base.errors import MtkitError
 from mtkit.cli import (
     align,
+    check,
     compare,
     export,
     import_model,
@@ -189,6 +190,7 @@ for _command in (
     train.train,
     translate.translate,
     align.align,
+    check.check,
     serve.serve,
     inspect.inspect,
     score.score,

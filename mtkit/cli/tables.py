@@ -22,6 +22,7 @@ from mtkit import config
 
 if TYPE_CHECKING:
     from mtkit.align import AlignmentScore
+    from mtkit.check import Counts
     from mtkit.parsing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score
@@ -95,6 +96,22 @@ def preparation(report: Report) -> str:
 def dropped_samples(report: Report) -> str:
     """Some of the dropped pairs, by reason: reason, file, line, source and target."""
     return "".join(_row(one.reason, one.file, one.line, one.src, one.tgt) for one in report.samples)
+
+
+def findings(counts: Counts) -> str:
+    """How many lines are marked, with each kind of finding and what it means."""
+    from mtkit.check import KINDS
+
+    table = _table("FINDING", "LINES", "SHARE", "MEANING", wraps=3, right=(1, 2))
+    pairs = max(1, counts.pairs)
+    for kind, meaning in KINDS.items():
+        if count := counts.by_kind[kind]:
+            table.add_row(kind, f"{count:,}", f"{count / pairs:.2%}", meaning)
+    table.add_row(
+        "marked", f"{counts.marked:,}", f"{counts.marked / pairs:.2%}", "Lines with one or more."
+    )
+    table.add_row("all lines", f"{counts.pairs:,}", "", "")
+    return _render(table)
 
 
 def presets() -> str:

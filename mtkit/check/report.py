@@ -1,0 +1,178 @@
+"""Checks many pairs block by block, and sorts the findings outside of memory.
+
+A block can be checked in any process. What is printed of a block is made there too.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from mtkit.base.errors import column
+from mtkit.base.files import json_text, write_whole
+from mtkit.check.checker import Checker
+from mtkit.check.findings import KINDS, Finding
+
+HEADING = "line\tkind\tseverity\treason\tsource\ttranslation\n"
+# Characters of rows that are kept in memory, and files of sorted rows that are open at a time.
+_MOST_CHARACTERS, _MOST_FILES = 32 << 20, 64
+# Characters before a row that it is sorted by: how mild it is, and the number of the pair.
+_KEY = 22
+
+
+@dataclass
+class Counts:
+    """How many pairs were checked and marked; `by_kind` has the marked pairs of each kind."""
+
+    pairs: int = 0
+    marked: int = 0
+    by_kind: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of other pairs."""
+        self.pairs += other.pairs
+        self.marked += other.marked
+        self.by_kind += other.by_kind
+
+    def sentence(self) -> str:
+        """The counts in one line, for a note."""
+        kinds = ", ".join(f"{self.by_kind[kind]:,} {kind}" for kind in KINDS if self.by_kind[kind])
+        share = self.marked / max(1, self.pairs)
+        marked = f"{self.marked:,} of {self.pairs:,} lines are marked ({share:.1%})"
+        return f"{marked}: {kinds}" if kinds else marked
+
+
+@dataclass
+class BlockReport:
+    """What was found in a block of pairs: counts, rows for `FindingTable`, and lines of JSON."""
+
+    counts: Counts
+    rows: list[str]
+    objects: str
+
+
+def check_block(
+    checker: Checker,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    numbers: Iterable[int],
+    place: str = "",
+    first: int = 0,
+    with_rows: bool = False,
+    with_objects: bool = False,
+) -> BlockReport:
+    """Check the pairs of a block.
+
+    Args:
+        numbers: of the lines.
+        place: their file, if the table has a column for it.
+        first: the number of the first pair among all, by which equal findings are sorted.
+    """
+    counts = Counts(pairs=len(pairs))
+    rows: list[str] = []
+    objects: list[str] = []
+    for place_of_pair, (number, pair) in enumerate(zip(numbers, pairs, strict=True), first):
+        checked = checker.check(*pair)
+        if with_objects:
+            objects.append(json_text({"line": number, **checked.as_dict()}) + "\n")
+        if checked.findings:
+            counts.marked += 1
+            counts.by_kind.update({one.kind for one in checked.findings})
+            if with_rows:
+                rows += sortable_rows(
+                    checked.findings, pair, number=number, place=place, order=place_of_pair
+                )
+    return BlockReport(counts, rows, "".join(objects))
+
+
+def sortable_rows(
+    findings: Iterable[Finding],
+    pair: tuple[str, str],
+    *,
+    number: int,
+    place: str = "",
+    order: int | None = None,
+) -> Iterator[str]:
+    """The rows of a pair for `FindingTable`, in which the worst come first.
+
+    Args:
+        number: of the line.
+        place: its file, if the table has a column for it.
+        order: the number of the pair among all; that of the line, if it is not given.
+    """
+    for one in findings:
+        key = f"{1 - one.severity:.4f} {number if order is None else order:015d}"
+        fields = (number, one.kind, f"{one.severity:.2f}", one.reason, *pair)
+        names = [place] if place else []
+        yield key + "\t".join([*map(column, names), *(column(str(part)) for part in fields)])
+
+
+class FindingTable:
+    """Rows of findings for a file, worst first, in bounded memory.
+
+    What does not fit in memory is sorted and kept in temporary files without a name.
+
+    Args:
+        path: the file; its folder must exist.
+        has_places: whether the first column is a file.
+    """
+
+    def __init__(self, path: Path, *, has_places: bool = False) -> None:
+        self._path = path
+        self._has_places = has_places
+        self._rows: list[str] = []
+        self._size = 0
+        self._files = ExitStack()
+        self._sorted: list[IO[str]] = []
+
+    def __enter__(self) -> FindingTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def add(self, rows: Iterable[str]) -> None:
+        """Add rows, as from `sortable_rows`; raises OSError if the disk is full."""
+        for row in rows:
+            self._rows.append(row)
+            self._size += len(row)
+        if self._size > _MOST_CHARACTERS:
+            self._spill()
+
+    def write(self) -> None:
+        """Write the file when all rows are there; raises as `write_whole`."""
+        heading = f"file\t{HEADING}" if self._has_places else HEADING
+        rows = (f"{row[_KEY:]}\n" for row in self._merged())
+        write_whole(self._path, itertools.chain([heading], rows))
+
+    def _merged(self) -> Iterator[str]:
+        self._rows.sort()
+        files = []
+        for file in self._sorted:
+            file.seek(0)
+            files.append(line.removesuffix("\n") for line in file)
+        return heapq.merge(*files, self._rows)
+
+    def _spill(self) -> None:
+        merged = len(self._sorted) >= _MOST_FILES
+        rows = self._merged() if merged else iter(sorted(self._rows))
+        # It is used until the table is complete.
+        file = self._files.enter_context(
+            tempfile.TemporaryFile(  # noqa: SIM115
+                "w+", dir=self._path.parent, encoding="utf-8", newline="\n"
+            )
+        )
+        file.writelines(f"{row}\n" for row in rows)
+        if merged:
+            for old in self._sorted:
+                old.close()
+            self._sorted = []
+        self._sorted.append(file)
+        self._rows, self._size = [], 0
