@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -24,9 +25,9 @@ from mtkit.score import (
     first_shift,
     mutual_chrf,
     note_tokenised,
-    note_twins,
     refuse_unequal,
     score,
+    sentence_chrf,
     sentence_scores,
     split_compounds,
 )
@@ -67,6 +68,102 @@ def test_bleu_of_the_example_it_was_published_with(metric: Any) -> None:
 def test_values_are_those_of_sacrebleu(metric) -> None:
     function = getattr(sacrebleu, f"corpus_{metric}")
     assert score(HYP, [REF], metric=metric).value == pytest.approx(function(HYP, [REF]).score)
+
+
+def test_chrf_with_words_equals_a_case_worked_by_hand() -> None:
+    # Of "a b" against "a c": letters 1 of 2, pairs of letters 0 of 1, words 1 of 2, pairs of words
+    # 0 of 1. Other orders do not exist. Precision and recall are the same, so is their mean.
+    found = score(["a b"], [["a c"]], metric="chrf++")
+    assert (found.name, found.value) == ("chrF2++", pytest.approx(100 * (1 / 2 + 1 / 2) / 4))
+    assert "|nc:6|nw:2|" in found.signature
+    assert score(["a b"], [["a c"]], metric="chrf").value == pytest.approx(100 * (1 / 2) / 2)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "chrf++", "ter"])
+def test_a_score_without_case_is_that_of_the_lowercased_texts(metric: Any) -> None:
+    hypotheses = ["The Cat sat on THE mat", "A dog runs"]
+    lowered = [line.lower() for line in hypotheses]
+    found = score(hypotheses, [REF], metric=metric, lowercase=True)
+    assert found.value == score(lowered, [REF], metric=metric).value
+    assert "|case:lc|" in found.signature
+    (first, _) = sentence_scores(hypotheses, [REF], metric=metric, lowercase=True)
+    assert first.value == sentence_scores(lowered, [REF], metric=metric)[0].value
+    if metric != "ter":
+        # TER ignores case in any event.
+        assert found.value > score(hypotheses, [REF], metric=metric).value
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [
+        ("chrf++", ["-m", "chrf", "--chrf-word-order", "2"]),
+        ("chrf++", ["-m", "chrf", "--chrf-word-order", "2", "--chrf-lowercase"]),
+        ("bleu", ["-lc"]),
+    ],
+)
+def test_words_in_chrf_and_lowercase_have_the_signature_of_sacrebleus_program(
+    metric: Any, options: list[str], tmp_path: Path
+) -> None:
+    hypotheses = [line.upper() for line in edited(GERMAN, seed=1)]
+    for name, lines in (("hyp", hypotheses), ("ref", GERMAN)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    program = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-w", "8", *options]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, check=True)
+    theirs = json.loads(done.stdout)
+    ours = score(
+        hypotheses, [GERMAN], metric=metric, lowercase=options[-1] in ("-lc", "--chrf-lowercase")
+    )
+    assert (ours.name, ours.signature) == (theirs["name"], theirs["signature"])
+    assert ours.value == pytest.approx(theirs["score"], abs=1e-7)
+
+
+def test_a_public_test_set_is_in_the_signature_where_sacrebleu_has_it() -> None:
+    metric = sacrebleu.BLEU()
+    metric.test_set, metric.langpair = "wmt14/full", "en-de"
+    metric.corpus_score(HYP, [REF])
+    found = score(HYP, [REF], test_set="wmt14/full:en-de").signature
+    assert found == str(metric.get_signature())
+    assert "|test:wmt14/full|lang:en-de|" in found
+
+
+ODD_TEXTS = [
+    "",
+    "a",
+    " ",
+    "\x85\u2028",
+    "日本語です",
+    "x" * 300,
+    "ab" * 5,
+    "a\ud800b",
+    "\U0010ffff",
+]
+# More different characters than are compared as numbers.
+ODD_TEXTS.append("".join(map(chr, range(300, 900))))
+
+
+def test_the_chrf_of_each_line_is_sacrebleus_to_the_last_bit() -> None:
+    rng = random.Random(5)
+    pairs = [(one, other) for one in ODD_TEXTS for other in ODD_TEXTS]
+    # More lines than are compared at a time, in any order.
+    pairs += [(line, line[::-1]) for seed in range(100) for line in edited(FRENCH * 2, seed)]
+    pairs += [(line, other) for line in GERMAN for other in edited(GERMAN, 7)]
+    rng.shuffle(pairs)
+    hypotheses, references = zip(*pairs, strict=True)
+    theirs = [sacrebleu.sentence_chrf(one, [other]).score for one, other in pairs]
+    assert len(pairs) > 1024
+    assert sentence_chrf(hypotheses, references) == theirs
+    assert sentence_chrf([], []) == []
+
+
+@given(st.lists(st.tuples(st.text("abc ", max_size=9), st.text("abc ", max_size=9)), max_size=5))
+def test_the_chrf_of_each_line_is_sacrebleus_for_any_texts(pairs: list[tuple[str, str]]) -> None:
+    theirs = [sacrebleu.sentence_chrf(one, [other]).score for one, other in pairs]
+    assert sentence_chrf([one for one, _ in pairs], [other for _, other in pairs]) == theirs
+
+
+def test_lines_without_a_reference_each_have_no_chrf() -> None:
+    with pytest.raises(MtkitError, match=r"2 translations .* 1 references"):
+        sentence_chrf(HYP, REF[:1])
 
 
 def test_the_signature_says_what_was_measured() -> None:
@@ -304,14 +401,36 @@ def test_text_that_looks_tokenised_is_pointed_out_once(
     assert capfd.readouterr().err == ""
 
 
-def test_a_system_that_is_the_baseline_again_is_pointed_out(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_a_system_that_has_the_text_of_the_baseline_is_identical_and_has_no_p_value(
+    metric: Any,
 ) -> None:
     # sacreBLEU gives equal systems the smallest p-values there are.
     lines = edited(GERMAN, seed=3)
-    note_twins([System("one", lines), System("two", list(lines)), System("three", GERMAN)])
-    (record,) = caplog.records
-    assert "two is the same text as one" in record.getMessage()
+    systems = [System("one", lines), System("two", list(lines)), System("three", GERMAN)]
+    baseline, twin, other = compare(systems, [GERMAN], metric=metric)
+    assert (twin.identical, twin.p_bootstrap, twin.p_randomisation) == (True, None, None)
+    assert (twin.value, twin.mean, twin.interval) == (
+        baseline.value,
+        baseline.mean,
+        baseline.interval,
+    )
+    assert other.identical is False
+    assert other.p_bootstrap is not None
+    assert baseline.identical is None
+
+
+def test_texts_that_differ_only_in_what_the_metric_ignores_are_identical() -> None:
+    lines = edited(GERMAN, seed=3)
+    systems = [System("one", lines), System("two", [line.replace("e", "E") for line in lines])]
+    assert compare(systems, [GERMAN], lowercase=True)[1].identical is True
+    assert compare(systems, [GERMAN])[1].identical is False
+    # The same score by chance: each line of the other is one of the first.
+    turned = [lines[1], lines[0], *lines[2:]]
+    references = [GERMAN[0], GERMAN[0], *GERMAN[2:]]
+    found = compare([System("one", lines), System("two", turned)], [references])
+    assert found[0].value == found[1].value
+    assert found[1].identical is False
 
 
 def test_the_papers_bleu_can_be_compared_too() -> None:

@@ -26,9 +26,28 @@ TRANSLATING = (
     *("batch_tokens", "engine", "precision", "workers", "well_formed_trees", "split_sentences"),
 )
 # Options about scores of texts.
-TEXT_SCORES = (*("data_path", "split", "metrics", "protocol", "paired", "sentence", "worst_first"),)
+TEXT_SCORES = (
+    *("data_path", "split", "test_set", "metrics", "protocol", "lowercase", "segment_scores"),
+    *("lower_is_better", "paired", "sentence", "worst_first"),
+)
 # Options about texts that trees have no use for.
-TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
+TEXTS_ONLY = (
+    *("test_set", "protocol", "lowercase", "segment_scores", "lower_is_better"),
+    *("src_lang", "tgt_lang", "split_sentences"),
+)
+
+
+def _segment_scores(
+    _context: Any, _option: Any, values: tuple[str, ...]
+) -> tuple[tuple[str, Path], ...]:
+    """The name of the metric and the file of each `NAME=FILE`."""
+    parts = [value.partition("=") for value in values]
+    for value, (name, _, file) in zip(values, parts, strict=True):
+        if not name or not file:
+            raise click.UsageError(
+                f"--segment-scores: expected NAME=FILE, as in COMET=scores.txt, not {value!r}"
+            )
+    return tuple((one_line(name), Path(file)) for name, _, file in parts)
 
 
 @shared.command(
@@ -36,6 +55,7 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
     "mtkit score",
     "mtkit score output.de --reference test.de --metric bleu --metric chrf",
     "mtkit score output.de other.de --reference test.de --paired",
+    "mtkit score output.de --reference test.de --segment-scores COMET=comet.txt",
     "mtkit score output.trees --reference gold.trees --metric parseval",
     "mtkit score --align links.txt --reference gold.txt",
     "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
@@ -57,9 +77,16 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
     default="test",
     help="Translate and score the test set (default) or the validation set.",
 )
+@shared.in_out_option(
+    "--test-set NAME[:SRC-TGT]",
+    "test_set",
+    help="Test set of sacreBLEU, such as wmt14/full:en-de, downloaded the first time. Without HYP,"
+    " its source is translated, and the languages may be left out. `sacrebleu --list` prints the"
+    " names.",
+)
 @shared.in_out_option("--json", "as_json", help="Print JSON.")
 @metric_option(
-    "--metric [bleu|chrf|ter|parseval]",
+    "--metric [bleu|chrf|chrf++|ter|parseval]",
     "metrics",
     multiple=True,
     help="Metric. Repeatable. Default: bleu. parseval, the default for a parser: precision, recall"
@@ -70,6 +97,22 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
     default="wmt",
     help="wmt (default): detokenised BLEU. paper: also the BLEU of the paper, with Moses"
     " tokenisation and split compounds.",
+)
+@metric_option("--lowercase", help="Ignore upper and lower case. TER always does.")
+@metric_option(
+    "--segment-scores NAME=FILE",
+    "segment_scores",
+    multiple=True,
+    callback=_segment_scores,
+    help="Scores that another program (COMET, MetricX) or a person gave to each line: one number"
+    " per line, tab-separated columns, or JSON lines. The score is their mean. With several HYP or"
+    " --run, give it once for each, in the same order.",
+)
+@metric_option(
+    "--lower-is-better NAME",
+    "lower_is_better",
+    multiple=True,
+    help="Lower scores of this metric of --segment-scores are better. Repeatable.",
 )
 @metric_option(
     "--tgt-lang L",
@@ -163,6 +206,8 @@ def score(
             return
         if options.protocol != "paper" or not options.tgt_lang:
             shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
+        if options.test_set:
+            shared.refuse_given(["references"], "cannot be combined with --test-set")
         score_systems.score_files(options)
         return
     shared.refuse_given(["references"], "requires HYP, the translations to score")
@@ -178,6 +223,8 @@ def score(
         _check_trees(options)
         score_systems.score_parsers(runs, options)
         return
+    if options.test_set:
+        shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
     if "parseval" in options.metrics:
         raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
     shared.refuse_given(["well_formed_trees"], "requires a parser")

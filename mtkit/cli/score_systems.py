@@ -12,13 +12,15 @@ import click
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli.console import print_text
-from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_stdin_twice
+from mtkit.cli.options import DecodeOptions, given, lines_of, name_of, refuse_stdin_twice
 
 if TYPE_CHECKING:
     from mtkit.data import DirectionText, PreparedData
     from mtkit.parsing import Tree
+    from mtkit.public_test_sets import PublicTestSet
     from mtkit.run_folder import Run
     from mtkit.score import Metric, Score, System
+    from mtkit.segment_scores import SegmentMetric
     from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
@@ -43,10 +45,14 @@ class ScoreOptions:
 
     hypotheses: tuple[Path, ...]
     references: tuple[Path, ...]
+    test_set: str | None
     run_paths: tuple[Path, ...]
     data_path: Path | None
     split: Literal["valid", "test"]
-    metrics: tuple[Literal["bleu", "chrf", "ter", "parseval"], ...]
+    metrics: tuple[Literal["bleu", "chrf", "chrf++", "ter", "parseval"], ...]
+    lowercase: bool
+    segment_scores: tuple[tuple[str, Path], ...]
+    lower_is_better: tuple[str, ...]
     protocol: str
     src_lang: str | None
     tgt_lang: str | None
@@ -78,43 +84,112 @@ def is_multilingual(run: Run) -> bool:
 
 
 class _Compared(NamedTuple):
-    """Translations of one text by all systems; the language is None if it is not known."""
+    """Translations of one text by all systems.
+
+    The language is None if it is not known. `test_set` is the full name of a public test set.
+    """
 
     systems: Sequence[System]
     references: Sequence[Sequence[str]]
     tgt_lang: str | None
+    test_set: str | None = None
+    segment_metrics: Sequence[SegmentMetric] = ()
 
 
 def score_files(options: ScoreOptions) -> None:
     """Print the scores of files of translations."""
+    from mtkit.public_test_sets import find_test_set
     from mtkit.score import System, refuse_unequal
 
-    if not options.references:
-        raise click.UsageError("HYP requires at least one --reference")
-    _check(options, options.tgt_lang)
-    refuse_stdin_twice([*options.hypotheses, *options.references])
+    needs_none = options.segment_scores and not (
+        options.metrics or options.sentence or options.protocol == "paper"
+    )
+    if not (options.references or options.test_set or needs_none):
+        raise click.UsageError("HYP requires at least one --reference, or --test-set")
+    scores = [path for _, path in options.segment_scores]
+    refuse_stdin_twice([*options.hypotheses, *options.references, *scores])
+    found = find_test_set(options.test_set) if options.test_set else None
+    tgt_lang = options.tgt_lang or (found.tgt_lang if found else None)
+    _check(options, tgt_lang)
     systems = [
         System(str(path), list(lines_of(path, keeps_mark=True))) for path in options.hypotheses
     ]
-    references = [list(lines_of(path, keeps_mark=True)) for path in options.references]
+    if found:
+        references = [(found.full_name, lines) for lines in found.references]
+    else:
+        references = [
+            (str(path), list(lines_of(path, keeps_mark=True))) for path in options.references
+        ]
     for system in systems:
-        for path, lines in zip(options.references, references, strict=True):
-            refuse_unequal(system.name, system.translations, str(path), lines)
-    _print({"": _Compared(systems, references, options.tgt_lang)}, options)
+        for name, lines in references:
+            refuse_unequal(system.name, system.translations, name, lines)
+    sizes = [
+        (name_of(path), len(system.translations))
+        for path, system in zip(options.hypotheses, systems, strict=True)
+    ]
+    compared = _Compared(
+        systems,
+        [lines for _, lines in references],
+        tgt_lang,
+        found.full_name if found else None,
+        _segment_metrics(options, sizes),
+    )
+    _print({"": compared}, options)
+
+
+def _segment_metrics(
+    options: ScoreOptions, systems: Sequence[tuple[str, int]]
+) -> list[SegmentMetric]:
+    """The metrics of `--segment-scores`, for systems given by name and number of lines."""
+    from mtkit.segment_scores import SegmentMetric, parse_scores
+
+    files: dict[str, list[Path]] = {}
+    for name, path in options.segment_scores:
+        files.setdefault(name, []).append(path)
+    for name in options.lower_is_better:
+        if name not in files:
+            raise click.UsageError(
+                f"--lower-is-better {name}: requires --segment-scores {name}=FILE"
+            )
+    for name, paths in files.items():
+        if len(paths) != len(systems):
+            raise click.UsageError(
+                f"--segment-scores {name}: give one FILE for each system, in their order "
+                f"(systems: {len(systems)}, files: {len(paths)})"
+            )
+    return [
+        SegmentMetric(
+            name,
+            [
+                parse_scores(lines_of(path), file=name_of(path), name=name, text=text, count=count)
+                for path, (text, count) in zip(paths, systems, strict=True)
+            ],
+            lower_is_better=name in options.lower_is_better,
+        )
+        for name, paths in files.items()
+    ]
 
 
 def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
     """Translate the test set with each run, and print the scores, for each direction."""
     from mtkit.base.sentences import split as sentences_of
+    from mtkit.data import DirectionText
     from mtkit.score import System
 
     _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
-    texts = common_texts(runs, options.text)
-    if options.sentence and len(texts) > 1:
+    found = _public_test_set(runs[0], options) if options.test_set else None
+    if found:
+        text = DirectionText(found.src_lang, found.tgt_lang, found.src, found.references[0])
+        texts = {"": text}
+    else:
+        texts = common_texts(runs, options.text)
+    for option in given("sentence", "segment_scores") if len(texts) > 1 else ():
         raise click.UsageError(
-            f"--sentence requires one direction, not {', '.join(texts)}: give --src-lang and "
+            f"{option} requires one direction, not {', '.join(texts)}: give --src-lang and "
             "--tgt-lang"
         )
+    sizes = [(str(run.path), len(next(iter(texts.values())).src)) for run in runs]
+    segment_metrics = _segment_metrics(options, sizes)
     whole = "; they are translated whole (--split-sentences: one by one)"
     compared = {}
     for name, text in texts.items():
@@ -129,7 +204,13 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
         for run in runs:
             translations = translated(run, text, options.decode, has_directions=bool(name))
             systems.append(System(str(run.path), [best.text for best in translations]))
-        compared[name] = _Compared(systems, [text.tgt], text.tgt_lang or None)
+        compared[name] = _Compared(
+            systems,
+            found.references if found else [text.tgt],
+            text.tgt_lang or None,
+            found.full_name if found else None,
+            segment_metrics,
+        )
     _print(compared, options, _seed_groups(runs))
 
 
@@ -142,6 +223,25 @@ def translated(
     if has_directions or is_multilingual(run):
         languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
     return replace(decode, **languages).translations(run, text.src)
+
+
+def _public_test_set(run: Run, options: ScoreOptions) -> PublicTestSet:
+    """The test set of `--test-set`, in the direction of a run if it names none."""
+    from mtkit.public_test_sets import find_test_set
+
+    assert options.test_set is not None
+    own = run.manifest.data
+    languages = {"src_lang": options.src_lang or own.src_lang}
+    languages["tgt_lang"] = options.tgt_lang or own.tgt_lang
+    found = find_test_set(options.test_set, **languages)
+    if [*languages.values()] != [found.src_lang, found.tgt_lang] and not is_multilingual(run):
+        log.warning(
+            "%s translates from %s to %s, and the test set is %s",
+            run.path,
+            *languages.values(),
+            found.full_name,
+        )
+    return found
 
 
 def _check(options: ScoreOptions, tgt_lang: str | None) -> None:
@@ -162,32 +262,45 @@ def _print(
     from mtkit.cli import tables
 
     metrics: list[Metric] = [one for one in dict.fromkeys(options.metrics) if one != "parseval"]
-    metrics = metrics or ["bleu"]
+    if not metrics and all(one.references for one in compared.values()):
+        metrics = ["bleu"]
     if options.protocol == "paper":
         # Both kinds of BLEU come first.
         metrics = ["bleu", "paper", *(metric for metric in metrics if metric != "bleu")]
         log.info("%s", score.PAPER_NOTE)
     printed = {}
-    for direction, (systems, references, tgt_lang) in compared.items():
+    for direction, text in compared.items():
+        names = [system.name for system in text.systems]
+        common: dict[str, Any] = {
+            "references": text.references,
+            "tgt_lang": text.tgt_lang,
+            "lowercase": options.lowercase,
+            "test_set": text.test_set,
+        }
         if "bleu" in metrics:
-            for system in systems:
+            for system in text.systems:
                 score.note_tokenised(system.name, system.translations)
-        common: dict[str, Any] = {"references": references, "tgt_lang": tgt_lang}
-        texts = [system.translations for system in systems]
+        by_metric: list[Sequence[Score]]
         if options.sentence:
-            (text,) = texts
-            by_metric = [score.sentence_scores(text, metric=one, **common) for one in metrics]
-            _print_sentences(text, references, by_metric, options)
+            (system,) = text.systems
+            by_metric = [
+                score.sentence_scores(system.translations, metric=one, **common) for one in metrics
+            ]
+            by_metric += [one.of_lines() for one in text.segment_metrics]
+            _print_sentences(system.translations, text.references, by_metric, options)
             return
         if options.paired:
-            score.note_twins(systems)
-            by_metric = [score.compare(systems, metric=one, **common) for one in metrics]
+            by_metric = [score.compare(text.systems, metric=one, **common) for one in metrics]
+            by_metric += [one.compare(names) for one in text.segment_metrics]
         else:
             by_metric = [
-                [score.score(text, metric=one, **common) for text in texts] for one in metrics
+                [score.score(system.translations, metric=one, **common) for system in text.systems]
+                for one in metrics
             ]
-        names = [one_line(system.name) for system in systems]
-        printed[direction] = tables.scores(names, by_metric, groups, as_json=options.as_json)
+            by_metric += [one.means() for one in text.segment_metrics]
+        printed[direction] = tables.scores(
+            list(map(one_line, names)), by_metric, groups, as_json=options.as_json
+        )
     if len(printed) > 1:
         print_text(tables.by_direction(printed, as_json=options.as_json))
     else:

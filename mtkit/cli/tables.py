@@ -189,8 +189,7 @@ def sentences(
     """A row for every sentence: line number, scores, translation and first reference."""
     order = list(range(len(translations)))
     if worst_first:
-        # TER is an error rate: higher is worse.
-        sign = -1.0 if by_metric[0][0].name == "TER" else 1.0
+        sign = -1.0 if by_metric[0][0].lower_is_better else 1.0
         order.sort(key=lambda line: sign * by_metric[0][line].value)
     if as_json:
         return _json(
@@ -207,7 +206,7 @@ def sentences(
     return "".join(
         _row(
             line + 1,
-            *(f"{metric[line].value:.2f}" for metric in by_metric),
+            *(metric[line].shown(metric[line].value) for metric in by_metric),
             translations[line],
             references[0][line],
         )
@@ -302,7 +301,8 @@ def alignment_scores(
 
 
 def _facts(value: Any) -> dict[str, Any]:
-    # Without a comparison there is no interval, and the baseline has no p-value.
+    # Without a comparison there is no interval. The baseline has no p-value, and neither has a
+    # system that is identical to it.
     return {key: fact for key, fact in asdict(value).items() if fact is not None}
 
 
@@ -322,21 +322,22 @@ def _table_of_scores(
 ) -> str:
     is_compared = by_metric[0][0].mean is not None
     more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []
-    headings = [heading for metric in by_metric for heading in (metric[0].name, *more)]
+    headings = [heading for metric in by_metric for heading in (escape(metric[0].name), *more)]
     table = _table("SYSTEM", *headings, wraps=0, right=range(1, 1 + len(headings)))
     for name, *of_system in zip(names, *by_metric, strict=True):
         cells = []
         for value in of_system:
-            cells.append(f"{value.value:.2f}")
-            if is_compared:
-                cells.append(f"{value.mean:.2f} ± {value.interval:.2f}")
-                cells += map(_p_value, (value.p_bootstrap, value.p_randomisation))
+            cells.append(value.shown(value.value))
+            if value.mean is not None and value.interval is not None:
+                cells.append(f"{value.shown(value.mean)} ± {value.shown(value.interval)}")
+                p_values = map(_p_value, (value.p_bootstrap, value.p_randomisation))
+                cells += ["identical"] * 2 if value.identical else p_values
         table.add_row(escape(name), *cells)
     for group in groups:
         cells = []
         for metric in by_metric:
-            spread = "{mean:.2f} ± {deviation:.2f}".format(**_spread(metric, group))
-            cells += [spread, *[""] * len(more)]
+            center, deviation = map(metric[0].shown, _spread(metric, group).values())
+            cells += [f"{center} ± {deviation}", *[""] * len(more)]
         members = escape(", ".join(names[index] for index in group))
         table.add_row(f"mean ± deviation of {members}", *cells)
     return _render(table)

@@ -375,3 +375,122 @@ def test_score_on_data_without_a_test_set_is_refused(trained: Place, tiny_text: 
     without = [*arguments[:at], *arguments[at + 3 :], "--out", "data/untested"]
     assert trained.mtkit("-q", *without).status == 0
     assert "--test" in trained.refused("score", "--data", "data/untested")
+
+
+# ---------------------------------------------------------------------------------------------
+# Scores from outside
+
+
+@pytest.fixture
+def rated(captions: Place) -> Place:
+    """Scores for each line of both systems, and the numbers of errors."""
+    captions.write("a.comet", "0.9\n0.8\n0.7\n0.8\n")
+    captions.write("b.comet", "".join(f'{{"COMET": {x}}}\n' for x in (0.5, 0.7, 0.6, 0.8)))
+    captions.write("a.errors", "line\terrors\n1\t3\n2\t0\n3\t1\n4\t2\n")
+    captions.write("b.errors", "5\n1\n2\n2\n")
+    return captions
+
+
+BOTH = ["score", "a.txt", "b.txt", "--reference", "ref.txt"]
+COMETS = ["--segment-scores", "COMET=a.comet", "--segment-scores", "COMET=b.comet"]
+ERRORS = ["--segment-scores", "errors=a.errors", "--segment-scores", "errors=b.errors"]
+
+
+def test_scores_from_outside_are_columns_of_the_table_with_a_signature(rated: Place):
+    out = rated.mtkit(*BOTH, *COMETS, *ERRORS, "--lower-is-better", "errors").out
+    heading, first, second, *signatures = out.splitlines()
+    assert heading.split() == ["SYSTEM", "BLEU", "COMET", "errors"]
+    assert first.split()[2:] == ["0.8000", "1.5000"]
+    assert second.split()[2:] == ["0.6500", "2.5000"]
+    assert signatures[1:] == [
+        "COMET mean:lines|lines:4|better:higher",
+        "errors mean:lines|lines:4|better:lower",
+    ]
+    one = ["score", "a.txt", "--reference", "ref.txt", "--metric", "chrf", *COMETS[:2]]
+    assert rated.mtkit(*one).out.splitlines()[1] == "COMET 0.8000 mean:lines|lines:4|better:higher"
+
+
+def test_scores_from_outside_are_tested_as_pairs(rated: Place):
+    arguments = [*BOTH, *ERRORS, "--lower-is-better", "errors", "--paired"]
+    lines = rated.mtkit(*arguments).out.splitlines()
+    rows = [line.split() for line in lines if line.startswith(("a.txt", "b.txt"))]
+    assert rows[2][-2:] == ["baseline", "baseline"]
+    first, second = json.loads(rated.mtkit(*arguments, "--json").out)["systems"]
+    errors = second["scores"][1]
+    assert rows[3][-2:] == [f"{errors['p_bootstrap']:.4f}", f"{errors['p_randomisation']:.4f}"]
+    assert (errors["name"], errors["value"], errors["lower_is_better"]) == ("errors", 2.5, True)
+    assert "p_bootstrap" not in first["scores"][1]
+    assert "identical" not in first["scores"][1]
+    assert errors["identical"] is False
+
+
+def test_identical_texts_are_called_so_instead_of_having_a_p_value(rated: Place):
+    arguments = ["score", "a.txt", "a.txt", "--reference", "ref.txt", "--paired"]
+    arguments += ["--segment-scores", "COMET=a.comet"] * 2
+    outcome = rated.mtkit(*arguments)
+    assert outcome.err == ""
+    rows = [line.split() for line in outcome.out.splitlines() if line.startswith("a.txt")]
+    assert [row[-2:] for row in rows] == [["baseline"] * 2, ["identical"] * 2] * 2
+    _, twin = json.loads(rated.mtkit(*arguments, "--json").out)["systems"]
+    for value in twin["scores"]:
+        assert value["identical"] is True
+        assert "p_bootstrap" not in value
+        assert "p_randomisation" not in value
+
+
+def test_scores_from_outside_stand_beside_each_sentence(rated: Place):
+    arguments = ["score", "a.txt", "--reference", "ref.txt", "--sentence"]
+    arguments += ["--segment-scores", "errors=a.errors"]
+    rows = [line.split("\t") for line in rated.mtkit(*arguments).out.splitlines()]
+    assert [row[2] for row in rows] == ["3.0000", "0.0000", "1.0000", "2.0000"]
+
+
+def test_only_the_scores_from_outside_need_no_reference(rated: Place):
+    outcome = rated.mtkit("score", "a.txt", "b.txt", *COMETS, "--paired")
+    heading, *rows = outcome.out.splitlines()
+    assert heading.split()[:2] == ["SYSTEM", "COMET"]
+    assert [row.split()[1] for row in rows[:2]] == ["0.8000", "0.6500"]
+    error = rated.refused("score", "a.txt", *COMETS[:2], "--metric", "bleu")
+    assert "HYP requires at least one --reference, or --test-set" in error
+    assert "at least one --reference" in rated.refused("score", "a.txt")
+
+
+def test_a_run_has_scores_from_outside_beside_its_own(trained: Place):
+    data = PreparedData.open(trained.folder / "data" / "tiny")
+    trained.write("comet.txt", "0.5\n" * len(data.text("test")[0]))
+    arguments = ["score", "--data", "data/tiny", "--segment-scores"]
+    out = trained.mtkit(*arguments, "COMET=comet.txt").out
+    assert out.splitlines()[1].startswith("COMET 0.5000 ")
+    trained.write("comet.txt", "0.5\n")
+    assert "comet.txt has 1 scores and runs/tiny has" in trained.refused(
+        *arguments, "COMET=comet.txt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (COMETS[:2], "--segment-scores COMET: give one FILE for each system, in their order"),
+        (["--segment-scores", "a.comet"], "expected NAME=FILE, as in COMET=scores.txt"),
+        (["--segment-scores", "=a.comet"], "expected NAME=FILE, as in COMET=scores.txt"),
+        (["--segment-scores", "COMET="], "expected NAME=FILE, as in COMET=scores.txt"),
+        ([*COMETS, "--lower-is-better", "comet"], "--lower-is-better comet: requires"),
+        ([*COMETS[:3], "COMET=b.txt"], "b.txt, line 1: 'zwei"),
+        ([*COMETS[:3], "COMET=nowhere"], "nowhere: No such file"),
+        (["--segment-scores", "x=-"] * 2, "standard input (-) can be read once"),
+    ],
+)
+def test_scores_from_outside_that_do_not_fit_are_refused(
+    options: list[str], error: str, rated: Place
+):
+    rated.write("b.txt", "5\nzwei\n6\n7\n")
+    assert error.replace("line 1", "line 2") in rated.refused(*BOTH, *options)
+
+
+def test_lowercase_is_in_the_signature(place: Place):
+    place.write("hyp.txt", "The cat sat on THE mat\n")
+    place.write("ref.txt", "the cat sat on the mat\n")
+    arguments = ["score", "hyp.txt", "--reference", "ref.txt", "--metric", "chrf++"]
+    assert not place.mtkit(*arguments).out.startswith("chrF2++ 100.00 ")
+    out = place.mtkit(*arguments, "--lowercase").out
+    assert out.startswith("chrF2++ 100.00 nrefs:1|case:lc|eff:yes|nc:6|nw:2|")
