@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
 from mtkit.check.checker import Checked, Checker, Decoded
-from mtkit.check.facts import PairFacts
+from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts
 from mtkit.check.findings import KINDS, Finding
-from mtkit.score import Metric, Score, System, compare, score, sentence_scores
+from mtkit.score import Metric, Score, System, compare, score, sentence_chrf
+from mtkit.segment_scores import SegmentMetric, SegmentScore
 
 # A bar of a histogram is so many points of chrF wide.
 _BAR = 5
@@ -77,14 +79,19 @@ class ComparedSystem:
 
 
 def learned_checker(text: ComparedText) -> Checker | None:
-    """A checker with the rules alone, which knows the languages from the text and its references.
+    """A checker with the rules alone, for which the references say what is usual.
 
     None for a text without sources.
     """
     if text.sources is None:
         return None
-    languages = {"src_lang": text.src_lang or "und", "tgt_lang": text.tgt_lang or "und"}
-    return Checker(PairFacts.learn(zip(text.sources, text.references, strict=True), **languages))
+    pairs = zip(text.sources, text.references, strict=True)
+    facts = PairFacts.learn(
+        islice(pairs, SAMPLED),
+        src_lang=text.src_lang or UNDETERMINED,
+        tgt_lang=text.tgt_lang or UNDETERMINED,
+    )
+    return Checker(facts)
 
 
 def comparison_page(
@@ -92,15 +99,19 @@ def comparison_page(
     text: ComparedText,
     *,
     metrics: Sequence[Metric] = ("bleu", "chrf"),
+    segment_metrics: Sequence[SegmentMetric] = (),
 ) -> str:
     """The page, as HTML in UTF-8; the first system is the baseline of the others.
+
+    Args:
+        metrics: those of whole texts. Lines have their chrF.
+        segment_metrics: outside scores of the lines of these systems.
 
     Raises:
         MtkitError: if the number of lines differs, or there are none.
     """
     names = [system.name for system in systems]
     by_line = [_line_scores(system.translations, text.references) for system in systems]
-    is_same = [list(one.translations) == list(systems[0].translations) for one in systems]
     is_checked = any(system.checked is not None for system in systems)
     return render(
         "compare.html",
@@ -113,16 +124,33 @@ def comparison_page(
             "Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}",
         },
         names=names,
-        by_metric=[_scores(systems, text.references, metric) for metric in metrics],
+        by_metric=[
+            *(_scores(systems, text.references, metric) for metric in metrics),
+            *(one.means() if len(systems) == 1 else one.compare(names) for one in segment_metrics),
+        ],
         is_paired=len(systems) > 1,
-        rows_of=lambda scores: zip(names, is_same, scores, strict=True),
         charts=_charts(names, by_line),
         kinds=_counts(systems) if is_checked else None,
         has_sources=text.sources is not None,
         data={
             "systems": [
-                _packed(system, values, text.sources)
-                for system, values in zip(systems, by_line, strict=True)
+                _packed(
+                    system,
+                    [values, *(one.by_system[index] for one in segment_metrics)],
+                    text.sources,
+                )
+                for index, (system, values) in enumerate(zip(systems, by_line, strict=True))
+            ],
+            "metrics": [
+                {"name": "chrF", "digits": 1, "sign": 1},
+                *(
+                    {
+                        "name": printable(one.name),
+                        "digits": SegmentScore.DECIMALS,
+                        "sign": -1 if one.lower_is_better else 1,
+                    }
+                    for one in segment_metrics
+                ),
             ],
             "sources": None if text.sources is None else list(map(printable, text.sources)),
             "references": list(map(printable, text.references)),
@@ -134,10 +162,11 @@ def comparison_page(
 
 def _line_scores(translations: Sequence[str], references: Sequence[str]) -> list[float | None]:
     """The chrF of each line; None for a line whose reference is blank."""
-    found = sentence_scores(translations, [references], metric="chrf")
     return [
-        one.value if reference.strip() else None
-        for one, reference in zip(found, references, strict=True)
+        value if reference.strip() else None
+        for value, reference in zip(
+            sentence_chrf(translations, references), references, strict=True
+        )
     ]
 
 
@@ -244,13 +273,21 @@ def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int 
 
 
 def _packed(
-    system: ComparedSystem, values: Sequence[float | None], sources: Sequence[str] | None
+    system: ComparedSystem,
+    by_metric: Sequence[Sequence[float | None]],
+    sources: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """A system for the script: texts, scores, forecasts; and findings by the index of the line."""
+    """A system for the script: texts, forecasts, and findings by the index of the line.
+
+    `by_metric` has the scores of its lines by each metric.
+    """
     packed: dict[str, Any] = {
         "name": printable(system.name),
         "texts": list(map(printable, system.translations)),
-        "scores": [None if value is None else round(value, 1) for value in values],
+        "scores": [
+            [None if value is None else float(f"{value:.5g}") for value in values]
+            for values in by_metric
+        ],
         "forecast": None,
         "found": None,
     }

@@ -14,10 +14,17 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
 from mtkit.cli.options import DecodeOptions
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
-from mtkit.cli.score_systems import TextChoice, common_texts, is_multilingual, translated
+from mtkit.cli.score import named_files
+from mtkit.cli.score_systems import (
+    TextChoice,
+    common_texts,
+    is_multilingual,
+    segment_metrics,
+    translated,
+)
 
 if TYPE_CHECKING:
-    from mtkit.check import ComparedSystem, ComparedText
+    from mtkit.check import Checker, ComparedSystem, ComparedText
     from mtkit.run_folder import Run
     from mtkit.score import Metric
 
@@ -28,6 +35,10 @@ _TRANSLATING = (
     *("data_path", "split", "checkpoint", "beam_size", "length_penalty", "split_sentences"),
     *("engine", "precision", "workers", "batch_tokens"),
 )
+
+
+# Lines that say which language a file is in.
+_IDENTIFIED = 2000
 
 
 @dataclass(frozen=True)
@@ -73,12 +84,26 @@ class _Options:
     help="Compare on the test set of the data (default) or on the validation set.",
 )
 @shared.in_out_option(
-    "--metric [bleu|chrf|ter]",
+    "--metric [bleu|chrf|chrf++|ter]",
     "metrics",
     multiple=True,
     default=("bleu", "chrf"),
     help="Metric of the table of scores. Repeatable. Default: bleu and chrf. Lines are compared by"
     " chrF.",
+)
+@shared.in_out_option(
+    "--segment-scores NAME=FILE",
+    "segment_scores",
+    multiple=True,
+    callback=named_files,
+    help="Scores of the lines by another metric, as for mtkit score. Give it once for each system,"
+    " in their order.",
+)
+@shared.in_out_option(
+    "--lower-is-better NAME",
+    "lower_is_better",
+    multiple=True,
+    help="Lower scores of this metric of --segment-scores are better. Repeatable.",
 )
 @shared.model_option(
     "--src-lang L", help="Source language. Of a model with several: compare only this one."
@@ -99,6 +124,8 @@ def compare(
     paths: tuple[Path, ...],
     output_path: Path,
     metrics: tuple[Metric, ...],
+    segment_scores: tuple[tuple[str, Path], ...],
+    lower_is_better: tuple[str, ...],
     src_path: Path | None,
     reference_path: Path | None,
     data_path: Path | None,
@@ -125,8 +152,8 @@ def compare(
     files = [path for path in paths if not path.is_dir()]
     _check(paths, files, options)
     output = output_of(output_path)
-    named = {f"file {path}": path for path in files}
-    check_output(output, {"--src": src_path, "--reference": reference_path, **named})
+    given = {f"file {path}": path for path in [*files, *(path for _, path in segment_scores)]}
+    check_output(output, {"--src": src_path, "--reference": reference_path, **given})
     from mtkit.check import comparison_page
     from mtkit.score import note_tokenised
 
@@ -135,13 +162,16 @@ def compare(
         if run.manifest.data.task != "translation":
             raise MtkitError(f"{path}: is a parser, and mtkit compare takes translations")
     text, has_directions = _text(list(runs.values()), options)
+    sizes = [(str(path), len(text.references)) for path in paths]
+    outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
     systems = _systems(paths, runs, text, options, has_directions=has_directions)
     if "bleu" in metrics:
         for system in systems:
             note_tokenised(system.name, system.translations)
     if len(systems) > 1:
         log.info("testing the differences of %s lines", f"{len(text.references):,}")
-    write_text(output, [comparison_page(systems, text, metrics=metrics)])
+    page = comparison_page(systems, text, metrics=metrics, segment_metrics=outside)
+    write_text(output, [page])
 
 
 def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> None:
@@ -198,8 +228,18 @@ def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
         sources = list(shared.lines_of(options.src_path))
         names = map(shared.name_of, (options.src_path, options.reference_path))
         refuse_unequal(next(names), sources, next(names), references)
+        src_lang = src_lang or _language(sources)
+        tgt_lang = tgt_lang or _language(references)
     name = shared.name_of(options.reference_path)
     return ComparedText(shareable_name(name), references, sources, src_lang, tgt_lang), False
+
+
+def _language(lines: Sequence[str]) -> str:
+    """The language that most lines are in; empty if it cannot be identified."""
+    from mtkit.check import UNDETERMINED, language_of
+
+    found = language_of(lines[:_IDENTIFIED])
+    return "" if found == UNDETERMINED else found
 
 
 def _systems(
@@ -220,7 +260,9 @@ def _systems(
     }
     for path, lines in files.items():
         refuse_unequal(shared.name_of(path), lines, "the reference", text.references)
-    checker = learned_checker(text)
+    checkers = {path: _checker(run) for path, run in runs.items()}
+    # Files are checked like the first run that can say what is usual.
+    usual = next(filter(None, checkers.values()), None) or learned_checker(text)
     direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
     systems = []
     for path, name in zip(paths, _names(paths), strict=True):
@@ -230,11 +272,24 @@ def _systems(
                 Decoded(one.log_probs, one.finished, one.truncated, one.missing) for one in found
             ]
             lines = [one.text for one in found]
-            system = ComparedSystem.make(name, lines, text, checker=checker, decoded=decoded)
+            system = ComparedSystem.make(
+                name, lines, text, checker=checkers[path] or usual, decoded=decoded
+            )
         else:
-            system = ComparedSystem.make(name, files[path], text, checker=checker)
+            system = ComparedSystem.make(name, files[path], text, checker=usual)
         systems.append(system)
     return systems
+
+
+def _checker(run: Run) -> Checker | None:
+    """The checker of a run; None, with a note, if it has none."""
+    from mtkit.check import load_checker
+
+    try:
+        return load_checker(run)
+    except MtkitError as error:
+        log.info("%s: its lines are checked by the rules alone (%s)", run.path, error)
+        return None
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -132,21 +132,24 @@ def score_files(options: ScoreOptions) -> None:
         [lines for _, lines in references],
         tgt_lang,
         found.full_name if found else None,
-        _segment_metrics(options, sizes),
+        segment_metrics(options.segment_scores, sizes, lower_is_better=options.lower_is_better),
     )
     _print({"": compared}, options)
 
 
-def _segment_metrics(
-    options: ScoreOptions, systems: Sequence[tuple[str, int]]
+def segment_metrics(
+    segment_scores: Sequence[tuple[str, Path]],
+    systems: Sequence[tuple[str, int]],
+    *,
+    lower_is_better: Sequence[str],
 ) -> list[SegmentMetric]:
     """The metrics of `--segment-scores`, for systems given by name and number of lines."""
     from mtkit.segment_scores import SegmentMetric, parse_scores
 
     files: dict[str, list[Path]] = {}
-    for name, path in options.segment_scores:
+    for name, path in segment_scores:
         files.setdefault(name, []).append(path)
-    for name in options.lower_is_better:
+    for name in lower_is_better:
         if name not in files:
             raise click.UsageError(
                 f"--lower-is-better {name}: requires --segment-scores {name}=FILE"
@@ -164,7 +167,7 @@ def _segment_metrics(
                 parse_scores(lines_of(path), file=name_of(path), name=name, text=text, count=count)
                 for path, (text, count) in zip(paths, systems, strict=True)
             ],
-            lower_is_better=name in options.lower_is_better,
+            lower_is_better=name in lower_is_better,
         )
         for name, paths in files.items()
     ]
@@ -189,7 +192,9 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
             "--tgt-lang"
         )
     sizes = [(str(run.path), len(next(iter(texts.values())).src)) for run in runs]
-    segment_metrics = _segment_metrics(options, sizes)
+    outside = segment_metrics(
+        options.segment_scores, sizes, lower_is_better=options.lower_is_better
+    )
     whole = "; they are translated whole (--split-sentences: one by one)"
     compared = {}
     for name, text in texts.items():
@@ -209,7 +214,7 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
             found.references if found else [text.tgt],
             text.tgt_lang or None,
             found.full_name if found else None,
-            segment_metrics,
+            outside,
         )
     _print(compared, options, _seed_groups(runs))
 

@@ -3,7 +3,7 @@
 // text of it is inserted as text; nothing is loaded.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { systems, sources, references } = data;
+  const { systems, sources, references, metrics } = data;
   const PAGE = 50;
   // Longer lines, by the product of their numbers of words, are compared without regard to order.
   const MOST_CELLS = 4e6;
@@ -83,30 +83,49 @@
     return found;
   }
 
-  // The text as nodes, in which each range has its class; ranges may overlap.
-  function marked(text, found) {
-    const places = new Set([0, text.length]);
-    for (const { start, end } of found) places.add(start).add(end);
-    const ends = [...places].filter((place) => place <= text.length).sort((a, b) => a - b);
-    return ends.slice(1).map((end, i) => {
-      const part = text.slice(ends[i], end);
-      const classes = found.filter((one) => one.start <= ends[i] && one.end >= end)
+  // The part of a text between two places as nodes; ranges, which may overlap, have their classes.
+  function marked(text, found, start = 0, end = text.length) {
+    const places = new Set([start, end]);
+    for (const one of found) places.add(one.start).add(one.end);
+    const ends = [...places].filter((place) => place >= start && place <= end).sort((a, b) => a - b);
+    return ends.slice(1).map((to, i) => {
+      const part = text.slice(ends[i], to);
+      const classes = found.filter((one) => one.start <= ends[i] && one.end >= to)
         .map((one) => one.className);
       return classes.length ? element("mark", [...new Set(classes)].join(" "), part) : part;
     });
   }
 
+  // The same with a box around each part that findings are about; `spots` are its ranges.
+  function boxed(text, found, spots) {
+    const nodes = [];
+    let done = 0;
+    for (const [start, end] of [...spots].sort((a, b) => a[0] - b[0])) {
+      if (start < done || end > text.length) continue;
+      nodes.push(...marked(text, found, done, start),
+        element("mark", "spot", ...marked(text, found, start, end)));
+      done = end;
+    }
+    return [...nodes, ...marked(text, found, done)];
+  }
+
   // ---- Lines that are chosen
 
   const findingsOf = (system, line) => system.found?.[line] ?? [];
-  const gap = (line, chosen) => {
-    const [before, after] = [systems[0].scores[line], systems[chosen].scores[line]];
-    return before === null || after === null ? null : after - before;
+  // How much better a line is than with the first system, by the chosen metric.
+  const scoreOf = (one, line, choice) => systems[one].scores[choice.by][line];
+  const gap = (line, choice) => {
+    const [before, after] = [0, choice.with].map((one) => scoreOf(one, line, choice));
+    return before === null || after === null ? null : (after - before) * metrics[choice.by].sign;
   };
   const negative = (value) => (value === null ? null : -value);
   const worstFinding = (line, choice) => {
     const found = searched(choice).flatMap((system) => findingsOf(system, line));
     return found.length ? -Math.max(...found.map((one) => one.severity)) : null;
+  };
+  const quality = (line, choice) => {
+    const value = scoreOf(choice.with, line, choice);
+    return value === null ? null : value * metrics[choice.by].sign;
   };
   const brief = (one) => {
     const { name } = systems[one];
@@ -115,16 +134,14 @@
   const of = (choice) => (isPair ? ` of ${brief(choice.with)}` : "");
   // By name: what is written in the menu, and the value of a line; the lowest is first.
   const ORDERS = {
-    worse: [(choice) => `${brief(choice.with)} worse than ${brief(0)}`,
-      (line, choice) => gap(line, choice.with)],
+    worse: [(choice) => `${brief(choice.with)} worse than ${brief(0)}`, gap],
     better: [(choice) => `${brief(choice.with)} better than ${brief(0)}`,
-      (line, choice) => negative(gap(line, choice.with))],
+      (line, choice) => negative(gap(line, choice))],
     apart: [() => "largest difference", (line, choice) => {
-      const difference = gap(line, choice.with);
+      const difference = gap(line, choice);
       return difference === null ? null : -Math.abs(difference);
     }],
-    low: [(choice) => `lowest chrF${of(choice)}`,
-      (line, choice) => systems[choice.with].scores[line]],
+    low: [(choice) => `worst ${metrics[choice.by].name}${of(choice)}`, quality],
     forecast: [(choice) => `lowest forecast${of(choice)}`,
       (line, choice) => systems[choice.with].forecast?.[line] ?? null],
     severe: [() => "most severe finding", worstFinding],
@@ -172,7 +189,7 @@
     // Lines without a value are last; of equal lines the one with the lower score is first.
     const keys = new Map(lines.map((line) => {
       const value = valueOf(line, choice);
-      return [line, [value ?? Infinity, systems[choice.with].scores[line] ?? Infinity]];
+      return [line, [value ?? Infinity, quality(line, choice) ?? Infinity]];
     }));
     return lines.sort((a, b) => {
       const [one, other] = [keys.get(a), keys.get(b)];
@@ -207,26 +224,29 @@
     return marks;
   }
 
-  const spots = (found, side) => found.filter((one) => one[side])
-    .map((one) => ({ start: one[side][0], end: one[side][1], className: "spot" }));
+  const spots = (found, side) => found.flatMap((one) => (one[side] ? [one[side]] : []));
 
-  function row(label, text, marks, lang, ...more) {
-    const cell = element("dd", "", element("p", "text", ...marked(text, marks)), ...more);
-    cell.firstChild.dir = "auto";
-    if (lang) cell.firstChild.lang = lang;
+  function row(label, nodes, lang, ...more) {
+    const shown = element("p", "text", ...nodes);
+    shown.dir = "auto";
+    if (lang) shown.lang = lang;
+    const cell = element("dd", "", shown, ...more);
     return element("div", "", element("dt", "", ...label), cell);
   }
 
   function systemRow(one, line, choice, marks) {
     const system = systems[one], found = findingsOf(system, line);
-    const [score, forecast] = [system.scores[line], system.forecast?.[line] ?? null];
-    const facts = [score === null ? "no score" : `chrF ${score.toFixed(1)}`];
+    const forecast = system.forecast?.[line] ?? null;
+    const facts = metrics.map(({ name, digits }, i) => {
+      const value = system.scores[i][line];
+      return value === null ? `no ${name}` : `${name} ${value.toFixed(digits)}`;
+    });
     if (forecast !== null) facts.push(`forecast ${forecast}`);
     const list = element("ul", "found", ...found.map((finding) =>
       element("li", "", element("span", "badge", finding.kind), ` ${finding.reason}`)));
     const label = [element("bdi", "name", system.name), " ", element("span", "score-of", facts.join(", "))];
-    const made = row(label, system.texts[line], [...marks, ...spots(found, "tgt")],
-      data.languages.tgt, ...(found.length ? [list] : []));
+    const nodes = boxed(system.texts[line], marks, spots(found, "tgt"));
+    const made = row(label, nodes, data.languages.tgt, ...(found.length ? [list] : []));
     made.className = classOf(one, choice);
     return made;
   }
@@ -234,17 +254,20 @@
   function lineItem(line, choice) {
     const marks = marksOf(line, choice);
     const heading = element("h3", "", `Line ${number(line + 1)}`);
-    const difference = isPair ? gap(line, choice.with) : null;
-    if (difference !== null) {
-      const sign = difference > 0 ? "+" : difference < 0 ? "−" : "±";
-      heading.append(element("span", "gap", `difference ${sign}${Math.abs(difference).toFixed(1)}`));
+    const better = isPair ? gap(line, choice) : null;
+    if (better !== null) {
+      const { sign, digits } = metrics[choice.by];
+      const size = Math.abs(better).toFixed(digits), way = Math.sign(better) * sign;
+      heading.append(element("span", "gap", `difference ${["−", "±", "+"][way + 1]}${size}`));
     }
     const rows = element("dl", "");
     if (sources) {
       const found = choice.shown.flatMap((one) => findingsOf(systems[one], line));
-      rows.append(row(["Source"], sources[line], spots(found, "src"), data.languages.src));
+      const nodes = boxed(sources[line], [], spots(found, "src"));
+      rows.append(row(["Source"], nodes, data.languages.src));
     }
-    rows.append(row(["Reference"], references[line], marks.reference, data.languages.tgt));
+    const reference = marked(references[line], marks.reference);
+    rows.append(row(["Reference"], reference, data.languages.tgt));
     choice.shown.forEach((one, i) => rows.append(systemRow(one, line, choice, marks.of[i])));
     return element("li", "line", heading, rows);
   }
@@ -299,6 +322,7 @@
   function choiceNow() {
     const choice = Object.fromEntries(new FormData(form));
     choice.with = isPair ? +choice.with : 0;
+    choice.by = +choice.by;
     choice.shown = isPair ? [0, choice.with] : [0];
     return choice;
   }
@@ -349,13 +373,15 @@
       const before = field.value;
       field.value = value;
       if (field.value !== value) field.value = before;
-      if (name === "with" || name === "in") fillMenus();
+      if (["with", "by", "in"].includes(name)) fillMenus();
     }
     lines = chosenLines(choiceNow());
     show(+wanted.get("page"));
   }
 
   const hide = (name, isHidden) => { form.elements[name].closest("label").hidden = isHidden; };
+  form.elements.by.replaceChildren(...metrics.map(({ name }, i) => new Option(name, i)));
+  hide("by", metrics.length < 2);
   hide("with", systems.length < 3);
   hide("kind", !isChecked);
   hide("in", !isChecked || !isPair);
@@ -364,7 +390,7 @@
   const initial = Object.fromEntries(new FormData(form));
 
   form.addEventListener("input", (event) => {
-    if (event.target.name === "with" || event.target.name === "in") fillMenus();
+    if (["with", "by", "in"].includes(event.target.name)) fillMenus();
     choose();
   });
   form.addEventListener("submit", (event) => event.preventDefault());

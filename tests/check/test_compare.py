@@ -26,6 +26,7 @@ from mtkit.check import (
 )
 from mtkit.score import System, compare, sentence_scores
 from mtkit.score import score as score_of
+from mtkit.segment_scores import SegmentMetric
 
 SOURCES = ["a man sits on a bank", "two dogs run", "a woman drives down the mountain", ""]
 REFERENCES = [
@@ -77,7 +78,7 @@ def test_one_system_has_the_page_of_its_worst_lines() -> None:
 def test_a_system_with_the_text_of_the_first_one_has_no_p_value() -> None:
     twin = ComparedSystem("twin", GOOD.translations)
     cells = page_of(GOOD, twin, metrics=("chrf",)).texts("td")
-    assert cells.count("same text") == 2
+    assert cells.count("identical") == 2
 
 
 def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
@@ -87,9 +88,22 @@ def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
         assert packed["texts"] == system.translations
         found = sentence_scores(system.translations, [REFERENCES], metric="chrf")
         # The last reference is blank.
-        assert packed["scores"][:3] == [round(one.value, 1) for one in found[:3]]
-        assert packed["scores"][3] is None
-    assert data["systems"][0]["scores"][0] == 100
+        (scores,) = packed["scores"]
+        assert scores[:3] == pytest.approx([one.value for one in found[:3]], abs=0.005)
+        assert scores[3] is None
+    assert data["systems"][0]["scores"][0][0] == 100
+
+
+def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines() -> None:
+    errors = SegmentMetric("MQM", [[0, 1, 2, 5], [3.25, 0, 0, 0]], lower_is_better=True)
+    page = page_of(GOOD, BAD, segment_metrics=[errors])
+    # The means, by hand.
+    assert {"2.0000", "0.8125"} <= set(page.texts("td"))
+    assert any("better:lower" in text for text in page.texts("code"))
+    data = data_of(page)
+    assert [one["name"] for one in data["metrics"]] == ["chrF", "MQM"]
+    assert [one["sign"] for one in data["metrics"]] == [1, -1]
+    assert data["systems"][1]["scores"][1] == [3.25, 0, 0, 0]
 
 
 def test_the_number_of_better_and_worse_lines_is_said() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from support.browser import CHROMIUM, Browser
 
 from mtkit.check import Checked, ComparedSystem, ComparedText, Finding, comparison_page
 from mtkit.score import sentence_scores
+from mtkit.segment_scores import SegmentMetric
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 
-NUMBERS = Finding("numbers", "15 is missing", 0.8, src=range(4, 6), tgt=range(6, 8))
+NUMBERS = Finding("numbers", "15 is missing", 0.8, src=range(7, 9), tgt=range(5, 7))
 REFERENCES = [
     "der rote Ball liegt im Garten",
     "eine Frau mit einem Hut",
@@ -73,11 +74,13 @@ def show(
     text: ComparedText = TEXT,
     *,
     address: str = "",
+    segment_metrics: Sequence[SegmentMetric] = (),
     **options: Any,
 ) -> None:
     page = folder / "page.html"
     # The tests of significance take a second.
-    page.write_text(comparison_page(systems, text, metrics=()), encoding="utf-8")
+    written = comparison_page(systems, text, metrics=(), segment_metrics=segment_metrics)
+    page.write_text(written, encoding="utf-8")
     browser.open(f"{page.as_uri()}{address}", **options)
     # Nothing but the page itself was asked for, and no rule of its policy was broken.
     assert browser.requests == [f"{page.as_uri()}{address}".partition("#")[0]]
@@ -151,7 +154,8 @@ def test_a_finding_is_shown_where_it_is(browser: Browser, tmp_path: Path) -> Non
     found = "[...document.querySelectorAll('.found li')].map((one) => one.textContent)"
     assert browser.value(found) == ["numbers 15 is missing"]
     # Python counts the emoji before it as one character, and JavaScript as two.
-    assert "".join(marked(browser, 0, 3, "spot")) == "8."
+    assert marked(browser, 0, 3, "spot") == ["18"]
+    assert marked(browser, 0, 0, "spot") == ["15"]
     assert "forecast 48" in browser.value("document.getElementById('list').textContent")
 
 
@@ -299,6 +303,21 @@ def test_one_of_three_systems_is_chosen(browser: Browser, tmp_path: Path) -> Non
     assert "−" not in browser.value("document.getElementById('list').textContent")
     menu = "document.getElementById('choices').elements.order.selectedOptions[0].text"
     assert browser.value(menu) == "third worse than first"
+
+
+def test_lines_are_sorted_by_outside_scores(browser: Browser, tmp_path: Path) -> None:
+    errors = [[0, 1, 2, 5, 1], [3.5, 0, 2, 9, 0]]
+    metric = SegmentMetric("MQM", errors, lower_is_better=True)
+    show(browser, tmp_path, SYSTEMS, address="#by=1", segment_metrics=[metric])
+    # The fourth line has four errors more, and the second and fifth one less.
+    assert lines_of(browser)[:3] == [4, 1, 3]
+    text = "document.querySelector('.line').textContent"
+    assert "difference +4.0000" in browser.value(text)
+    assert "MQM 9.0000" in browser.value(text)
+    choose(browser, order="low")
+    assert lines_of(browser)[:3] == [4, 1, 3]
+    choose(browser, by="0", order="line")
+    assert "chrF 100.0, MQM 0.0000" in browser.value(text)
 
 
 # The contrast of text with what is behind it, by WCAG 2.2; the lowest of the page.
