@@ -19,13 +19,17 @@ PACKAGE = Path(mtkit.__file__).parent
 # Which rooms a room may import. Any room may import the ground floor, which is the modules
 # outside of rooms; all of them may import `base` and `kernels`, which import nothing above them.
 ROOMS = {
-    "cli": {"prepare", "train", "translate", "inspect", "convert", "serve", "align", "parsing"},
-    "prepare": {"align", "parsing"},
-    "train": {"translate", "align", "parsing"},
+    "cli": {
+        *("prepare", "train", "translate", "inspect", "check", "convert", "serve"),
+        *("align", "parsing"),
+    },
+    "prepare": {"check", "align", "parsing"},
+    "train": {"check", "translate", "align", "parsing"},
     "translate": {"align", "parsing", "native"},
     "inspect": {"translate", "align", "parsing"},
+    "check": {"translate", "align"},
     "convert": {"translate", "align"},
-    "serve": {"translate"},
+    "serve": {"check", "translate"},
     "align": set[str](),
     "parsing": set[str](),
     "native": set[str](),
@@ -33,6 +37,8 @@ ROOMS = {
     "base": set[str](),
 }
 FOUNDATION = {"base", "kernels"}
+# The rules that `prepare` uses: they import no other room, and never load PyTorch.
+RULES = ("findings", "facts", "marks", "number_words", "numbers", "rules", "checker", "report")
 
 HOMES = {
     "click": {"cli"},
@@ -56,6 +62,7 @@ HOMES = {
         "run_folder",
         "run_manifest",
         "train.checkpoints",
+        "check.facts",
         "prepare.corpus_file",
         "prepare.results",
         "prepare.tokenizer_from",
@@ -75,9 +82,9 @@ HOMES = {
     "pyarrow": {"prepare.readers"},
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_marian"},
     "xxhash": {"prepare.filters"},
-    "langcodes": {"prepare.filters", "base.language_id"},
+    "langcodes": {"base.language_id", "base.scripts"},
     "py3langid": {"base.language_id"},
-    "regex": {"prepare.filters", "prepare.noise"},
+    "regex": {"base.scripts", "prepare.noise"},
     "ctranslate2": {"convert.ctranslate2"},
     "sentencex": {"base.sentences"},
     "starlette": {"serve"},
@@ -237,6 +244,15 @@ def test_preparing_never_loads_pytorch(tmp_path: Path):
     subprocess.run([sys.executable, "-c", PREPARE.format(folder=str(tmp_path))], check=True)
 
 
+def test_the_rules_import_no_other_room_and_never_load_pytorch():
+    for module in (f"check.{name}" for name in RULES):
+        assert {room_of(other) for other in own_modules(module)} <= {"", "base", "check"}
+        inside = {name for name in own_modules(module) if room_of(name) == "check"} - {"check"}
+        assert inside <= {f"check.{name}" for name in RULES}
+    program = "import sys, mtkit.check; mtkit.check.check_block; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_native_engine_never_loads_pytorch():
     program = "import sys, mtkit.native; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -322,7 +338,7 @@ def test_importing_the_package_loads_no_library():
 
 
 @pytest.mark.parametrize(
-    "package", ["", "align", "parsing", "prepare", "serve", "train", "translate"]
+    "package", ["", "align", "check", "parsing", "prepare", "serve", "train", "translate"]
 )
 def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(
     package: str,

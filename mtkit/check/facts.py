@@ -292,7 +292,7 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
     about: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for source, target in sample:
-        if marks.GATE.search(source) or marks.GATE.search(target):
+        if marks.has_copied_parts(source) or marks.has_copied_parts(target):
             for kind, parts_of in marks.COPIED_PARTS.items():
                 src, tgt = parts_of(source), parts_of(target)
                 about[kind] += bool(src or tgt)

@@ -26,6 +26,8 @@ _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demi
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de"}
 _MOST_WORDS = 4
+# German words whose values are kept.
+_MOST_KEPT = 1 << 14
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
 # An English cent is money.
@@ -96,6 +98,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
     certain: list[tuple[float, str]] = []
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
+    begins = _begins(code)
     is_half = not _HALVES.isdisjoint(words)
     total = part = 0.0
     run: list[str] = []
@@ -111,7 +114,9 @@ def numbers_in_words(text: str, language: str) -> InWords:
         total, part, is_certain = 0.0, 0.0, True
 
     while at < len(words):
-        for size in range(min(_MOST_WORDS, len(words) - at), 0, -1):
+        phrase = words[at]
+        most = min(_MOST_WORDS, len(words) - at) if phrase in begins else 0
+        for size in range(most, 0, -1):
             if (value := known.get(phrase := " ".join(words[at : at + size]))) is not None:
                 break
         else:
@@ -142,6 +147,12 @@ def numbers_in_words(text: str, language: str) -> InWords:
         at += size
     end()
     return InWords(frozenset(values), tuple(certain))
+
+
+@functools.cache
+def _begins(code: str) -> frozenset[str]:
+    """The first words of the phrases that are known."""
+    return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
 
 
 @functools.cache
@@ -208,6 +219,7 @@ def _german_prefix() -> re.Pattern[str]:
     return re.compile("|".join(names))
 
 
+@functools.lru_cache(_MOST_KEPT)
 def _german(word: str) -> int | None:
     """The value of a German compound: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
     known = _known("de")

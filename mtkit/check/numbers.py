@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mtkit.check.number_words import SCALES, InWords, numbers_in_words
 
-_DIGIT = re.compile(r"\d")
+_DIGIT, _DIGITS = re.compile(r"\d"), re.compile(r"\d+")
 _NUMBER = re.compile(
     r"""(?P<grouped>(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}(?!\d))+(?:[.,]\d+)?)
       | (?P<clock>(?<!\d)\d{1,2}[ \u00a0\u202f]?(?:h|H|heures?|Uhr)[ \u00a0\u202f]?\d\d(?!\d))
@@ -82,9 +82,9 @@ def numbers_of(text: str) -> list[Number]:
             pieces = [(start, body)]
         else:
             # A date or a version: its parts are numbers.
-            pieces = [(start + one.start(), one[0]) for one in re.finditer(r"\d+", body)]
+            pieces = [(start + one.start(), one[0]) for one in _DIGITS.finditer(body)]
         for at, piece in pieces:
-            readings = _clock(*re.findall(r"\d+", piece)) if is_clock else _readings(piece)
+            readings = _clock(*_DIGITS.findall(piece)) if is_clock else _readings(piece)
             end = at + len(piece)
             if scale := _SCALE.match(text, end):
                 end = scale.end()
@@ -158,6 +158,9 @@ class Unmatched:
 
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers of each side for which the other side has neither digits nor words."""
+    # Most pairs have the same digits.
+    if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)):
+        return Unmatched([], [])
     src, tgt = numbers_of(source), numbers_of(translation)
     rest_src, rest_tgt = _without_partner(src, tgt, lambda one: one.readings)
     if rest_src and rest_tgt and (_TIME.search(source) or _TIME.search(translation)):

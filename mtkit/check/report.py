@@ -41,9 +41,13 @@ class Counts:
         self.marked += other.marked
         self.by_kind += other.by_kind
 
+    def in_order(self) -> list[tuple[str, int]]:
+        """The kinds that were found, in the order of `KINDS`, with the pairs that have them."""
+        return [(kind, self.by_kind[kind]) for kind in KINDS if self.by_kind[kind]]
+
     def sentence(self) -> str:
         """The counts in one line, for a note."""
-        kinds = ", ".join(f"{self.by_kind[kind]:,} {kind}" for kind in KINDS if self.by_kind[kind])
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.in_order())
         share = self.marked / max(1, self.pairs)
         marked = f"{self.marked:,} of {self.pairs:,} lines are marked ({share:.1%})"
         return f"{marked}: {kinds}" if kinds else marked

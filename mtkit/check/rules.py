@@ -7,6 +7,7 @@ only for the others it looks closely.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
     found += copied
     if not copied:
         found += _language(source, translation, src_words, tgt_words, facts)
-    has_parts = marks.GATE.search(source) or marks.GATE.search(translation)
+    has_parts = marks.has_copied_parts(source) or marks.has_copied_parts(translation)
     if has_digit(source) or has_digit(translation):
         texts = source, translation
         if has_parts:
@@ -94,7 +95,9 @@ def _loop(
     longest, least = _LONGEST_PHRASE, _LOOPS
     if facts.is_unspaced:
         longest, least = _LONGEST_PHRASE_CHARS, _CHARACTER_LOOPS
-    worst = _longest_repeat(tgt_words, longest, least)
+    worst = None
+    if _may_repeat(tgt_words):
+        worst = _longest_repeat(tgt_words, longest, least)
     if worst is not None:
         # Whatever the length of the phrase is in the source.
         usual = _longest_repeat(src_words, longest, {})
@@ -128,6 +131,18 @@ def _loop(
                 return
 
 
+def _may_repeat(words: Sequence[str]) -> bool:
+    """Whether a text has a word twice in a row, or three words in a row twice.
+
+    A phrase of two or more words that is there three times, or a longer one twice, has the latter.
+    """
+    after = words[1:]
+    if any(map(operator.eq, words, after)):
+        return True
+    triples = list(zip(words, after, words[2:], strict=False))
+    return len(set(triples)) < len(triples)
+
+
 def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]) -> _Repeat | None:
     """The phrase that fills the most words by its repetitions, if there is one.
 
@@ -135,13 +150,10 @@ def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]
         longest: words of the longest phrase.
         least: how often a phrase of a length must be there; twice, if it is not given.
     """
-    bigrams = list(pairwise(words))
-    if len(set(bigrams)) == len(bigrams) and 1 in least:
-        return None
     # Only distances at which something is repeated can be the length of a phrase.
     seen: dict[tuple[str, str], int] = {}
     sizes = {1}
-    for index, bigram in enumerate(bigrams):
+    for index, bigram in enumerate(pairwise(words)):
         if bigram in seen and (size := index - seen[bigram]) <= longest:
             sizes.add(size)
         seen[bigram] = index
@@ -200,7 +212,7 @@ def _language(
     tgt_words: Sequence[str],
     facts: PairFacts,
 ) -> Iterator[Finding]:
-    if source != translation and not (facts.is_latin and _is_western(translation)):
+    if not (facts.is_latin and _is_western(translation)) and source != translation:
         yield from _script(translation, facts)
     usual, limit = facts.usual_targets, _USUAL * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):
@@ -220,6 +232,8 @@ def _language(
 
 def _is_western(text: str) -> bool:
     """Whether all letters of a text are Latin, asked in the fastest way."""
+    if text.isascii():
+        return True
     try:
         text.encode("cp1252")
     except UnicodeEncodeError:

@@ -84,6 +84,12 @@ two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument),
     "page_path",
     help="Write statistics of the corpus to an HTML page.",
 )
+@output_option(
+    "--check FILE",
+    "check_path",
+    help="Check the pairs that are kept, as mtkit check does, and write a table of findings, worst"
+    " first: file, line, kind, severity, reason, source and target, tab-separated.",
+)
 @shared.hardware_option("--workers N", help="Processes. Default: one per core.")
 @shared.information_option(
     "--dry-run",
@@ -100,6 +106,7 @@ def prepare(
     list_settings: bool,
     dry_run: bool,
     page_path: Path | None,
+    check_path: Path | None,
     out: Path | None,
     force: bool,
     workers: int | None,
@@ -149,12 +156,17 @@ def prepare(
             shared.refuse_given(
                 ["no_cleaning"], "is not needed for a treebank: trees are not cleaned"
             )
+            shared.refuse_given(["check_path"], "is for sentence pairs, and not for a treebank")
     elif is_own:
         corpus = _own_corpus(name, **data)
     target = out or shared.DATA_ROOT / name
-    if page_path:
-        inputs = [] if isinstance(corpus, str) else corpus.files
-        _check_page_place(page_path, target, [*inputs, *([corpus_file] if corpus_file else [])])
+    inputs = [] if isinstance(corpus, str) else corpus.files
+    inputs += [corpus_file] if corpus_file else []
+    for option, path in (("--report", page_path), ("--check", check_path)):
+        if path:
+            _check_place(option, path, target, inputs)
+    if page_path and page_path == check_path:
+        raise click.UsageError("--check and --report: give two files")
     options = PrepareOptions(
         settings=settings | ({} if vocab_size is None else {"vocab_size": vocab_size}),
         overrides=(*NO_CLEANING, *overrides) if no_cleaning else overrides,
@@ -162,12 +174,15 @@ def prepare(
         workers=workers,
         force=force,
         dry_run=dry_run,
+        check=check_path,
         on_finished=partial(write_page, page_path) if page_path else None,
     )
     done = run(corpus, target, options)
     if log.isEnabledFor(logging.INFO):
         click.echo(tables.preparation(done), err=True, nl=False)
-    report = f"; report: {page_path}" if page_path else ""
+    written = [f"report: {page_path}"] if page_path else []
+    written += [f"findings: {check_path}"] if check_path else []
+    report = "".join(f"; {one}" for one in written)
     if dry_run:
         print_text(tables.dropped_samples(done))
         log.info("dry run: no data was written%s", report)
@@ -231,18 +246,18 @@ def _own_corpus(name: str, src_lang: str, tgt_lang: str, **data: Any) -> Corpus:
     return Corpus(name, [direction])
 
 
-def _check_page_place(page: Path, out: Path, inputs: Sequence[Path]) -> None:
-    """Refuse a page that would replace an input, be in the output folder, or cannot be written."""
+def _check_place(option: str, file: Path, out: Path, inputs: Sequence[Path]) -> None:
+    """Refuse a file that would replace an input, be in the output folder, or cannot be written."""
     from mtkit.base.files import resolved
     from mtkit.prepare import check_page
 
     for path in inputs:
-        if page.exists() and path.exists() and page.samefile(path):
-            raise click.UsageError(f"--report would replace the input {path}; give another file")
-    if resolved(page).is_relative_to(resolved(out)):
+        if file.exists() and path.exists() and file.samefile(path):
+            raise click.UsageError(f"{option} would replace the input {path}; give another file")
+    if resolved(file).is_relative_to(resolved(out)):
         raise click.UsageError(
-            f"--report: {page} is in the output folder {out}, which is written as a whole; give a "
+            f"{option}: {file} is in the output folder {out}, which is written as a whole; give a "
             "file outside it"
         )
     # Now, not after hours of work.
-    check_page(page)
+    check_page(file)

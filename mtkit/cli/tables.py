@@ -66,6 +66,10 @@ def preparation(report: Report) -> str:
         add(f"  with noise: {kind}", count, kept)
     for tag, count in report.tags.items():
         add(f"  with tag {tag}", count, kept)
+    if report.marked is not None:
+        add("  with findings", report.marked.marked, kept)
+        for kind, count in report.marked.in_order():
+            add(f"    {kind}", count, kept)
     add("  source tokens", report.tokens["src"])
     add("  target tokens", report.tokens["tgt"])
     for what, count in zip(("source", "target", "both"), report.overlap.values(), strict=True):
@@ -104,9 +108,8 @@ def findings(counts: Counts) -> str:
 
     table = _table("FINDING", "LINES", "SHARE", "MEANING", wraps=3, right=(1, 2))
     pairs = max(1, counts.pairs)
-    for kind, meaning in KINDS.items():
-        if count := counts.by_kind[kind]:
-            table.add_row(kind, f"{count:,}", f"{count / pairs:.2%}", meaning)
+    for kind, count in counts.in_order():
+        table.add_row(kind, f"{count:,}", f"{count / pairs:.2%}", KINDS[kind])
     table.add_row(
         "marked", f"{counts.marked:,}", f"{counts.marked / pairs:.2%}", "Lines with one or more."
     )

@@ -33,7 +33,8 @@ class PairBlock:
     Attributes:
         direction, source: their numbers, from 0.
         lines: (n,): the number of each pair in its source, from 1.
-        codes: (n,): the reason codes of the first stage; before it, all are `filters.KEPT`.
+        codes: (n,): the reason codes so far; before the first stage, all are `filters.KEPT`.
+        start: the number of the first pair among those of all training sources, from 0.
     """
 
     direction: int
@@ -42,6 +43,7 @@ class PairBlock:
     pairs: Block
     links: LinkLines | None
     codes: filters.ReasonCodes
+    start: int = 0
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -268,6 +268,12 @@ class PairRecords:
             total += np.bincount(self.read("codes", start, _BLOCK), minlength=len(REASONS))
         return {reason: n for reason, n in zip(REASONS, total.tolist(), strict=True) if n}
 
+    def set_codes(self, start: int, codes: ReasonCodes) -> None:
+        """Replace the codes of the pairs from this one on."""
+        with (self._folder / "codes").open("r+b") as file:
+            file.seek(start)
+            file.write(codes.tobytes())
+
     def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
         """Set this reason for pairs that are not dropped yet."""
         if len(pairs):

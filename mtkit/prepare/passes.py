@@ -27,6 +27,7 @@ from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.corpus import Corpus
+from mtkit.prepare.kept_pairs import check_kept_pairs
 from mtkit.prepare.language_check import LanguageCheck, findings
 from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import find_misaligned
@@ -67,6 +68,7 @@ class Passes:
 
     Attributes:
         existing: vocabularies that are used instead of learning them.
+        check_path: a file for what is found in the kept pairs, if they are to be checked.
         origins: the entries of the sources in the manifest, by split; here they get their counts.
     """
 
@@ -76,6 +78,7 @@ class Passes:
     workers: int
     existing: ExistingVocabularies | None
     origins: dict[str, list[dict[str, Any]]]
+    check_path: Path | None = None
 
     def __post_init__(self) -> None:
         # Of the first stage, for the others.
@@ -112,6 +115,17 @@ class Passes:
         with self._timed("encoding"):
             encode = self._encode(check, vocabularies, odds)
             self._add_held_out(vocabularies)
+        marked = None
+        if self.check_path is not None:
+            with self._timed("checking kept pairs"), _bar("checking kept pairs") as bar:
+                marked = check_kept_pairs(
+                    functools.partial(self._blocks, check),
+                    self.corpus,
+                    self.check_path,
+                    kept=encode.kept,
+                    workers=self.workers,
+                    advance=bar.update,
+                )
         counts = self._counts(check, encode)
         shares = self._weight_directions(encode.kept)
         segment = "source", "first", "last", "offset"
@@ -135,6 +149,7 @@ class Passes:
             shares=shares,
             tags=self.corpus.tag_counts(encode.kept),
             warnings=warnings,
+            marked=marked,
             seconds=self._seconds,
         )
 
@@ -366,6 +381,8 @@ class Passes:
                 if self.corpus.has_links:
                     self.writer.add_links("train", encoded.links)
                 block = replace(block, codes=encoded.codes)
+                # The same again in a run that resumes, so a kill does no harm.
+                self._records.set_codes(block.start, encoded.codes)
                 self._list_dropped(done, block)
                 if self._linearisation is None:
                     language = self.corpus.directions[block.direction].src_lang
@@ -429,7 +446,7 @@ class Passes:
             first += len(lines)
 
     def _blocks(self, check: results.CheckResult) -> Iterator[blocks.PairBlock]:
-        """The blocks of all training sources in order, with the reason codes of the first stage.
+        """The blocks of all training sources in order, with the reason codes so far.
 
         Each block is first compared with the one that the first stage read.
 
@@ -446,7 +463,8 @@ class Passes:
             ):
                 if block is None or _checksum(block) != checksum:
                     raise _changed(source)
-                yield replace(block, codes=self._records.read("codes", start, len(block)))
+                codes = self._records.read("codes", start, len(block))
+                yield replace(block, codes=codes, start=start)
                 start += len(block)
 
     def _refuse_changed(self, split: str) -> None:

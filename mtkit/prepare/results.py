@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
+from mtkit.check import Counts
 from mtkit.prepare.language_check import LanguageCounts
 from mtkit.prepare.line_facts import LineCounts
 
@@ -51,6 +52,7 @@ class Report:
         tags: number of kept training pairs with each tag of a corpus.
         warnings: sentences about wrong languages, and about sets that share pairs with the
             training data.
+        marked: the kept pairs with findings, if they were checked.
         seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
     """
 
@@ -69,6 +71,7 @@ class Report:
     shares: dict[str, tuple[int, float]]
     tags: dict[str, int]
     warnings: list[str]
+    marked: Counts | None
     seconds: dict[str, float]
 
     @property

@@ -50,7 +50,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 10
+_RECORDS_FORMAT = 11
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -70,6 +70,7 @@ class PrepareOptions:
         workers: number of processes; by default one per core.
         force: replace the folder if it exists.
         dry_run: do everything, then delete the result.
+        check: a file; the pairs that are kept are checked, and what is found is written there.
         on_finished: called with the finished data and its report.
     """
 
@@ -79,6 +80,7 @@ class PrepareOptions:
     workers: int | None = None
     force: bool = False
     dry_run: bool = False
+    check: Path | None = None
     on_finished: Callable[[PreparedData, Report], None] | None = None
 
     @classmethod
@@ -198,6 +200,8 @@ def _resolve(
     else:
         existing = ExistingVocabularies.open(Path(options.tokenizer_from), corpus)
         config = existing.config(given, options.overrides, base=base)
+    if corpus.is_parsing and options.check is not None:
+        raise MtkitError("check: is for sentence pairs, and not for a treebank; remove it")
     if corpus.is_parsing and config.noise.is_on:
         raise MtkitError(
             "noise: is a setting for sentence pairs, because a parser reads the words as they are "
@@ -235,7 +239,8 @@ def _prepare(
     with create_prepared(out, force=options.force, key=key, keep=keep) as writer:
         writer.describe(**facts)
         try:
-            report = Passes(corpus, config, writer, workers, existing, origins).run(out)
+            passes = Passes(corpus, config, writer, workers, existing, origins, options.check)
+            report = passes.run(out)
         except KeyboardInterrupt:
             if keep:
                 log.warning("stopped; run the same command again to continue")

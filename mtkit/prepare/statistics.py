@@ -54,7 +54,7 @@ def check_page(path: Path) -> None:
         MtkitError: if it cannot be written, with the reason.
     """
     if path.is_dir():
-        raise MtkitError(f"{path}: is a folder; give a file name for the page")
+        raise MtkitError(f"{path}: is a folder; give a file name")
     folder = path.absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise MtkitError(f"{path}: cannot be written, because {folder} is not a writable folder")

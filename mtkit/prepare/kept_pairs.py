@@ -1,0 +1,98 @@
+"""Checks the pairs that a preparation keeps with the rules of `mtkit check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mtkit.base.errors import one_line
+from mtkit.base.processes import ordered_map
+from mtkit.check import (
+    SAMPLED,
+    BlockReport,
+    Checker,
+    Counts,
+    FindingTable,
+    PairFacts,
+    check_block,
+)
+from mtkit.prepare.blocks import PairBlock, decoded, taken
+from mtkit.prepare.corpus import Corpus
+
+Pair = tuple[str, str]
+
+
+def check_kept_pairs(
+    blocks: Callable[[], Iterator[PairBlock]],
+    corpus: Corpus,
+    path: Path,
+    *,
+    kept: Sequence[int],
+    workers: int,
+    advance: Callable[[int], object],
+) -> Counts:
+    """Check the kept pairs of all blocks, and write what is found to a table, worst first.
+
+    What is usual is learned from an even sample of the kept pairs of each direction.
+
+    Args:
+        blocks: reads the training sources once more; the codes of the blocks are the final ones.
+        kept: pairs of each source.
+        advance: called with the number of pairs that are done.
+    """
+    checkers = [
+        Checker(PairFacts.learn(sample, src_lang=direction.src_lang, tgt_lang=direction.tgt_lang))
+        for direction, sample in zip(
+            corpus.directions, _samples(blocks(), corpus, kept), strict=True
+        )
+    ]
+    counts = Counts()
+    names = [one_line(label) for label in corpus.labels]
+    with FindingTable(path, has_places=True) as table:
+        function = _CheckBlock(checkers, names)
+        for block, report in ordered_map(function, blocks(), workers=workers):
+            counts.add(report.counts)
+            table.add(report.rows)
+            advance(len(block))
+        table.write()
+    return counts
+
+
+@dataclass(frozen=True)
+class _CheckBlock:
+    """Checks the kept pairs of a block, in any process."""
+
+    checkers: Sequence[Checker]
+    names: Sequence[str]
+
+    def __call__(self, block: PairBlock) -> BlockReport:
+        indices = block.kept
+        return check_block(
+            self.checkers[block.direction],
+            _pairs(block, indices.tolist()),
+            numbers=block.lines[indices].tolist(),
+            place=self.names[block.source],
+            first=block.start,
+            with_rows=True,
+        )
+
+
+def _samples(blocks: Iterator[PairBlock], corpus: Corpus, kept: Sequence[int]) -> list[list[Pair]]:
+    """Evenly sampled pairs of each direction, at most `SAMPLED`."""
+    sizes = np.bincount(corpus.direction_of, kept, minlength=len(corpus.directions))
+    strides = [max(1, -(-int(size) // SAMPLED)) for size in sizes]
+    seen = [0] * len(strides)
+    samples: list[list[Pair]] = [[] for _ in strides]
+    for block in blocks:
+        number, indices = block.direction, block.kept.tolist()
+        stride = strides[number]
+        samples[number] += _pairs(block, indices[-seen[number] % stride :: stride])
+        seen[number] += len(indices)
+    return samples
+
+
+def _pairs(block: PairBlock, indices: list[int]) -> list[Pair]:
+    return list(zip(*decoded(taken(block.pairs, indices)), strict=True))
