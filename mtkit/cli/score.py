@@ -206,7 +206,7 @@ def score(
             return
         if options.protocol != "paper" or not options.tgt_lang:
             shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
-        if options.test_set:
+        if options.test_set is not None:
             shared.refuse_given(["references"], "cannot be combined with --test-set")
         score_systems.score_files(options)
         return
@@ -223,7 +223,7 @@ def score(
         _check_trees(options)
         score_systems.score_parsers(runs, options)
         return
-    if options.test_set:
+    if options.test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
     if "parseval" in options.metrics:
         raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")

@@ -104,11 +104,11 @@ def score_files(options: ScoreOptions) -> None:
     needs_none = options.segment_scores and not (
         options.metrics or options.sentence or options.protocol == "paper"
     )
-    if not (options.references or options.test_set or needs_none):
+    if not (options.references or options.test_set is not None or needs_none):
         raise click.UsageError("HYP requires at least one --reference, or --test-set")
     scores = [path for _, path in options.segment_scores]
     refuse_stdin_twice([*options.hypotheses, *options.references, *scores])
-    found = find_test_set(options.test_set) if options.test_set else None
+    found = find_test_set(options.test_set) if options.test_set is not None else None
     tgt_lang = options.tgt_lang or (found.tgt_lang if found else None)
     _check(options, tgt_lang)
     systems = [
@@ -180,7 +180,7 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
     from mtkit.score import System
 
     _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
-    found = _public_test_set(runs[0], options) if options.test_set else None
+    found = _public_test_set(runs[0], options) if options.test_set is not None else None
     if found:
         text = DirectionText(found.src_lang, found.tgt_lang, found.src, found.references[0])
         texts = {"": text}
