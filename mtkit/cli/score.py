@@ -37,7 +37,7 @@ TEXTS_ONLY = (
 )
 
 
-def _segment_scores(
+def named_files(
     _context: Any, _option: Any, values: tuple[str, ...]
 ) -> tuple[tuple[str, Path], ...]:
     """The name of the metric and the file of each `NAME=FILE`."""
@@ -103,7 +103,7 @@ def _segment_scores(
     "--segment-scores NAME=FILE",
     "segment_scores",
     multiple=True,
-    callback=_segment_scores,
+    callback=named_files,
     help="Scores that another program (COMET, MetricX) or a person gave to each line: one number"
     " per line, tab-separated columns, or JSON lines. The score is their mean. With several HYP or"
     " --run, give it once for each, in the same order.",
