@@ -107,37 +107,39 @@ def export(
         place="OUT",
         is_kind=_is_archive if target.suffix else lambda folder: (folder / RECORD).is_file(),
     )
-    steps = [chosen.step for chosen in run.chosen(checkpoint)]
-    load = partial(load_untagged, run)
-    if target.is_application:
-        load = partial(Translator.load, run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
-    # Linearised, because other software has what the model of a parser writes, and not the trees.
-    translator = load(
-        checkpoint=checkpoint,
-        config=plain_greedy(run.config.decode),
-        prepared=False,
-        linearised=True,
-    )
-    target.check(translator, run)
-    text = _check_text(run, translator, check)
-    data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
-    if target.is_application:
-        data |= {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
-    training_lines = run.manifest.data.lines
-    record = ExportRecord(
-        format=format,
-        quantization=quantization,
-        run=run.name,
-        checkpoint=checkpoint or f"average:{len(steps)}",
-        steps=steps,
-        data=data,
-        versions={"mtkit": mtkit.__version__},
-        decode=run.config.decode.model_dump(),
-        lines=None if training_lines is None else training_lines.model_dump(),
-    )
-    if library:
-        record.versions[library] = importlib.metadata.version(library)
+    # Before the model is loaded: what cannot be written is refused at once.
     with new_folder(out, keep=not target.suffix) as folder:
+        steps = [chosen.step for chosen in run.chosen(checkpoint)]
+        load = partial(load_untagged, run)
+        if target.is_application:
+            load = partial(Translator.load, run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
+        # Linearised, because other software has what the model of a parser writes, and not the
+        # trees.
+        translator = load(
+            checkpoint=checkpoint,
+            config=plain_greedy(run.config.decode),
+            prepared=False,
+            linearised=True,
+        )
+        target.check(translator, run)
+        text = _check_text(run, translator, check)
+        data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
+        if target.is_application:
+            data |= {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
+        training_lines = run.manifest.data.lines
+        record = ExportRecord(
+            format=format,
+            quantization=quantization,
+            run=run.name,
+            checkpoint=checkpoint or f"average:{len(steps)}",
+            steps=steps,
+            data=data,
+            versions={"mtkit": mtkit.__version__},
+            decode=run.config.decode.model_dump(),
+            lines=None if training_lines is None else training_lines.model_dump(),
+        )
+        if library:
+            record.versions[library] = importlib.metadata.version(library)
         target.write(translator, run, folder, record)
         log.info("converted; now loading and checking the exported files")
         try:

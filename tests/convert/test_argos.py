@@ -145,9 +145,9 @@ def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
     command += ("--quantization", "float32", "--force")
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("folder/other", "")
-    assert "is not an export, so --force does not replace it" in python(*command).stderr
+    assert "--force does not replace it, because it is not an export" in python(*command).stderr
     out.write_bytes(package.read_bytes()[:-1])
-    assert "is not an export, so --force does not replace it" in python(*command).stderr
+    assert "--force does not replace it, because it is not an export" in python(*command).stderr
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("mtkit-en_de/export.json", "")
     done = python(*command)
@@ -213,7 +213,7 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     # Its table of contents, whose place the end of the file still gives.
     out.write_bytes(content.replace(b"PK\1\2", b"PK\0\0"))
     assert zipfile.is_zipfile(out)
-    with pytest.raises(MtkitError, match="is not an export, so --force does not replace it"):
+    with pytest.raises(MtkitError, match="--force does not replace it, because it is not an export"):
         export(tiny_run, out, format="argos", force=True)
     out.unlink()
     out.mkdir()
