@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -49,6 +50,10 @@ PathText = _GivenPath()
 
 # Characters of the first column of a help page; a longer option has a line to itself.
 _OPTION_WIDTH = 26
+
+# PyTorch keeps what it has compiled for shapes of matrices, up to 1,024 of them, and some take a
+# megabyte. A server, or a long text in HTML, has so many, and compiling again is cheap.
+FEW_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -364,6 +369,12 @@ class DecodeOptions:
             tgt_lang=self.tgt_lang,
             exact=exact,
         )
+
+
+def keep_few_shapes() -> None:
+    """Limit the memory for compiled shapes, before PyTorch is loaded; the user may set others."""
+    for name, count in FEW_SHAPES.items():
+        os.environ.setdefault(name, count)
 
 
 def open_data(path: Path | None) -> PreparedData:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
-import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.packages import require_packages
 from mtkit.cli import options as shared
 
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
-
-# PyTorch keeps what it has compiled for the shapes of matrices, up to 1,024 of them, some with a
-# megabyte. A server meets so many.
-FEWER_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
@@ -35,6 +30,7 @@ limit_option = shared.option_group("Limits")
     "mtkit serve",
     "mtkit serve --run runs/mine --port 5001 --precision int8",
     "mtkit serve --host 0.0.0.0 --keys keys.txt --texts-per-minute 60",
+    context_settings={"allow_extra_args": True},
 )
 @address_option(
     "--host ADDRESS",
@@ -112,26 +108,22 @@ def serve(
 
     Ctrl-C or SIGTERM ends the server when all requests that it has accepted are answered.
     """
-    for name, count in FEWER_SHAPES.items():
-        os.environ.setdefault(name, count)
-    try:
-        importlib.import_module("language_data")  # langcodes loads it later
-        from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
-
-        limits = Limits(
-            characters=max_chars,
-            texts=max_texts,
-            alternatives=max_alternatives,
-            body_bytes=max_body,
-            queue_tokens=max_queue,
-            seconds=timeout,
-        )
-    except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn", "language_data"):
-            raise
-        raise MtkitError(f"mtkit serve needs {error.name}: pip install 'mtkit[serve]'") from error
+    if arguments := click.get_current_context().args:
+        given = [one for path in (*map(str, run_paths), *arguments) for one in ("--run", path)]
+        raise click.UsageError(f"a run is given with --run: mtkit serve {shlex.join(given)}")
+    require_packages("mtkit serve", ("starlette", "uvicorn", "language_data"), extra="serve")
+    shared.keep_few_shapes()
+    from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
     from mtkit.translate import default_workers
 
+    limits = Limits(
+        characters=max_chars,
+        texts=max_texts,
+        alternatives=max_alternatives,
+        body_bytes=max_body,
+        queue_tokens=max_queue,
+        seconds=timeout,
+    )
     keys = frozenset[str]() if keys_path is None else read_keys(keys_path)
     runs = [shared.open_run(path) for path in dict.fromkeys(run_paths or (None,))]
     options = shared.DecodeOptions.parse(**decode)

@@ -8,7 +8,6 @@ refused by name.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import logging
 import zipfile
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.memory import memory_explained
+from mtkit.base.packages import require_packages
 from mtkit.base.text import read_lines
 from mtkit.convert.argos import ARGOS
 from mtkit.convert.check import BOUNDS, CheckText, load_untagged
@@ -87,9 +87,8 @@ def export(
     """
     target = TARGETS[format]
     library = target.library
-    for name in filter(None, (library, *target.more_libraries)):
-        if importlib.util.find_spec(name) is None:
-            raise MtkitError(f"--format {format} needs {name}: pip install 'mtkit[{target.extra}]'")
+    packages = filter(None, (library, *target.more_libraries))
+    require_packages(f"--format {format}", packages, extra=target.extra)
     quantization = quantization or target.quantizations[0]
     if quantization not in target.quantizations:
         raise MtkitError(f"--format {format} does not support --quantization {quantization}")

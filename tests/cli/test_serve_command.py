@@ -11,15 +11,8 @@ import pytest
 from conftest import claim_checkpoints, reseal
 from support.command_line import Place
 
-from mtkit.cli.serve import FEWER_SHAPES
 from mtkit.run_folder import Run
 from mtkit.serve import Server
-
-
-@pytest.fixture(autouse=True)
-def _environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in FEWER_SHAPES:
-        monkeypatch.setenv(name, "64")
 
 
 @pytest.fixture
@@ -40,6 +33,24 @@ def test_it_says_address_directions_and_engine(trained: Place) -> None:
     (line,) = (line for line in outcome.err.splitlines() if "serving" in line)
     assert line.startswith("mtkit: serving en to de at http://127.0.0.1:")
     assert " native, " in line or " PyTorch, " in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["runs/one"], "mtkit serve --run runs/one"),
+        (["runs/one", "my run"], "mtkit serve --run runs/one --run 'my run'"),
+        (["--run", "runs/one", "two"], "mtkit serve --run runs/one --run two"),
+    ],
+)
+def test_a_run_without_its_option_gets_the_command_that_has_it(
+    arguments: list[str], shown: str, place: Place
+) -> None:
+    outcome = place.mtkit("serve", *arguments)
+    assert outcome.status == 2
+    assert outcome.error == (
+        f"mtkit: error: a run is given with --run: {shown} (see mtkit serve --help)"
+    )
 
 
 @pytest.mark.usefixtures("ends")
@@ -104,7 +115,7 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
     assert outcome.err.splitlines()[-1].startswith(f"mtkit: error: {message}")
 
 
-@pytest.mark.parametrize("library", ["uvicorn", "language_data"])
+@pytest.mark.parametrize("library", ["starlette", "uvicorn", "language_data"])
 def test_without_its_libraries_it_says_how_to_install_them(
     library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,5 +126,6 @@ def test_without_its_libraries_it_says_how_to_install_them(
     assert outcome.status == 1
     assert outcome.out == ""
     assert outcome.err.splitlines()[-1] == (
-        f"mtkit: error: mtkit serve needs {library}: pip install 'mtkit[serve]'"
+        f"mtkit: error: mtkit serve needs the package {library}; install it with: "
+        "pip install 'mtkit[serve]'"
     )

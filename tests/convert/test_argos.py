@@ -235,7 +235,9 @@ def test_a_missing_library_of_a_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MtkitError) as caught:
         export(tiny_run, tmp_path / "out.argosmodel", format="argos")
-    assert str(caught.value) == f"--format argos needs {library}: pip install 'mtkit[export]'"
+    assert str(caught.value) == (
+        f"--format argos needs the package {library}; install it with: pip install 'mtkit[export]'"
+    )
 
 
 @pytest.mark.parametrize(

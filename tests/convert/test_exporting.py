@@ -493,7 +493,8 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     with pytest.raises(MtkitError) as caught:
         export(tiny_run, tmp_path / "out", format=format)
     assert str(caught.value) == (
-        f"--format {format} needs {LIBRARIES[format]}: pip install 'mtkit[export]'"
+        f"--format {format} needs the package {LIBRARIES[format]}; install it with: "
+        "pip install 'mtkit[export]'"
     )
 
 
