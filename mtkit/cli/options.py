@@ -263,8 +263,8 @@ hardware_options = _together(
     device_option,
     hardware_option(
         "--engine [auto|native|torch]",
-        help="What decodes on a CPU: the native engine or PyTorch. auto: native, for all that it"
-        " can.",
+        help="What translates on a CPU: the native engine or PyTorch. auto (default): the native"
+        " engine where it can, else PyTorch.",
     ),
     hardware_option(
         "--workers N",
@@ -273,8 +273,9 @@ hardware_options = _together(
     ),
     hardware_option(
         "--precision [auto|fp32|bf16|int8]",
-        help="Precision of matrix products. auto: fp32, or bf16 for translate by the native"
-        " engine on CPUs with AMX. int8 is the fastest on most CPUs, and slightly less accurate.",
+        help="Precision of matrix products. auto (default): fp32, but for translate and serve bf16"
+        " if the native engine runs on a CPU with AMX. int8 is the fastest on most CPUs, and"
+        " slightly less accurate.",
     ),
     hardware_option(
         "--batch-tokens N",

@@ -93,7 +93,9 @@ def export(
     if quantization not in target.quantizations:
         raise MtkitError(f"--format {format} does not support --quantization {quantization}")
     if target.suffix and out.suffix != target.suffix:
-        raise MtkitError(f"{out}: a file for --format {format} must end in {target.suffix}")
+        raise MtkitError(
+            f"{out}: the name of a file for --format {format} must end in {target.suffix}"
+        )
     if target.suffix and out.is_dir():
         raise MtkitError(
             f"{out}: is a folder, and --format {format} writes a file; give another OUT"
@@ -204,9 +206,12 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             rows = run.samples()
             if not rows:
                 raise MtkitError(
-                    f"there is no text to check with ({error}); give source text as --check FILE"
+                    f"there is no text to check the export with ({error}); give source text as "
+                    "--check FILE"
                 ) from error
-            name = f"the samples of {run.path} (its data are gone; --check FILE gives other text)"
+            name = (
+                f"the samples of {run.path} (its data is not there; --check FILE gives other text)"
+            )
             lines = [sample["src"] for sample in rows[-1]["samples"]]
     decode = run.config.decode
     longest = longest_sequence(run.config) - decode.max_extra_length
@@ -219,7 +224,10 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
     )
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
-        raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")
+        raise MtkitError(
+            f"{name}: has no line that can be checked, because all are blank or too long; give "
+            "other source text as --check FILE"
+        )
     return CheckText(
         name, [lines[i] for i in chosen], references and [references[i] for i in chosen]
     )

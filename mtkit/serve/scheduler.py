@@ -57,7 +57,7 @@ class _Job:
         self.unfinished = count
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def finish(self, index: int, result: list[Translation] | Exception) -> None:
+    def finish(self, position: int, result: list[Translation] | Exception) -> None:
         """Set the translations of a sentence, or the error of it."""
         self.unfinished -= 1
         if self.done.done():
@@ -65,18 +65,18 @@ class _Job:
         if isinstance(result, Exception):
             self.done.set_exception(result)
             return
-        self.translations[index] = result
+        self.translations[position] = result
         if not self.unfinished:
             self.done.set_result(None)
 
 
 class _Item(NamedTuple):
-    """A sentence that waits: its tokens with EOS, its job, and its index among those of the job."""
+    """A sentence that waits: its tokens with EOS, its job, and its position in the job."""
 
     sentence: Sentence
     tokens: int
     job: _Job
-    index: int
+    position: int
 
 
 class _Lane:
@@ -281,10 +281,10 @@ class Scheduler:
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
         try:
             for item, result in zip(batch, running.result(), strict=True):
-                item.job.finish(item.index, result)
+                item.job.finish(item.position, result)
         except Exception as error:
             for item in batch:
-                item.job.finish(item.index, error)
+                item.job.finish(item.position, error)
         finally:
             self._plan()
 

@@ -164,8 +164,11 @@ def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[
         for line in lines:
             inner, before = line.inner, len(line.before)
             if inner:
-                pairs.append(LinePair(inner, source_start + before, next(best), target_start + before))
-                inner = pairs[-1].translation.text
+                translation = next(best)
+                pairs.append(
+                    LinePair(inner, source_start + before, translation, target_start + before)
+                )
+                inner = translation.text
             parts.append(f"{line.before}{inner}{line.after}")
             source_start += before + len(line.inner) + len(line.after) + 1
             target_start += len(parts[-1]) + 1

@@ -189,7 +189,7 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
     assert refusal(tiny_run, tmp_path / "out") == (
-        f"{tmp_path / 'out'}: a file for --format argos must end in .argosmodel"
+        f"{tmp_path / 'out'}: the name of a file for --format argos must end in .argosmodel"
     )
     short = tiny_run.with_config(
         changed(tiny_run.config, "model", positions="learned", max_positions=1000)
@@ -213,7 +213,7 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     # Its table of contents, whose place the end of the file still gives.
     out.write_bytes(content.replace(b"PK\1\2", b"PK\0\0"))
     assert zipfile.is_zipfile(out)
-    with pytest.raises(MtkitError, match="--force does not replace it, because it is not an export"):
+    with pytest.raises(MtkitError, match="--force does not replace it, because it is not an"):
         export(tiny_run, out, format="argos", force=True)
     out.unlink()
     out.mkdir()

@@ -56,7 +56,7 @@ TEXTS = [
 
 def as_printed(printed: str, run: Run, lines: list[str]) -> tuple[str, list[str]]:
     """The printed program for these lines without a beam, and what the run translates so."""
-    usage = printed.split("to use it:\n")[1]
+    usage = printed.split("to use it in Python:\n")[1]
     config = run.config.decode.model_copy(update={"beam_size": 1})
     translator = Translator.load(run, config=config, device="cpu")
     program = ""
@@ -178,7 +178,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
     assert done.returncode == 0, done.stderr
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
     assert "BLEU between both 100.00" in done.stderr
-    usage = done.stderr.split("to use it:\n")[1]
+    usage = done.stderr.split("to use it in Python:\n")[1]
     program, ours = as_printed(done.stderr, sharp_uneven, NUMBERS)
     # As printed, with a beam.
     used = python("-c", program + usage.replace("Text to translate.", "one two three"))
@@ -546,12 +546,12 @@ def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that
     export(run, out, format="safetensors", check=text, force=True)
     assert json.loads((out / "export.json").read_text())["check"]["lines"] == 2
     text.write_text("\n")
-    with pytest.raises(MtkitError, match=f"no line to check with in {text}"):
+    with pytest.raises(MtkitError, match=f"{text}: has no line that can be checked"):
         export(run, out, format="safetensors", check=text, force=True)
 
     (begun / "samples.jsonl").unlink()
     bare = Run(begun, run.config, run.manifest)
-    with pytest.raises(MtkitError, match=r"no text to check with .* as --check FILE"):
+    with pytest.raises(MtkitError, match=r"no text to check the export with .* as --check FILE"):
         export(bare, out, format="safetensors", force=True)
 
 
