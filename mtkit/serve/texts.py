@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from mtkit.serve.errors import RequestError
 from mtkit.serve.scheduler import Scheduler, Ticket
@@ -18,9 +18,6 @@ from mtkit.translate import (
     Window,
     markup_steps,
 )
-
-if TYPE_CHECKING:
-    from mtkit.align import Alignment
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
@@ -102,7 +99,7 @@ async def link_words(
 
 
 def _links(
-    found: Sequence[Sequence[TranslatedText]], alignments: Sequence[Alignment]
+    found: Sequence[Sequence[TranslatedText]], alignments: Sequence[Any]
 ) -> list[list[list[WordLink]]]:
     """The links of each translation of each text, from the alignments of all lines in order."""
     left = iter(alignments)
@@ -206,9 +203,9 @@ def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:
 
 async def _alignments(
     scheduler: Scheduler, translator: Translator, pairs: MarkupPairs
-) -> list[Alignment]:
+) -> list[Any]:
     """The word alignment of each pair; PyTorch is not loaded if there is none."""
-    found: list[Alignment] = []
+    found = list[Any]()
     for start in range(0, len(pairs.sources), _PAIRS):
         part = slice(start, start + _PAIRS)
         some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
@@ -216,7 +213,7 @@ async def _alignments(
     return found
 
 
-def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Alignment]:
+def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
     return pairs.aligned(translator.aligner())
 
 

@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 from conftest import claim_checkpoints, reseal
@@ -95,6 +96,21 @@ def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
     last = outcome.err.splitlines()[-1]
     assert last.startswith(f"mtkit: error: --host 127.0.0.1 --port {port}: ")
     assert last.endswith("Address already in use; give another --port")
+
+
+@pytest.mark.parametrize("host", ["no.such.invalid", "1.2.3.4.5", "::g"])
+def test_a_host_that_does_not_exist_is_one_line(
+    host: str, trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A network that answers for every name would know them.
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known (while ...)")
+    monkeypatch.setattr("socket.create_server", Mock(side_effect=unknown))
+    outcome = trained.mtkit("serve", "--host", host, "--port", "0", "--device", "cpu")
+    assert outcome.status == 1
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith(f"mtkit: error: --host {host} --port 0: ")
+    assert last.endswith("; give another --host")
+    assert "while" not in last
 
 
 @pytest.mark.parametrize(
