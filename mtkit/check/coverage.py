@@ -38,6 +38,8 @@ _COPIED = -4.0
 _LOUDEST = 6.0
 # Added to numbers of words and characters, so that short lines are not extreme.
 _WORDS, _CHARACTERS = 3, 8
+# Punctuation marks that are counted.
+_MARKS = ",;:.!?()–-"
 # A clause ends here, for a pair with a part deleted.
 _CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
 # Words of a clause that is deleted.
@@ -225,12 +227,14 @@ class PairCoverage:
     Attributes:
         length: log of the length of the translation, in characters, over the usual one.
         words: of the source.
+        marks: how many more punctuation marks the translation has.
     """
 
     src: SideCoverage
     tgt: SideCoverage
     length: float
     words: int
+    marks: int
 
     @property
     def new(self) -> float:
@@ -240,7 +244,8 @@ class PairCoverage:
     def features(self, kind: Kind) -> list[float]:
         """What the regression of a kind is given."""
         this, other = (self.src, self.tgt) if kind == "omission" else (self.tgt, self.src)
-        length = -self.length if kind == "omission" else self.length
+        sign = -1 if kind == "omission" else 1
+        length, marks = sign * self.length, sign * self.marks
         size = math.log(self.words + _WORDS)
         return [
             this.worst_sum,
@@ -255,6 +260,9 @@ class PairCoverage:
             size,
             this.worst_sum * length,
             this.mean * length,
+            marks,
+            marks / (abs(marks) + size),
+            max(0, marks),
         ]
 
 
@@ -335,7 +343,12 @@ def _pair_coverage(
         tgt.cover(tgt_keys, set(src_keys)),
         length,
         len(src_keys),
+        _marks(translation) - _marks(source),
     )
+
+
+def _marks(text: str) -> int:
+    return sum(map(text.count, _MARKS))
 
 
 def _count_odds(

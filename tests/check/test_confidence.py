@@ -9,7 +9,7 @@ from mtkit.check.confidence import FEATURES, Forecast, features_of, spearman
 from mtkit.check.coverage import PairCoverage, SideCoverage
 
 SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5, -3.0, 0.8)
-PAIR = PairCoverage(SIDE, SIDE, 0.1, 2)
+PAIR = PairCoverage(SIDE, SIDE, 0.1, 2, 0)
 
 
 def test_spearman_is_worked_by_hand() -> None:
