@@ -36,6 +36,8 @@ _FEWEST_COPIED = 3
 _USUAL = 0.5
 # Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
 _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
+# A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
+_SHORT = -2.0
 _SHOWN = 40
 _LAST_WORD = re.compile(r"\w+(?=\W*\Z)")
 _PAIRED = (("(", ")"), ("[", "]"), ("„", "“"), ("«", "»"), ("“", "”"))
@@ -317,7 +319,7 @@ def _cut(
             signs.append("the mark at the end is missing, and the text is short")
         elif last in facts.never_final:
             signs.append("the mark at the end is missing")
-    elif sigmas >= -1.5:
+    elif sigmas >= _SHORT:
         return
     if last in facts.never_final:
         signs.append(f"no text ends with {_shown(last)}")
