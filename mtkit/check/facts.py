@@ -31,7 +31,7 @@ _MOST_WORDS = 5000
 _TELLING = 5
 # A word is never last that is seen so many times as often as a word of its frequency is last by
 # chance, but is last at most in this share.
-_SEEN, _LAST = 8, 0.002
+_SEEN, _LAST = 12, 0.002
 # A rule is used if it marks at most so many of the sampled pairs; most of these are right.
 _MOST_MARKED = 0.0005
 # Or if it holds for this share of the pairs that it is about, and there are enough of them.
