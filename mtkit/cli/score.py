@@ -176,6 +176,7 @@ def score(
 
     \b
     mtkit score [--run RUN]...          translate the test set, and score it
+      with --test-set NAME              ... a test set of sacreBLEU
     mtkit score HYP --reference FILE    score a file of detokenised translations
       with --metric parseval            ... of trees
       with --align                      ... of word alignments

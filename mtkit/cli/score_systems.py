@@ -101,10 +101,10 @@ def score_files(options: ScoreOptions) -> None:
     from mtkit.public_test_sets import find_test_set
     from mtkit.score import System, refuse_unequal
 
-    needs_none = options.segment_scores and not (
-        options.metrics or options.sentence or options.protocol == "paper"
+    has_only_outside = options.segment_scores and not (
+        options.metrics or options.protocol == "paper"
     )
-    if not (options.references or options.test_set is not None or needs_none):
+    if not (options.references or options.test_set is not None or has_only_outside):
         raise click.UsageError("HYP requires at least one --reference, or --test-set")
     scores = [path for _, path in options.segment_scores]
     refuse_stdin_twice([*options.hypotheses, *options.references, *scores])
@@ -239,7 +239,8 @@ def _public_test_set(run: Run, options: ScoreOptions) -> PublicTestSet:
     languages = {"src_lang": options.src_lang or own.src_lang}
     languages["tgt_lang"] = options.tgt_lang or own.tgt_lang
     found = find_test_set(options.test_set, **languages)
-    if [*languages.values()] != [found.src_lang, found.tgt_lang] and not is_multilingual(run):
+    is_known = all(languages.values()) and not is_multilingual(run)
+    if is_known and [*languages.values()] != [found.src_lang, found.tgt_lang]:
         log.warning(
             "%s translates from %s to %s, and the test set is %s",
             run.path,
