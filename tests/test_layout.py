@@ -38,7 +38,17 @@ ROOMS = {
 }
 FOUNDATION = {"base", "kernels"}
 # The rules that `prepare` uses: they import no other room, and never load PyTorch.
-RULES = ("findings", "facts", "marks", "number_words", "numbers", "rules", "checker", "report")
+RULES = (
+    "findings",
+    "facts",
+    "language",
+    "marks",
+    "number_words",
+    "numbers",
+    "rules",
+    "checker",
+    "report",
+)
 
 HOMES = {
     "click": {"cli"},
