@@ -222,7 +222,7 @@ def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
     [
         ("mtkit tr", ["train", "translate"]),
         ("mtkit translate --top", ["--top-k", "--top-p"]),
-        ("mtkit score --metric ", ["bleu", "chrf", "ter", "parseval"]),
+        ("mtkit score --metric ", ["bleu", "chrf", "chrf++", "ter", "parseval"]),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(
