@@ -141,8 +141,8 @@ def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(texts: Place):
     assert "--src-lang: 'e n' is not a language code" in refused(
         "test.en", "output.de", "--src-lang", "e n"
     )
-    assert "--tgt-lang has no effect with --run" in refused(
-        "test.en", "output.de", "--run", "runs/x", "--tgt-lang", "de"
+    assert "runs/x: there is no such run folder" in refused(
+        "test.en", "output.de", "--run", "runs/x"
     )
 
 
