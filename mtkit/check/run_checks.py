@@ -73,15 +73,22 @@ class RunChecks(Record):
             MtkitError: if the lexicon is missing or was changed.
         """
         alphabet = run.tokenizers().src.characters
-        if found.coverage is None:
-            return Checker(found.facts, alphabet=alphabet)
-        path = run.path / LEXICON
-        if not path.is_file() or sha256_of(path) != self.lexicon:
-            raise MtkitError(
-                f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
-            )
-        coverage = Coverage(Lexicon.load(path), found.coverage)
-        return Checker(found.facts, coverage=coverage, forecast=found.forecast, alphabet=alphabet)
+        coverage = None
+        if found.coverage is not None:
+            path = run.path / LEXICON
+            if not path.is_file() or sha256_of(path) != self.lexicon:
+                raise MtkitError(
+                    f"{path}: is missing, or was changed since it was written; "
+                    "run mtkit check --fit"
+                )
+            coverage = Coverage(Lexicon.load(path), found.coverage)
+        return Checker(
+            found.facts,
+            coverage=coverage,
+            forecast=found.forecast,
+            alphabet=alphabet,
+            fitted_to=self.checkpoint,
+        )
 
 
 def decoded_of(translation: Translation) -> Decoded:
