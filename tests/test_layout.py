@@ -28,7 +28,7 @@ ROOMS = {
     "translate": {"align", "parsing", "native"},
     "inspect": {"translate", "align", "parsing"},
     "check": {"translate", "align"},
-    "convert": {"translate", "align"},
+    "convert": {"translate", "align", "check"},
     "serve": {"check", "translate"},
     "align": set[str](),
     "parsing": set[str](),

@@ -5,6 +5,7 @@ It is written when training ends, and by `mtkit check --fit`. Beside it lies the
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,11 @@ class RunChecks(Record):
         """
         path = run / CONFIDENCE
         return read_record(path, cls, advice=_ADVICE) if path.exists() else None
+
+    def copy_files(self, source: Path, target: Path, *, checkpoint: str) -> None:
+        """Write them into another run folder, with a checkpoint of the same weights."""
+        shutil.copyfile(source / LEXICON, target / LEXICON)
+        write_record(target / CONFIDENCE, self.model_copy(update={"checkpoint": checkpoint}))
 
     def direction(self, src_lang: str, tgt_lang: str) -> DirectionChecks | None:
         """What is known of a direction; the target language decides if it is the only one."""

@@ -138,6 +138,19 @@ def test_another_checkpoint_than_that_of_the_confidence_is_a_warning(
     assert "the confidence was fitted to step 1, and step 200 translates" in line
 
 
+def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: list[str]) -> None:
+    assert place.mtkit("export", fitted.path, "copy", "--format", "safetensors").status == 0
+    expected = place.mtkit(*run, "--json", "--check").out
+    run[2] = "copy"
+    outcome = place.mtkit("-q", *run, "--json", "--check")
+    assert outcome.err == ""
+
+    def without_time(output: str) -> list[dict[str, object]]:
+        return [{**json.loads(line), "seconds": 0} for line in output.splitlines()]
+
+    assert without_time(outcome.out) == without_time(expected)
+
+
 def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:
     pairs = [
         ("one two three four five", "fünf vier drei zwei eins"),
