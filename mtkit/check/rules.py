@@ -34,6 +34,8 @@ _COPIED = 0.7
 _FEWEST_COPIED = 3
 # A translation is looked at if its share of usual words is lower than this part of the median.
 _USUAL = 0.5
+# All other characters are Latin letters, or none; so most texts need not be looked at closely.
+_NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 # Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
 _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
 # A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
@@ -210,7 +212,7 @@ def _language(
     tgt_words: Sequence[str],
     facts: PairFacts,
 ) -> Iterator[Finding]:
-    if not (facts.is_latin and _is_western(translation)) and source != translation:
+    if source != translation and not (facts.is_latin and not _NOT_LATIN.search(translation)):
         yield from _script(translation, facts)
     usual, limit = facts.usual_targets, _USUAL * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):
@@ -225,17 +227,6 @@ def _language(
     if other:
         name = language_id.language_name(other)
         yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
-
-
-def _is_western(text: str) -> bool:
-    """Whether all letters of a text are Latin, asked in the fastest way."""
-    if text.isascii():
-        return True
-    try:
-        text.encode("cp1252")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
