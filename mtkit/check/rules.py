@@ -18,7 +18,7 @@ from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
 from mtkit.check.language import FEWEST_LETTERS, name_of, other_language
-from mtkit.check.numbers import Number, has_digit, unmatched
+from mtkit.check.numbers import Number, changed_words, has_digit, unmatched
 
 # The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
 _LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 50, 100
@@ -64,6 +64,8 @@ def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
         if has_parts:
             texts = marks.without(source), marks.without(translation)
         found += _numbers(*texts, facts)
+    elif not facts.src_numbers.keys().isdisjoint(src_words):
+        found += _number_words(source, translation, src_words, tgt_words, facts)
     if has_parts:
         found += _copied_parts(source, translation, facts)
     sigmas = facts.sigmas(len(source), len(translation))
@@ -256,6 +258,22 @@ def _numbers(source: str, translation: str, facts: PairFacts) -> Iterator[Findin
             yield Finding("numbers", reason, 0.7, src=rest.src[0].span)
         else:
             yield Finding("numbers", f"{_listed(rest.tgt)} was added", 0.7, tgt=rest.tgt[0].span)
+
+
+def _number_words(
+    source: str,
+    translation: str,
+    src_words: Sequence[str],
+    tgt_words: Sequence[str],
+    facts: PairFacts,
+) -> Iterator[Finding]:
+    src = {facts.src_numbers[word] for word in src_words if word in facts.src_numbers}
+    tgt = {facts.tgt_numbers[word] for word in tgt_words if word in facts.tgt_numbers}
+    if tgt and src != tgt:
+        rest = changed_words(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+        if rest.src:
+            reason = f"{_listed(rest.src)} is missing, {_listed(rest.tgt)} was added"
+            yield Finding("numbers", reason, 0.7)
 
 
 def _listed(numbers: Sequence[Number]) -> str:

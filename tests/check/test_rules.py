@@ -216,6 +216,12 @@ def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
     assert translation[found.tgt.start : found.tgt.stop] == "18"
 
 
+def test_a_number_in_words_that_was_changed_is_found(no_facts: PairFacts):
+    found = only("numbers", "Two men wait.", "Drei Männer warten.", no_facts)
+    assert found.reason == "two is missing, drei was added"
+    assert kinds("Two men wait.", "Zwei Männer warten.", no_facts) == set()
+
+
 def test_a_number_that_is_missing_is_reported_where_the_corpus_keeps_all_numbers():
     strict = [
         (f"We saw {n} birds on day {n}.", f"Wir sahen am Tag {n} {n} Vögel.") for n in range(500)
