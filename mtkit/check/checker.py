@@ -13,6 +13,7 @@ from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
 
+_NO_TRANSLATION = {"copied", "language"}
 # Characters that a finding names.
 _SHOWN = 10
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
@@ -91,7 +92,9 @@ class Checker:
         confidence = None
         if self.coverage is not None:
             pair = self.coverage.of(source, translation)
-            found += self.coverage.findings(source, translation, pair)
+            # Of a text that is not a translation at all, more need not be said.
+            if not any(one.kind in _NO_TRANSLATION for one in found):
+                found += self.coverage.findings(source, translation, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self.forecast.of(features_of(decoded.log_probs, pair))
         found.sort(key=lambda one: _ORDER[one.kind])

@@ -16,8 +16,7 @@ import click
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 from mtkit.cli.checking import check_table
-from mtkit.cli.console import print_text
-from mtkit.cli.output import check_output, is_resumable, output_of, refuse_torchrun
+from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
 
 if TYPE_CHECKING:
     from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable
@@ -133,14 +132,14 @@ def check(
         blocks = _blocks(pairs, translator)
         parts = _checked(function, blocks, counts, table, workers or available_cores())
         if as_json:
-            _write(output, parts)
+            write_text(output, parts)
             log.info("%s", counts.sentence())
         else:
             for _ in parts:
                 pass
             from mtkit.cli import tables
 
-            _write(output, [tables.findings(counts)])
+            write_text(output, [tables.findings(counts)])
         if table is not None:
             table.write()
             log.info("wrote %s", findings_path)
@@ -249,19 +248,3 @@ def _checked(
                 table.add(report.rows)
             progress.advance(report.counts.pairs)
             yield report.objects
-
-
-def _write(output: Path | None, parts: Iterable[str]) -> None:
-    """Write to a file that appears when it is complete, to a device, or to standard output."""
-    from mtkit.base.files import write_whole
-    from mtkit.cli.console import Output
-
-    if output is None:
-        for part in parts:
-            print_text(part)
-    elif is_resumable(output):
-        write_whole(output, parts)
-    else:
-        with Output(output, str(output)) as stream:
-            for part in parts:
-                stream.write(part.encode())

@@ -94,7 +94,7 @@ def write_text(output: Path | None, parts: Iterable[str]) -> None:
         for part in parts:
             print_text(part)
         return
-    if output.exists() and not output.is_file():
+    if not is_resumable(output):
         with Output(output, str(output)) as stream:
             for part in parts:
                 stream.write(part.encode())
