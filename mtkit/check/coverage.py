@@ -47,9 +47,13 @@ _SHORTEST_PART, _LONGEST_PART = 4, 7
 # At most this share of the validation set is found to have an omission, and an addition.
 _MARKED: dict[Kind, float] = {"omission": 0.003, "addition": 0.0015}
 # Where words are new, those that are known have other translations too: the log-odds of a pair are
-# lower by this times the share of new words. With a larger share nothing is said.
+# lower by this times the share of new words. With a larger share nothing is said of them; it is a
+# finding if there are a few of them in the source.
 _PENALTY_OF_NEW = 18.0
 _MOST_NEW = 0.34
+_FEWEST_NEW = 3
+# New words that a finding names.
+_SHOWN = 5
 
 
 class Regression(Record):
@@ -183,6 +187,10 @@ class _Side:
         self._words[key] = word
         return word
 
+    def is_new(self, key: str) -> bool:
+        """Whether a word was in few lines of the training text, or in none."""
+        return key not in self._known
+
     def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
         """The coverage of the words of a line."""
         words = self._words
@@ -278,7 +286,13 @@ class Coverage:
         return _pair_coverage(self._src, self._tgt, source, translation, self._settings.ratio)
 
     def findings(self, source: str, translation: str, pair: PairCoverage) -> Iterator[Finding]:
-        """Omission and addition, with the words of the worst run of them."""
+        """Omission and addition, with the words of the worst run of them.
+
+        Of a line with many new words nothing can be said but that.
+        """
+        if pair.new > _MOST_NEW:
+            yield from self._new_words(source, set(keys_of(translation)))
+            return
         sides: tuple[tuple[Kind, SideCoverage, str], ...] = (
             ("omission", pair.src, source),
             ("addition", pair.tgt, translation),
@@ -287,23 +301,21 @@ class Coverage:
             regression: Regression = getattr(self._settings, kind)
             excess = regression.log_odds(pair.features(kind)) - regression.limit
             excess -= _PENALTY_OF_NEW * pair.new
-            if excess <= 0 or pair.new > _MOST_NEW or not side.log_odds:
-                continue
-            severity = 1 - math.exp(-1 - excess)
-            first, end = side.worst
-            if first == end:
-                what = "than usual" if kind == "omission" else "than its source"
-                reason = (
-                    f"the translation is {'shorter' if kind == 'omission' else 'longer'} {what}"
-                )
-                yield Finding(kind, reason, severity)
-                continue
-            spans = words_of(text)
-            span = range(spans[first][0], spans[end - 1][1])
-            where = "the translation" if kind == "omission" else "the source"
-            reason = f"nothing in {where} is for: {text[span.start : span.stop]}"
-            place = {"src": span} if kind == "omission" else {"tgt": span}
-            yield Finding(kind, reason, severity, **place)
+            if excess > 0 and side.log_odds:
+                yield _missing(kind, side, text, severity=1 - math.exp(-1 - excess))
+
+    def _new_words(self, source: str, translated: set[str]) -> Iterator[Finding]:
+        """That many words of a source are new, but for names that the translation has too."""
+        keys = keys_of(source)
+        new = [
+            source[start:end]
+            for key, (start, end) in zip(keys, words_of(source), strict=True)
+            if self._src.is_new(key) and key not in translated
+        ]
+        if len(new) >= _FEWEST_NEW and len(new) > _MOST_NEW * len(keys):
+            shown = ", ".join(new[:_SHOWN]) + (", …" if len(new) > _SHOWN else "")
+            reason = f"{len(new)} of {len(keys)} words are new to the model: {shown}"
+            yield Finding("unknown", reason, min(0.8, len(new) / len(keys)))
 
     @classmethod
     def fit(cls, lexicon: Lexicon, pairs: Sequence[tuple[str, str]]) -> CoverageSettings:
@@ -319,6 +331,20 @@ class Coverage:
         pick = random.Random(1)
         regressions = {kind: _fit_regression(kind, sides, pairs, ratio, pick) for kind in _MARKED}
         return CoverageSettings(src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, **regressions)
+
+
+def _missing(kind: Kind, side: SideCoverage, text: str, *, severity: float) -> Finding:
+    """An omission or an addition, with the words that nothing on the other side is for."""
+    first, end = side.worst
+    if first == end:
+        than = "shorter" if kind == "omission" else "longer"
+        return Finding(kind, f"the translation is {than} than usual", severity)
+    spans = words_of(text)
+    span = range(spans[first][0], spans[end - 1][1])
+    words = text[span.start : span.stop]
+    if kind == "omission":
+        return Finding(kind, f"nothing in the translation is for: {words}", severity, src=span)
+    return Finding(kind, f"nothing in the source is for: {words}", severity, tgt=span)
 
 
 def _sides(

@@ -19,7 +19,8 @@ KINDS = {
     "addresses": "The URLs and e-mail addresses are not those of the source.",
     "length": "The translation is much longer or shorter than is usual.",
     "cut": "The end of the translation is missing.",
-    "unknown": "The source has characters that the vocabulary of the model lacks.",
+    "unknown": "The source has characters that the vocabulary of the model lacks, or many words"
+    " that are new to it.",
     "glossary": "A term of the glossary lacks its translation.",
 }
 

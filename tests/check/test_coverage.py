@@ -70,8 +70,12 @@ def test_the_translation_of_another_line_is_both(coverage: Coverage) -> None:
     assert kinds == ["omission", "addition"]
 
 
-def test_nothing_is_said_of_lines_with_many_new_words(coverage: Coverage) -> None:
-    assert not _found(coverage, "these are quite other words than those", "hier steht nichts davon")
+def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage) -> None:
+    (finding,) = _found(coverage, "these are quite other Names", "hier steht nichts von Names")
+    assert finding.kind == "unknown"
+    assert finding.reason == "4 of 5 words are new to the model: these, are, quite, other"
+    # Too few words to say so.
+    assert not _found(coverage, "quite other", "ganz anders")
 
 
 def test_words_that_both_sides_have_are_covered(coverage: Coverage) -> None:
