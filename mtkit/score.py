@@ -49,6 +49,7 @@ class Score:
     Attributes:
         value: in points, from 0 to 100; TER may be above 100.
         signature: everything that the value depends on besides the text.
+        lower_is_better: whether the metric counts errors.
         mean: mean score of the bootstrap samples; this and the rest only from `compare`.
         interval: half the width of the 95 % confidence interval.
         p_bootstrap: p-value of the difference to the baseline, by paired bootstrap resampling;
@@ -56,7 +57,6 @@ class Score:
         p_randomisation: the same, by approximate randomisation.
         identical: whether every line has the same statistics as the baseline's, so that there is
             no difference to test; None for the baseline.
-        lower_is_better: whether the metric counts errors.
     """
 
     # Digits after the point where a value is printed.
@@ -65,12 +65,12 @@ class Score:
     name: str
     value: float
     signature: str
+    lower_is_better: bool = False
     mean: float | None = None
     interval: float | None = None
     p_bootstrap: float | None = None
     p_randomisation: float | None = None
     identical: bool | None = None
-    lower_is_better: bool = False
 
     def shown(self, value: float) -> str:
         """A value of this metric as it is printed."""

@@ -67,7 +67,7 @@ HOMES = {
         "prepare.results",
         "prepare.tokenizer_from",
     },
-    "sacrebleu": {"score"},
+    "sacrebleu": {"score", "public_test_sets"},
     "sacremoses": {"score"},
     # A package for Argos is checked with what Argos decodes with.
     "sentencepiece": {"tokenizer", "base.sentencepiece_model", "convert.argos"},

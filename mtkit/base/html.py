@@ -4,8 +4,8 @@ A page has no JavaScript, or one script that is a part of it. Its security polic
 alone, and no connection.
 
 Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates`, also the
-card of an export, and the charts. `train.report_page`, `prepare.statistics` and `inspect.page` own
-what the pages say. Every text is escaped. The same values give the same bytes.
+card of an export, and the charts. `train.report_page`, `prepare.statistics`, `inspect.page` and
+`check.compare` own what the pages say. Every text is escaped. The same values give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 # Imported where they are used, because only commands that write a page need them.
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
     from matplotlib.axes import Axes
 
 
@@ -69,7 +70,7 @@ def render_card(**values: Any) -> str:
 
 def escaped(text: str) -> str:
     """Text for an element or an attribute of a page or an SVG."""
-    return html.escape(_printable(text))
+    return html.escape(printable(text))
 
 
 @functools.cache
@@ -79,12 +80,17 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mtkit"),
         autoescape=True,
-        finalize=_printable,
+        finalize=printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cut": cut, "number": number, "share": share}
+    environment.filters |= {
+        "compact_json": _compact_json,
+        "cut": cut,
+        "number": number,
+        "share": share,
+    }
     return environment
 
 
@@ -92,8 +98,11 @@ def _environment() -> Environment:
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
-def _printable(value: Any) -> Any:
-    """The value as text that a page can hold: control characters become visible symbols."""
+def printable(value: Any) -> Any:
+    """The value as text that a page can hold: control characters become visible symbols.
+
+    Within a line each character becomes one character.
+    """
     if hasattr(value, "__html__"):  # already HTML
         return value
     return _UNPRINTABLE.sub(_symbol, str(value).replace("\r\n", "\n"))
@@ -104,6 +113,13 @@ def _symbol(match: re.Match[str]) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else "\ufffd"
+
+
+def _compact_json(value: Any) -> Markup:
+    """JSON for a `<script>` element, in UTF-8; `tojson` has six bytes for most other letters."""
+    from jinja2.utils import htmlsafe_json_dumps
+
+    return htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def cut(text: str, limit: int = 2_000) -> str:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import functools
 import unicodedata
 
-import langcodes
-import langcodes.tag_parser
 import numpy as np
 import numpy.typing as npt
-import regex
-from langcodes.data_dicts import LIKELY_SUBTAGS
 
 LETTER, CONTROL, INVISIBLE, DIGIT = 1, 2, 4, 8
 
@@ -48,6 +44,12 @@ _SCRIPTS = {
 @functools.cache
 def script_table(language: str) -> npt.NDArray[np.bool_] | None:
     """Which code points are letters in the scripts of a language; None if it is unknown."""
+    # Here, because most programs that import this need no table, and these take a while to load.
+    import langcodes
+    import langcodes.tag_parser
+    import regex
+    from langcodes.data_dicts import LIKELY_SUBTAGS
+
     try:
         tag = langcodes.get(language)
     except langcodes.tag_parser.LanguageTagError:

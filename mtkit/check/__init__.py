@@ -8,6 +8,12 @@ from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.check.checker import Checked, Checker, Decoded
+    from mtkit.check.compare import (
+        ComparedSystem,
+        ComparedText,
+        comparison_page,
+        learned_checker,
+    )
     from mtkit.check.confidence import Quality
     from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts, language_of
     from mtkit.check.findings import KINDS, Finding
@@ -28,6 +34,8 @@ __all__ = [
     "BlockReport",
     "Checked",
     "Checker",
+    "ComparedSystem",
+    "ComparedText",
     "Counts",
     "Decoded",
     "Finding",
@@ -36,13 +44,17 @@ __all__ = [
     "Quality",
     "RunChecks",
     "check_block",
+    "comparison_page",
     "fit_pairs",
     "fit_run",
     "language_of",
+    "learned_checker",
     "load_checker",
     "sortable_rows",
 ]
 
 __getattr__ = lazy_names(
-    __name__, __all__, "findings", "facts", "confidence", "checker", "report", "run_checks", "fit"
+    __name__,
+    __all__,
+    *("findings", "facts", "confidence", "checker", "report", "run_checks", "compare", "fit"),
 )

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from mtkit.base.files import Record
 from mtkit.check.findings import Finding
-from mtkit.check.lexicon import Entries, Lexicon, keys_of, share_found, words_of
+from mtkit.check.lexicon import Entries, Lexicon, keys_of, words_of
 
 FloatArray = npt.NDArray[np.float64]
 Kind = Literal["omission", "addition"]
@@ -117,6 +117,9 @@ class SideCoverage:
         return sum(value for value in self.log_odds if value > 0)
 
 
+_Word = tuple[Sequence[tuple[str, float]], Sequence[float]]
+
+
 class _Side:
     """One side of the lexicon, with the log-odds of each class."""
 
@@ -132,8 +135,8 @@ class _Side:
         # How often each word of the other side is in a line.
         self._others = others
         self._odds = odds
-        # Of each word that occurred, its log-odds by `_FOUND`.
-        self._rows: dict[str, Sequence[float]] = {}
+        # Of each word that occurred, its translations, and its log-odds by `_FOUND`.
+        self._words: dict[str, _Word] = {}
 
     def column(self, key: str) -> int:
         """The class of a word that is in the lexicon, whatever the other side has."""
@@ -145,27 +148,38 @@ class _Side:
     def found(self, key: str, others: set[str]) -> int | None:
         """The class of what the other side has of a word; None if it is not in the lexicon."""
         entry = self._entries.get(key)
-        return None if entry is None else bisect(_FOUND, share_found(entry, others))
+        if entry is None:
+            return None
+        return bisect(_FOUND, sum(entry[word] for word in entry.keys() & others))
+
+    def _word(self, key: str) -> _Word:
+        """The translations of a word and its log-odds; both are empty if it is not known."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return (), ()
+        word = tuple(entry.items()), self._odds[self.column(key) :: _COLUMNS]
+        self._words[key] = word
+        return word
 
     def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
         """The coverage of the words of a line."""
-        entries, rows, known = self._entries, self._rows, self._known
+        words = self._words
         values = []
-        new = 0
         highest = current = 0.0
-        start, worst = 0, (0, 0)
+        start, worst, new = 0, (0, 0), 0
         for index, key in enumerate(keys):
-            entry = entries.get(key)
+            translations, row = words.get(key) or self._word(key)
             if key in others:
                 value = _COPIED
-            elif entry is None:
-                value = 0.0
-                new += key not in known
+            elif row:
+                found = 0.0
+                for translation, probability in translations:
+                    if translation in others:
+                        found += probability
+                value = row[bisect(_FOUND, found)]
             else:
-                row = rows.get(key)
-                if row is None:
-                    row = rows[key] = self._odds[self.column(key) :: _COLUMNS]
-                value = row[bisect(_FOUND, share_found(entry, others))]
+                value = 0.0
+                new += key not in self._known
             values.append(value)
             current += value
             if current <= 0:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from pydantic import Field
 
-from mtkit.base import language_id
 from mtkit.base.files import Record
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS, base_language
@@ -74,6 +73,7 @@ class PairFacts(Record):
     Attributes:
         src_lang, tgt_lang: codes; `und` if they are not known.
         sampled: pairs that this was learned from.
+        is_latin: whether the target is written in Latin letters.
         lengths: by the number of binary digits of the padded length of the source.
         longest, shortest: limits for the length, in sigmas above and below the median.
         src_words, tgt_words: the usual words of each side that do not belong to the other side.
@@ -88,6 +88,7 @@ class PairFacts(Record):
     src_lang: str
     tgt_lang: str
     sampled: int = 0
+    is_latin: bool = False
     lengths: list[LengthFacts] = Field(default_factory=list)
     longest: float = _MOST_SIGMAS
     shortest: float = _MOST_SIGMAS
@@ -106,8 +107,13 @@ class PairFacts(Record):
         sample = [
             pair for pair in itertools.islice(pairs, SAMPLED) if pair[0].strip() and pair[1].strip()
         ]
+        table = script_table(tgt_lang)
         facts = cls(
-            src_lang=src_lang, tgt_lang=tgt_lang, sampled=len(sample), lengths=_lengths(sample)
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            sampled=len(sample),
+            is_latin=table is not None and bool(table[ord("a")]),
+            lengths=_lengths(sample),
         )
         if len(sample) < FEWEST:
             return facts
@@ -137,12 +143,6 @@ class PairFacts(Record):
     def is_unspaced(self) -> bool:
         """Whether the words of the target are its characters."""
         return base_language(self.tgt_lang) in _UNSPACED
-
-    @functools.cached_property
-    def is_latin(self) -> bool:
-        """Whether the target is written in Latin letters."""
-        table = script_table(self.tgt_lang)
-        return table is not None and bool(table[ord("a")])
 
     @functools.cached_property
     def usual_targets(self) -> frozenset[str]:
@@ -182,6 +182,9 @@ class PairFacts(Record):
 
 def language_of(lines: Sequence[str]) -> str:
     """The language that most lines are in; `und` if they are too few to identify it."""
+    # The identifier takes a while to load, and a run knows its languages.
+    from mtkit.base import language_id
+
     try:
         found = Counter(language_id.languages(lines)).most_common(1)
     except OSError:  # there is no room for the model

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +51,12 @@ _LEAST_COUNT = 0.5
 
 def keys_of(text: str) -> list[str]:
     """The keys of the words of a text, in order."""
-    return [word[:_KEY] for word in _WORD.findall(text.lower())]
+    return [word[:_KEY].lower() for word in _WORD.findall(text)]
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
     """The characters of each word of a text, in the order of `keys_of`."""
-    # Lower-casing may change the length of a text: then the words of the text itself are close.
-    lower = text.lower()
-    return [match.span() for match in _WORD.finditer(lower if len(lower) == len(text) else text)]
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class _KeyLines:
             for key, count in self._counts.most_common(_MOST_KEYS)
             if count >= _FEWEST_LINES
         }
-        most = max(_LARGEST_SHARE, _FEWEST_LINES / len(self._lines))
+        most = max(_LARGEST_SHARE, _FEWEST_LINES / max(1, len(self._lines)))
         number = {key: index for index, key in enumerate(shares) if shares[key] <= most}
         lines: list[IntArray] = [
             np.array([number[key] for key in line if key in number], np.int64)
@@ -232,8 +230,3 @@ def _entries(
     for one, another, value in zip(*columns, strict=True):
         entries.setdefault(given_keys[one], {})[other_keys[another]] = value
     return entries
-
-
-def share_found(entry: Mapping[str, float], keys: set[str]) -> float:
-    """The probability of the translations of a word that are among the keys of the other side."""
-    return sum(value for key, value in entry.items() if key in keys)

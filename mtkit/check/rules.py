@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from mtkit.base import language_id
 from mtkit.base.scripts import script_share
 from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
@@ -252,6 +251,9 @@ def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
 
 def _other_language(text: str, language: str) -> str:
     """What language the identifier takes a text for, if it is not this one; else nothing."""
+    # Few translations are suspect, and the identifier takes half a second to load.
+    from mtkit.base import language_id
+
     try:
         known = _labels_of(language)
         probabilities = language_id.probabilities(text)
@@ -266,6 +268,8 @@ def _other_language(text: str, language: str) -> str:
 
 @functools.cache
 def _labels_of(language: str) -> list[str]:
+    from mtkit.base import language_id
+
     return language_id.labels_of(language)
 
 

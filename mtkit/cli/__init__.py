@@ -19,6 +19,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.cli import (
     align,
     check,
+    compare,
     export,
     import_model,
     inspect,
@@ -193,6 +194,7 @@ for _command in (
     serve.serve,
     inspect.inspect,
     score.score,
+    compare.compare,
     export.export,
     import_model.import_,
 ):

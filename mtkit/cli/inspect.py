@@ -14,8 +14,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.console import Output, print_text
-from mtkit.cli.output import check_output, output_of, refuse_torchrun
+from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
 
 if TYPE_CHECKING:
     from mtkit.inspect import Inspection
@@ -149,7 +148,7 @@ def inspect(
                 _write_pages(output, page, inspections, run=run.name)
                 return
             printed = map(page, inspections)
-        _print(output, printed)
+        write_text(output, printed)
 
 
 def _line_of(text: str, name: str) -> str:
@@ -171,23 +170,6 @@ def _check_sources(sources: Sequence[str], name: str) -> None:
     for number, source in enumerate(sources, start=1):
         if not source.strip():
             raise MtkitError(f"{name}, line {number}: is blank")
-
-
-def _print(output: Path | None, parts: Iterable[str]) -> None:
-    """Write text to standard output, or to a file, which appears when it is complete."""
-    if output is None:
-        for part in parts:
-            print_text(part)
-        return
-    if output.exists() and not output.is_file():
-        with Output(output, str(output)) as stream:
-            for part in parts:
-                stream.write(part.encode())
-    else:
-        from mtkit.base.files import write_whole
-
-        write_whole(output, parts)
-    log.info("wrote %s", output)
 
 
 def _write_pages(

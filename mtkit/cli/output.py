@@ -1,4 +1,4 @@
-"""Where `translate`, `align` and `inspect` write: a stream, or a file that can be resumed."""
+"""Where commands write: a stream, or a file that appears when it is complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.console import Output
+from mtkit.cli.console import Output, print_text
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -86,6 +86,23 @@ def refuse_torchrun(command: str, *, advice: str = "run it without") -> None:
 
     if given_world_size() > 1:
         raise click.UsageError(f"{command} cannot be combined with torchrun; {advice}")
+
+
+def write_text(output: Path | None, parts: Iterable[str]) -> None:
+    """Write text to standard output, or to a file, which appears when it is complete."""
+    if output is None:
+        for part in parts:
+            print_text(part)
+        return
+    if output.exists() and not output.is_file():
+        with Output(output, str(output)) as stream:
+            for part in parts:
+                stream.write(part.encode())
+    else:
+        from mtkit.base.files import write_whole
+
+        write_whole(output, parts)
+    log.info("wrote %s", output)
 
 
 def write_output(

@@ -37,7 +37,7 @@ TEXTS_ONLY = (
 )
 
 
-def _segment_scores(
+def named_files(
     _context: Any, _option: Any, values: tuple[str, ...]
 ) -> tuple[tuple[str, Path], ...]:
     """The name of the metric and the file of each `NAME=FILE`."""
@@ -103,7 +103,7 @@ def _segment_scores(
     "--segment-scores NAME=FILE",
     "segment_scores",
     multiple=True,
-    callback=_segment_scores,
+    callback=named_files,
     help="Scores that another program (COMET, MetricX) or a person gave to each line: one number"
     " per line, tab-separated columns, or JSON lines. The score is their mean. With several HYP or"
     " --run, give it once for each, in the same order.",
@@ -176,6 +176,7 @@ def score(
 
     \b
     mtkit score [--run RUN]...          translate the test set, and score it
+      with --test-set NAME              ... a test set of sacreBLEU
     mtkit score HYP --reference FILE    score a file of detokenised translations
       with --metric parseval            ... of trees
       with --align                      ... of word alignments
@@ -206,7 +207,7 @@ def score(
             return
         if options.protocol != "paper" or not options.tgt_lang:
             shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
-        if options.test_set:
+        if options.test_set is not None:
             shared.refuse_given(["references"], "cannot be combined with --test-set")
         score_systems.score_files(options)
         return
@@ -223,7 +224,7 @@ def score(
         _check_trees(options)
         score_systems.score_parsers(runs, options)
         return
-    if options.test_set:
+    if options.test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
     if "parseval" in options.metrics:
         raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")

@@ -21,11 +21,22 @@ if TYPE_CHECKING:
     from mtkit.run_folder import Run
     from mtkit.score import Metric, Score, System
     from mtkit.segment_scores import SegmentMetric
+    from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
 
 # How other parsers write that they have found no tree.
 _FAILURES = ("", "()", "(())")
+
+
+class TextChoice(NamedTuple):
+    """Which text of the data of runs is translated; `advice` is for runs without data."""
+
+    data_path: Path | None
+    split: Literal["valid", "test"]
+    src_lang: str | None
+    tgt_lang: str | None
+    advice: str = "give --data, or HYP and --reference"
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,11 @@ class ScoreOptions:
         own = {one.name: values.pop(one.name) for one in fields(cls) if one.name != "decode"}
         return cls(**own, decode=DecodeOptions.parse(**values))
 
+    @property
+    def text(self) -> TextChoice:
+        """Which text is scored, if no files are."""
+        return TextChoice(self.data_path, self.split, self.src_lang, self.tgt_lang)
+
 
 def is_multilingual(run: Run) -> bool:
     """Whether the sources of a run begin with the tag of a language."""
@@ -85,14 +101,14 @@ def score_files(options: ScoreOptions) -> None:
     from mtkit.public_test_sets import find_test_set
     from mtkit.score import System, refuse_unequal
 
-    needs_none = options.segment_scores and not (
-        options.metrics or options.sentence or options.protocol == "paper"
+    has_only_outside = options.segment_scores and not (
+        options.metrics or options.protocol == "paper"
     )
-    if not (options.references or options.test_set or needs_none):
+    if not (options.references or options.test_set is not None or has_only_outside):
         raise click.UsageError("HYP requires at least one --reference, or --test-set")
     scores = [path for _, path in options.segment_scores]
     refuse_stdin_twice([*options.hypotheses, *options.references, *scores])
-    found = find_test_set(options.test_set) if options.test_set else None
+    found = find_test_set(options.test_set) if options.test_set is not None else None
     tgt_lang = options.tgt_lang or (found.tgt_lang if found else None)
     _check(options, tgt_lang)
     systems = [
@@ -116,21 +132,24 @@ def score_files(options: ScoreOptions) -> None:
         [lines for _, lines in references],
         tgt_lang,
         found.full_name if found else None,
-        _segment_metrics(options, sizes),
+        segment_metrics(options.segment_scores, sizes, lower_is_better=options.lower_is_better),
     )
     _print({"": compared}, options)
 
 
-def _segment_metrics(
-    options: ScoreOptions, systems: Sequence[tuple[str, int]]
+def segment_metrics(
+    segment_scores: Sequence[tuple[str, Path]],
+    systems: Sequence[tuple[str, int]],
+    *,
+    lower_is_better: Sequence[str],
 ) -> list[SegmentMetric]:
     """The metrics of `--segment-scores`, for systems given by name and number of lines."""
     from mtkit.segment_scores import SegmentMetric, parse_scores
 
     files: dict[str, list[Path]] = {}
-    for name, path in options.segment_scores:
+    for name, path in segment_scores:
         files.setdefault(name, []).append(path)
-    for name in options.lower_is_better:
+    for name in lower_is_better:
         if name not in files:
             raise click.UsageError(
                 f"--lower-is-better {name}: requires --segment-scores {name}=FILE"
@@ -148,7 +167,7 @@ def _segment_metrics(
                 parse_scores(lines_of(path), file=name_of(path), name=name, text=text, count=count)
                 for path, (text, count) in zip(paths, systems, strict=True)
             ],
-            lower_is_better=name in options.lower_is_better,
+            lower_is_better=name in lower_is_better,
         )
         for name, paths in files.items()
     ]
@@ -161,19 +180,21 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
     from mtkit.score import System
 
     _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
-    found = _public_test_set(runs[0], options) if options.test_set else None
+    found = _public_test_set(runs[0], options) if options.test_set is not None else None
     if found:
         text = DirectionText(found.src_lang, found.tgt_lang, found.src, found.references[0])
         texts = {"": text}
     else:
-        texts = _common_texts(runs, options)
+        texts = common_texts(runs, options.text)
     for option in given("sentence", "segment_scores") if len(texts) > 1 else ():
         raise click.UsageError(
             f"{option} requires one direction, not {', '.join(texts)}: give --src-lang and "
             "--tgt-lang"
         )
     sizes = [(str(run.path), len(next(iter(texts.values())).src)) for run in runs]
-    segment_metrics = _segment_metrics(options, sizes)
+    outside = segment_metrics(
+        options.segment_scores, sizes, lower_is_better=options.lower_is_better
+    )
     whole = "; they are translated whole (--split-sentences: one by one)"
     compared = {}
     for name, text in texts.items():
@@ -186,20 +207,27 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
             )
         systems = []
         for run in runs:
-            # A bilingual model is not asked for languages, because they may be codes of regions.
-            languages: dict[str, Any] = {}
-            if name or is_multilingual(run):
-                languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
-            translations = replace(options.decode, **languages).translations(run, text.src)
+            translations = translated(run, text, options.decode, has_directions=bool(name))
             systems.append(System(str(run.path), [best.text for best in translations]))
         compared[name] = _Compared(
             systems,
             found.references if found else [text.tgt],
             text.tgt_lang or None,
             found.full_name if found else None,
-            segment_metrics,
+            outside,
         )
     _print(compared, options, _seed_groups(runs))
+
+
+def translated(
+    run: Run, text: DirectionText, decode: DecodeOptions, *, has_directions: bool
+) -> list[Translation]:
+    """The translations of a text by a run; the data of the text may have several directions."""
+    # A bilingual model is not asked for languages, because they may be codes of regions.
+    languages: dict[str, Any] = {}
+    if has_directions or is_multilingual(run):
+        languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
+    return replace(decode, **languages).translations(run, text.src)
 
 
 def _public_test_set(run: Run, options: ScoreOptions) -> PublicTestSet:
@@ -379,7 +407,7 @@ def score_parsers(runs: Sequence[Run], options: ScoreOptions) -> None:
     """Parse the test set with each run, and print the scores."""
     from mtkit.parsing import parse_trees
 
-    ((_, _, sentences, lines),) = _common_texts(runs, options).values()
+    ((_, _, sentences, lines),) = common_texts(runs, options.text).values()
     golds = list(parse_trees(lines, name=f"{options.split} trees"))
     systems = []
     for run in runs:
@@ -422,7 +450,7 @@ def _print_trees(
 # Test sets of runs
 
 
-def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, DirectionText]:
+def common_texts(runs: Sequence[Run], options: TextChoice) -> dict[str, DirectionText]:
     """The sentences and references that all runs are scored on.
 
     Returns:
@@ -434,7 +462,7 @@ def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, Direc
     """
     found: list[dict[str, DirectionText]] = []
     for run in runs:
-        data = _data_of(run, options.data_path)
+        data = _data_of(run, options.data_path, advice=options.advice)
         if data.task != run.manifest.data.task:
             raise MtkitError(
                 f"{data.path}: is data for {data.task}, and {run.path} is for "
@@ -458,7 +486,7 @@ def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, Direc
 
 
 def _wanted(
-    data: PreparedData, texts: Sequence[DirectionText], options: ScoreOptions, *, has_notes: bool
+    data: PreparedData, texts: Sequence[DirectionText], options: TextChoice, *, has_notes: bool
 ) -> dict[str, DirectionText]:
     """The texts of the directions that are asked for, by their names."""
     by_name = {f"{text.src_lang}-{text.tgt_lang}": text for text in texts}
@@ -480,13 +508,12 @@ def _wanted(
     return {name: by_name[name] for name in names if name in by_name}
 
 
-def _data_of(run: Run, path: Path | None) -> PreparedData:
+def _data_of(run: Run, path: Path | None, *, advice: str) -> PreparedData:
     """The data at a path, or else the data that a run was trained on, unchanged since then."""
     from mtkit.data import PreparedData
 
     if path is not None:
         return PreparedData.open(path)
-    advice = "give --data, or HYP and --reference"
     if run.manifest.imported is not None:
         raise MtkitError(f"{run.path}: was imported, so it has no test set; {advice}")
     try:

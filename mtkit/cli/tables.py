@@ -189,7 +189,7 @@ def sentences(
     worst_first: bool = False,
     as_json: bool = False,
 ) -> str:
-    """A row for every sentence: line number, scores, translation and first reference."""
+    """A row for every sentence: line number, scores, translation and first reference if any."""
     order = list(range(len(translations)))
     if worst_first:
         sign = -1.0 if by_metric[0][0].lower_is_better else 1.0
@@ -211,7 +211,7 @@ def sentences(
             line + 1,
             *(metric[line].shown(metric[line].value) for metric in by_metric),
             translations[line],
-            references[0][line],
+            *(lines[line] for lines in references[:1]),
         )
         for line in order
     )

@@ -443,6 +443,12 @@ def test_scores_from_outside_stand_beside_each_sentence(rated: Place):
     arguments += ["--segment-scores", "errors=a.errors"]
     rows = [line.split("\t") for line in rated.mtkit(*arguments).out.splitlines()]
     assert [row[2] for row in rows] == ["3.0000", "0.0000", "1.0000", "2.0000"]
+    # Without a reference there are only these scores, and the most errors are the worst.
+    arguments = ["score", "a.txt", *arguments[4:], "--worst-first"]
+    for options, lines in (([], "2341"), (["--lower-is-better", "errors"], "1432")):
+        rows = [line.split("\t") for line in rated.mtkit(*arguments, *options).out.splitlines()]
+        assert "".join(row[0] for row in rows) == lines
+        assert [row[2] for row in rows] == [CAPTIONS[int(row[0]) - 1][:-2] for row in rows]
 
 
 def test_only_the_scores_from_outside_need_no_reference(rated: Place):

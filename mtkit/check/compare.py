@@ -1,0 +1,315 @@
+"""The page that compares systems on one text: their scores, and their lines, worst first.
+
+The scores are those of `score`, the findings those of `checker`. The template is
+`templates/compare.html`; its script, `templates/compare.js`, lists the lines that the reader
+chooses, and loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
+from mtkit.check.checker import Checked, Checker, Decoded
+from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts
+from mtkit.check.findings import KINDS, Finding
+from mtkit.score import Metric, Score, System, compare, score, sentence_chrf
+from mtkit.segment_scores import SegmentMetric, SegmentScore
+
+# A bar of a histogram is so many points of chrF wide.
+_BAR = 5
+
+
+@dataclass(frozen=True)
+class ComparedText:
+    """What all systems have translated.
+
+    Attributes:
+        name: what text it is.
+        references: one for each line.
+        sources: one for each line; None if they are not known.
+        src_lang, tgt_lang: language codes; empty if they are not known.
+    """
+
+    name: str
+    references: Sequence[str]
+    sources: Sequence[str] | None = None
+    src_lang: str = ""
+    tgt_lang: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedSystem:
+    """The translations of a system.
+
+    Attributes:
+        name: short, and unlike those of the others.
+        translations: one for each line.
+        checked: what was found in each line; None if they were not checked.
+    """
+
+    name: str
+    translations: Sequence[str]
+    checked: Sequence[Checked] | None = None
+
+    @classmethod
+    def make(
+        cls,
+        name: str,
+        translations: Sequence[str],
+        text: ComparedText,
+        *,
+        checker: Checker | None = None,
+        decoded: Sequence[Decoded | None] | None = None,
+    ) -> ComparedSystem:
+        """The system with its lines checked, if there are a checker and sources.
+
+        Args:
+            decoded: what the decoder knows of each translation, if the system is a run.
+        """
+        if checker is None or text.sources is None:
+            return cls(name, translations)
+        known = decoded or [None] * len(translations)
+        lines = zip(text.sources, translations, known, strict=True)
+        return cls(name, translations, [checker.check(*line) for line in lines])
+
+
+def learned_checker(text: ComparedText) -> Checker | None:
+    """A checker with the rules alone, for which the references say what is usual.
+
+    None for a text without sources.
+    """
+    if text.sources is None:
+        return None
+    pairs = zip(text.sources, text.references, strict=True)
+    facts = PairFacts.learn(
+        islice(pairs, SAMPLED),
+        src_lang=text.src_lang or UNDETERMINED,
+        tgt_lang=text.tgt_lang or UNDETERMINED,
+    )
+    return Checker(facts)
+
+
+def comparison_page(
+    systems: Sequence[ComparedSystem],
+    text: ComparedText,
+    *,
+    metrics: Sequence[Metric] = ("bleu", "chrf"),
+    segment_metrics: Sequence[SegmentMetric] = (),
+) -> str:
+    """The page, as HTML in UTF-8; the first system is the baseline of the others.
+
+    Args:
+        metrics: those of whole texts. Lines have their chrF.
+        segment_metrics: outside scores of the lines of these systems.
+
+    Raises:
+        MtkitError: if the number of lines differs, or there are none.
+    """
+    names = [system.name for system in systems]
+    by_line = [_line_scores(system.translations, text.references) for system in systems]
+    is_checked = any(system.checked is not None for system in systems)
+    return render(
+        "compare.html",
+        title=" and ".join(names),
+        kind="Comparison" if len(systems) > 1 else "Worst lines",
+        script="compare.js",
+        facts={
+            "Text": text.name,
+            "Lines": f"{len(text.references):,}",
+            "Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}",
+        },
+        names=names,
+        by_metric=[
+            *(_scores(systems, text.references, metric) for metric in metrics),
+            *(one.means() if len(systems) == 1 else one.compare(names) for one in segment_metrics),
+        ],
+        is_paired=len(systems) > 1,
+        charts=_charts(names, by_line),
+        kinds=_counts(systems) if is_checked else None,
+        has_sources=text.sources is not None,
+        data={
+            "systems": [
+                _packed(
+                    system,
+                    [values, *(one.by_system[index] for one in segment_metrics)],
+                    text.sources,
+                )
+                for index, (system, values) in enumerate(zip(systems, by_line, strict=True))
+            ],
+            "metrics": [
+                {"name": "chrF", "digits": 1, "sign": 1},
+                *(
+                    {
+                        "name": printable(one.name),
+                        "digits": SegmentScore.DECIMALS,
+                        "sign": -1 if one.lower_is_better else 1,
+                    }
+                    for one in segment_metrics
+                ),
+            ],
+            "sources": None if text.sources is None else list(map(printable, text.sources)),
+            "references": list(map(printable, text.references)),
+            "languages": {"src": text.src_lang, "tgt": text.tgt_lang},
+            "kinds": list(KINDS),
+        },
+    )
+
+
+def _line_scores(translations: Sequence[str], references: Sequence[str]) -> list[float | None]:
+    """The chrF of each line; None for a line whose reference is blank."""
+    return [
+        value if reference.strip() else None
+        for value, reference in zip(
+            sentence_chrf(translations, references), references, strict=True
+        )
+    ]
+
+
+def _scores(
+    systems: Sequence[ComparedSystem], references: Sequence[str], metric: Metric
+) -> list[Score]:
+    """The score of each system; of several with the paired tests."""
+    if len(systems) == 1:
+        return [score(systems[0].translations, [references], metric=metric)]
+    named = [System(system.name, system.translations) for system in systems]
+    return compare(named, [references], metric=metric)
+
+
+def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:
+    """How many lines have which chrF, for each pair of systems; and the differences."""
+    if len(names) == 1:
+        return [
+            Chart(
+                "chrF of lines",
+                _in_words(names[0], by_line[0]),
+                [_histogram("lines", by_line[0])],
+                "chrF",
+                "from zero",
+            )
+        ]
+    charts = []
+    for name, values in zip(names[1:], by_line[1:], strict=True):
+        gaps = [
+            None if one is None or other is None else other - one
+            for one, other in zip(by_line[0], values, strict=True)
+        ]
+        charts += [
+            Chart(
+                f"chrF of lines: {names[0]}, {name} (dashed)",
+                f"{_in_words(names[0], by_line[0])} {_in_words(name, values)}",
+                [
+                    _histogram(_brief(names[0]), by_line[0]),
+                    _histogram(_brief(name), values, color=TWO, dashed=True),
+                ],
+                "chrF",
+                "from zero",
+            ),
+            Chart(
+                f"Difference of lines: {name} minus {names[0]}",
+                _gaps_in_words(names[0], name, gaps),
+                [_histogram("lines", gaps)],
+                "points of chrF",
+                "from zero",
+                note=_gaps_in_words(names[0], name, gaps),
+            ),
+        ]
+    return charts
+
+
+def _brief(name: str) -> str:
+    """A name that has room in a legend."""
+    return name if len(name) <= 20 else f"…{name[-19:]}"
+
+
+def _histogram(
+    label: str, values: Sequence[float | None], *, color: str = ONE, dashed: bool = False
+) -> Line:
+    """The number of lines whose value is nearest to each multiple of the width of a bar."""
+    counts = Counter(round(value / _BAR) for value in values if value is not None)
+    first = 0 if min(counts, default=0) >= 0 else -100 // _BAR
+    points = [(float(_BAR * bar), float(counts[bar])) for bar in range(first, 100 // _BAR + 1)]
+    return Line(label, points, color, dashed=dashed, steps=True)
+
+
+def _in_words(name: str, values: Sequence[float | None]) -> str:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return f"{name}: no line has a score."
+    low, middle, high = (known[int(share * (len(known) - 1))] for share in (0.1, 0.5, 0.9))
+    return f"{name}: median {middle:.0f}, one line in ten below {low:.0f}, one above {high:.0f}."
+
+
+def _gaps_in_words(first: str, second: str, gaps: Sequence[float | None]) -> str:
+    known = [round(gap, 1) for gap in gaps if gap is not None]
+    better, worse = sum(gap > 0 for gap in known), sum(gap < 0 for gap in known)
+    return (
+        f"{second} is better than {first} in {better:,} lines, worse in {worse:,}, and equal in "
+        f"{len(known) - better - worse:,}."
+    )
+
+
+def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int | None]]]:
+    """The kinds that were found: name, meaning, and number of lines of each system."""
+    counts = [
+        None
+        if system.checked is None
+        else Counter(kind for one in system.checked for kind in {f.kind for f in one.findings})
+        for system in systems
+    ]
+    rows = [
+        (kind, meaning, [None if one is None else one[kind] for one in counts])
+        for kind, meaning in KINDS.items()
+    ]
+    return [row for row in rows if any(row[2])]
+
+
+# ---------------------------------------------------------------------------------------------
+# For the script
+
+
+def _packed(
+    system: ComparedSystem,
+    by_metric: Sequence[Sequence[float | None]],
+    sources: Sequence[str] | None,
+) -> dict[str, Any]:
+    """A system for the script: texts, forecasts, and findings by the index of the line.
+
+    `by_metric` has the scores of its lines by each metric.
+    """
+    packed: dict[str, Any] = {
+        "name": printable(system.name),
+        "texts": list(map(printable, system.translations)),
+        "scores": [
+            [None if value is None else float(f"{value:.5g}") for value in values]
+            for values in by_metric
+        ],
+        "forecast": None,
+        "found": None,
+    }
+    if system.checked is None or sources is None:
+        return packed
+    forecasts = [one.confidence for one in system.checked]
+    if any(value is not None for value in forecasts):
+        packed["forecast"] = [None if value is None else round(value) for value in forecasts]
+    packed["found"] = {
+        index: [_packed_finding(one, source, translation) for one in checked.findings]
+        for index, (checked, source, translation) in enumerate(
+            zip(system.checked, sources, system.translations, strict=True)
+        )
+        if checked.findings
+    }
+    return packed
+
+
+def _packed_finding(finding: Finding, source: str, translation: str) -> dict[str, Any]:
+    """A finding whose spans count as JavaScript does: most emoji are two."""
+    packed = finding.as_dict() | {"reason": printable(finding.reason)}
+    for side, text in (("src", source), ("tgt", translation)):
+        if side in packed:
+            packed[side] = [len(text[:place].encode("utf-16-le")) // 2 for place in packed[side]]
+    return packed

@@ -1,0 +1,300 @@
+"""The command `mtkit compare`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from mtkit.base.errors import MtkitError, one_line
+from mtkit.cli import options as shared
+from mtkit.cli.options import DecodeOptions
+from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
+from mtkit.cli.score import named_files
+from mtkit.cli.score_systems import (
+    TextChoice,
+    common_texts,
+    is_multilingual,
+    segment_metrics,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from mtkit.check import Checker, ComparedSystem, ComparedText
+    from mtkit.run_folder import Run
+    from mtkit.score import Metric
+
+log = logging.getLogger(__name__)
+
+# Options about a run that translates, but for --device, which does no harm.
+_TRANSLATING = (
+    *("data_path", "split", "checkpoint", "beam_size", "length_penalty", "split_sentences"),
+    *("engine", "precision", "workers", "batch_tokens"),
+)
+
+
+# Lines that say which language a file is in.
+_IDENTIFIED = 2000
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The files of the text that is compared, or its choice from data; how runs translate it."""
+
+    src_path: Path | None
+    reference_path: Path | None
+    choice: TextChoice
+    decode: DecodeOptions
+
+
+@shared.command(
+    "Compare systems line by line, on an HTML page.",
+    "mtkit compare runs/first runs/second --output page.html",
+    "mtkit compare runs/mine --split valid --output worst.html",
+    "mtkit compare old.de new.de --src test.en --reference test.de --output page.html",
+)
+@click.argument(
+    "paths", metavar="RUN_OR_FILE...", nargs=-1, required=True, type=shared.PathArgument
+)
+@shared.in_out_option(
+    "--output FILE", "output_path", required=True, help="HTML page to write. -: standard output."
+)
+@shared.in_out_option(
+    "--reference FILE",
+    "reference_path",
+    help="Reference translations. Default: those of the data of the runs.",
+)
+@shared.in_out_option(
+    "--src FILE",
+    "src_path",
+    help="Source text of --reference. Without it, the lines of files are not checked.",
+)
+@shared.in_out_option(
+    "--data FOLDER",
+    "data_path",
+    help="Prepared folder with the text. Default: the one that the runs were trained on.",
+)
+@shared.in_out_option(
+    "--split [test|valid]",
+    default="test",
+    help="Compare on the test set of the data (default) or on the validation set.",
+)
+@shared.in_out_option(
+    "--metric [bleu|chrf|chrf++|ter]",
+    "metrics",
+    multiple=True,
+    default=("bleu", "chrf"),
+    help="Metric of the table of scores. Repeatable. Default: bleu and chrf. Lines are compared by"
+    " chrF.",
+)
+@shared.in_out_option(
+    "--segment-scores NAME=FILE",
+    "segment_scores",
+    multiple=True,
+    callback=named_files,
+    help="Scores of the lines by another metric, as for mtkit score. Give it once for each system,"
+    " in their order.",
+)
+@shared.in_out_option(
+    "--lower-is-better NAME",
+    "lower_is_better",
+    multiple=True,
+    help="Lower scores of this metric of --segment-scores are better. Repeatable.",
+)
+@shared.model_option(
+    "--src-lang L", help="Source language. Of a model with several: compare only this one."
+)
+@shared.model_option(
+    "--tgt-lang L", help="Target language. Of a model with several: compare only this one."
+)
+@shared.checkpoint_option
+@shared.beam_options
+@shared.search_option(
+    "--split-sentences/--no-split-sentences",
+    default=None,
+    help="Translate the sentences of a line one by one. Default: each line as a whole, as"
+    " published scores are.",
+)
+@shared.hardware_options
+def compare(
+    paths: tuple[Path, ...],
+    output_path: Path,
+    metrics: tuple[Metric, ...],
+    segment_scores: tuple[tuple[str, Path], ...],
+    lower_is_better: tuple[str, ...],
+    src_path: Path | None,
+    reference_path: Path | None,
+    data_path: Path | None,
+    split: Literal["valid", "test"],
+    src_lang: str | None,
+    tgt_lang: str | None,
+    **decode: Any,
+) -> None:
+    """Write a page with the scores of systems, and their lines: those first that are worse than
+    the line of the first system.
+
+    \b
+    mtkit compare RUN...                            translate the test set, and compare
+    mtkit compare RUN FILE                          the file has translations of the test set
+    mtkit compare FILE... --src S --reference R     compare files of translations
+
+    A RUN is a folder, and a FILE has one translation per line. With one system, it is the page of
+    its worst lines. Each line has its findings: what is probably wrong with it. The page is one
+    file that loads nothing, and opens in every browser.
+    """
+    advice = "give --data, or --src and --reference"
+    choice = TextChoice(data_path, split, src_lang, tgt_lang, advice)
+    options = _Options(src_path, reference_path, choice, DecodeOptions.parse(**decode))
+    files = [path for path in paths if not path.is_dir()]
+    _check(paths, files, options)
+    output = output_of(output_path)
+    given = {f"file {path}": path for path in [*files, *(path for _, path in segment_scores)]}
+    check_output(output, {"--src": src_path, "--reference": reference_path, **given})
+    from mtkit.check import comparison_page
+    from mtkit.score import note_tokenised
+
+    runs = {path: shared.open_run(path) for path in paths if path not in files}
+    for path, run in runs.items():
+        if run.manifest.data.task != "translation":
+            raise MtkitError(f"{path}: is a parser, and mtkit compare takes translations")
+    text, has_directions = _text(list(runs.values()), options)
+    sizes = [(str(path), len(text.references)) for path in paths]
+    outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
+    systems = _systems(paths, runs, text, options, has_directions=has_directions)
+    if "bleu" in metrics:
+        for system in systems:
+            note_tokenised(system.name, system.translations)
+    if len(systems) > 1:
+        log.info("testing the differences of %s lines", f"{len(text.references):,}")
+    page = comparison_page(systems, text, metrics=metrics, segment_metrics=outside)
+    write_text(output, [page])
+
+
+def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> None:
+    """Refuse options that do not go with these systems and with each other."""
+    from mtkit.score import check_seed
+
+    refuse_torchrun("mtkit compare")
+    if len(set(paths)) < len(paths):
+        raise click.UsageError("RUN_OR_FILE: give each system once")
+    for path in files:
+        if str(path) != "-" and not path.exists():
+            raise MtkitError(f"{path}: does not exist; give a run folder or a file of translations")
+    has_runs = len(files) < len(paths)
+    if not has_runs:
+        shared.refuse_given(_TRANSLATING, "requires a RUN")
+    if options.reference_path is None:
+        shared.refuse_given(["src_path"], "requires --reference")
+        if not has_runs:
+            raise click.UsageError("files of translations require --reference, and a RUN does not")
+    else:
+        shared.refuse_given(["data_path", "split"], "cannot be combined with --reference")
+        if has_runs and options.src_path is None:
+            raise click.UsageError("--reference requires --src, which RUN translates")
+    shared.refuse_stdin_twice([*files, options.src_path, options.reference_path])
+    if len(paths) > 1:
+        check_seed()
+
+
+def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
+    """The text of the files, or else of the data of the runs; and whether this has directions."""
+    from mtkit.base.files import shareable_name
+    from mtkit.check import ComparedText
+    from mtkit.score import refuse_unequal
+
+    if options.reference_path is None:
+        found = common_texts(runs, options.choice)
+        if len(found) > 1:
+            raise click.UsageError(
+                f"mtkit compare takes one direction, not {', '.join(found)}: give --src-lang and "
+                "--tgt-lang"
+            )
+        ((direction, text),) = found.items()
+        name = "validation set" if options.choice.split == "valid" else "test set"
+        name = f"{direction} {name} of the data".strip()
+        compared = ComparedText(name, text.tgt, text.src, text.src_lang, text.tgt_lang)
+        return compared, bool(direction)
+    references = list(shared.lines_of(options.reference_path, keeps_mark=True))
+    src_lang, tgt_lang = options.choice.src_lang or "", options.choice.tgt_lang or ""
+    if runs and not is_multilingual(runs[0]):
+        data = runs[0].manifest.data
+        src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
+    sources = None
+    if options.src_path is not None:
+        sources = list(shared.lines_of(options.src_path))
+        names = map(shared.name_of, (options.src_path, options.reference_path))
+        refuse_unequal(next(names), sources, next(names), references)
+        src_lang = src_lang or _language(sources)
+        tgt_lang = tgt_lang or _language(references)
+    name = shared.name_of(options.reference_path)
+    return ComparedText(shareable_name(name), references, sources, src_lang, tgt_lang), False
+
+
+def _language(lines: Sequence[str]) -> str:
+    """The language that most lines are in; empty if it cannot be identified."""
+    from mtkit.check import UNDETERMINED, language_of
+
+    found = language_of(lines[:_IDENTIFIED])
+    return "" if found == UNDETERMINED else found
+
+
+def _systems(
+    paths: Sequence[Path],
+    runs: dict[Path, Run],
+    text: ComparedText,
+    options: _Options,
+    *,
+    has_directions: bool,
+) -> list[ComparedSystem]:
+    """The translations of all systems, and what is found in them."""
+    from mtkit.check import ComparedSystem, Decoded, learned_checker
+    from mtkit.data import DirectionText
+    from mtkit.score import refuse_unequal
+
+    files = {
+        path: list(shared.lines_of(path, keeps_mark=True)) for path in paths if path not in runs
+    }
+    for path, lines in files.items():
+        refuse_unequal(shared.name_of(path), lines, "the reference", text.references)
+    checkers = {path: _checker(run) for path, run in runs.items()}
+    # Files are checked like the first run that can say what is usual.
+    usual = next(filter(None, checkers.values()), None) or learned_checker(text)
+    direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
+    systems = []
+    for path, name in zip(paths, _names(paths), strict=True):
+        if path in runs:
+            found = translated(runs[path], direction, options.decode, has_directions=has_directions)
+            decoded = [
+                Decoded(one.log_probs, one.finished, one.truncated, one.missing) for one in found
+            ]
+            lines = [one.text for one in found]
+            system = ComparedSystem.make(
+                name, lines, text, checker=checkers[path] or usual, decoded=decoded
+            )
+        else:
+            system = ComparedSystem.make(name, files[path], text, checker=usual)
+        systems.append(system)
+    return systems
+
+
+def _checker(run: Run) -> Checker | None:
+    """The checker of a run; None, with a note, if it has none."""
+    from mtkit.check import load_checker
+
+    try:
+        return load_checker(run)
+    except MtkitError as error:
+        log.info("%s: its lines are checked by the rules alone (%s)", run.path, error)
+        return None
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, or as much of it as no other system has."""
+    names = [path.name or str(path) for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    return [one_line(name) for name in names]

@@ -1,0 +1,415 @@
+"use strict";
+// Lists the lines that the reader chooses, a page at a time. All data is in the page, and every
+// text of it is inserted as text; nothing is loaded.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { systems, sources, references, metrics } = data;
+  const PAGE = 50;
+  // Longer lines, by the product of their numbers of words, are compared without regard to order.
+  const MOST_CELLS = 4e6;
+  const byId = (id) => document.getElementById(id);
+  const form = byId("choices");
+  const isPair = systems.length > 1;
+  const isChecked = systems.some((system) => system.found !== null);
+  const hasForecast = systems.some((system) => system.forecast !== null);
+  const kinds = data.kinds.filter((kind) => systems.some((system) =>
+    Object.values(system.found ?? {}).some((found) => found.some((one) => one.kind === kind))));
+  const number = (value) => value.toLocaleString("en");
+
+  function element(name, className, ...children) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    made.append(...children);
+    return made;
+  }
+
+  // ---- Words and their differences
+
+  // A run of letters and digits, a letter of a script without spaces, or another character.
+  const SOLID = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Thai}" +
+    "\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}";
+  const WORD = new RegExp(
+    `[${SOLID}]\\p{M}*|(?:(?![${SOLID}])[\\p{L}\\p{M}\\p{N}])+|[^\\s]`, "gu");
+  const IS_WORD = /^[\p{L}\p{M}\p{N}]/u;
+  const wordsOf = (text) =>
+    Array.from(text.matchAll(WORD), (match) => ({ text: match[0], start: match.index }));
+
+  // Whether each word of two lines is outside of their longest common subsequence.
+  function differences(ones, others) {
+    const extra = [ones.map(() => true), others.map(() => true)];
+    const match = (i, j) => { extra[0][i] = extra[1][j] = false; };
+    let first = 0, n = ones.length, m = others.length;
+    while (first < n && first < m && ones[first].text === others[first].text) match(first, first++);
+    while (n > first && m > first && ones[n - 1].text === others[m - 1].text) match(--n, --m);
+    const rows = n - first, columns = m - first;
+    if (rows * columns > MOST_CELLS) {
+      const places = new Map();
+      for (let j = m - 1; j >= first; j--) {
+        const word = others[j].text;
+        if (!places.has(word)) places.set(word, []);
+        places.get(word).push(j);
+      }
+      for (let i = first; i < n; i++) {
+        const j = places.get(ones[i].text)?.pop();
+        if (j !== undefined) match(i, j);
+      }
+      return extra;
+    }
+    const width = columns + 1, longest = new Uint16Array((rows + 1) * width);
+    for (let i = rows - 1; i >= 0; i--) {
+      for (let j = columns - 1; j >= 0; j--) {
+        longest[i * width + j] = ones[first + i].text === others[first + j].text
+          ? longest[(i + 1) * width + j + 1] + 1
+          : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+      }
+    }
+    for (let i = 0, j = 0; i < rows && j < columns;) {
+      if (ones[first + i].text === others[first + j].text) match(first + i++, first + j++);
+      else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i++;
+      else j++;
+    }
+    return extra;
+  }
+
+  // The ranges of a text that chosen words take; neighbours are one range.
+  function ranges(words, isChosen, className) {
+    const found = [];
+    words.forEach((word, i) => {
+      if (!isChosen[i]) return;
+      const end = word.start + word.text.length;
+      if (i && isChosen[i - 1]) found.at(-1).end = end;
+      else found.push({ start: word.start, end, className });
+    });
+    return found;
+  }
+
+  // The part of a text between two places as nodes; ranges, which may overlap, have their classes.
+  function marked(text, found, start = 0, end = text.length) {
+    const places = new Set([start, end]);
+    for (const one of found) places.add(one.start).add(one.end);
+    const ends = [...places].filter((place) => place >= start && place <= end).sort((a, b) => a - b);
+    return ends.slice(1).map((to, i) => {
+      const part = text.slice(ends[i], to);
+      const classes = found.filter((one) => one.start <= ends[i] && one.end >= to)
+        .map((one) => one.className);
+      return classes.length ? element("mark", [...new Set(classes)].join(" "), part) : part;
+    });
+  }
+
+  // The same with a box around each part that findings are about; `spots` are its ranges.
+  function boxed(text, found, spots) {
+    const nodes = [];
+    let done = 0;
+    for (const [start, end] of [...spots].sort((a, b) => a[0] - b[0])) {
+      if (start < done || end > text.length) continue;
+      nodes.push(...marked(text, found, done, start),
+        element("mark", "spot", ...marked(text, found, start, end)));
+      done = end;
+    }
+    return [...nodes, ...marked(text, found, done)];
+  }
+
+  // ---- Lines that are chosen
+
+  const findingsOf = (system, line) => system.found?.[line] ?? [];
+  // How much better a line is than with the first system, by the chosen metric.
+  const scoreOf = (one, line, choice) => systems[one].scores[choice.by][line];
+  const gap = (line, choice) => {
+    const [before, after] = [0, choice.with].map((one) => scoreOf(one, line, choice));
+    return before === null || after === null ? null : (after - before) * metrics[choice.by].sign;
+  };
+  const negative = (value) => (value === null ? null : -value);
+  const worstFinding = (line, choice) => {
+    const found = searched(choice).flatMap((system) => findingsOf(system, line));
+    return found.length ? -Math.max(...found.map((one) => one.severity)) : null;
+  };
+  const quality = (line, choice) => {
+    const value = scoreOf(choice.with, line, choice);
+    return value === null ? null : value * metrics[choice.by].sign;
+  };
+  const brief = (one) => {
+    const { name } = systems[one];
+    return name.length <= 24 ? name : `…${name.slice(-23)}`;
+  };
+  const of = (choice) => (isPair ? ` of ${brief(choice.with)}` : "");
+  // By name: what is written in the menu, and the value of a line; the lowest is first.
+  const ORDERS = {
+    worse: [(choice) => `${brief(choice.with)} worse than ${brief(0)}`, gap],
+    better: [(choice) => `${brief(choice.with)} better than ${brief(0)}`,
+      (line, choice) => negative(gap(line, choice))],
+    apart: [() => "largest difference", (line, choice) => {
+      const difference = gap(line, choice);
+      return difference === null ? null : -Math.abs(difference);
+    }],
+    low: [(choice) => `worst ${metrics[choice.by].name}${of(choice)}`, quality],
+    forecast: [(choice) => `lowest forecast${of(choice)}`,
+      (line, choice) => systems[choice.with].forecast?.[line] ?? null],
+    severe: [() => "most severe finding", worstFinding],
+    line: [() => "order of the text", (line) => line],
+  };
+  const orders = Object.keys(ORDERS).filter((name) => {
+    if (name === "worse" || name === "better" || name === "apart") return isPair;
+    return name === "severe" ? isChecked : name === "forecast" ? hasForecast : true;
+  });
+
+  let lowered, lengths;
+  const lower = (line) => {
+    lowered ??= references.map((reference, i) =>
+      [sources?.[i] ?? "", reference, ...systems.map((one) => one.texts[i])].join("\n").toLowerCase());
+    return lowered[line];
+  };
+  const lengthOf = (line) => {
+    lengths ??= (sources ?? references).map((text) =>
+      wordsOf(text).filter((word) => IS_WORD.test(word.text)).length);
+    return lengths[line];
+  };
+
+  // The systems whose findings are chosen from.
+  const searched = (choice) =>
+    choice.in ? [systems[choice.in]] : choice.shown.map((one) => systems[one]);
+
+  function chosenLines(choice) {
+    let lines = references.map((_, line) => line);
+    if (choice.line) lines = lines.filter((line) => line === +choice.line - 1);
+    if (choice.kind) {
+      const where = searched(choice);
+      const isWanted = choice.kind === "any" ? () => true : (one) => one.kind === choice.kind;
+      lines = lines.filter((line) => {
+        const found = where.flatMap((system) => findingsOf(system, line));
+        return choice.kind === "none" ? !found.length : found.some(isWanted);
+      });
+    }
+    if (choice.from) lines = lines.filter((line) => lengthOf(line) >= +choice.from);
+    if (choice.to) lines = lines.filter((line) => lengthOf(line) <= +choice.to);
+    if (choice.text) {
+      const wanted = choice.text.toLowerCase();
+      lines = lines.filter((line) => lower(line).includes(wanted));
+    }
+    const valueOf = ORDERS[choice.order][1];
+    // Lines without a value are last; of equal lines the one with the lower score is first.
+    const keys = new Map(lines.map((line) => {
+      const value = valueOf(line, choice);
+      return [line, [value ?? Infinity, quality(line, choice) ?? Infinity]];
+    }));
+    return lines.sort((a, b) => {
+      const [one, other] = [keys.get(a), keys.get(b)];
+      const key = one[0] === other[0] ? 1 : 0;
+      return one[key] === other[key] ? a - b : one[key] - other[key];
+    });
+  }
+
+  // ---- What is shown of a line
+
+  // The class of a system: the colour of its marks.
+  const classOf = (system, choice) => (system === choice.shown[0] ? "one" : "two");
+
+  // Ranges to mark in the reference and in the text of each system that is shown.
+  function marksOf(line, choice) {
+    const marks = { reference: [], of: choice.shown.map(() => []) };
+    const texts = choice.shown.map((one) => wordsOf(systems[one].texts[line]));
+    if (choice.mark === "reference" && references[line]) {
+      const reference = wordsOf(references[line]);
+      choice.shown.forEach((one, i) => {
+        const name = classOf(one, choice);
+        const [lacking, added] = differences(reference, texts[i]);
+        marks.reference.push(...ranges(reference, lacking, `lacks-${name}`));
+        marks.of[i].push(...ranges(texts[i], added, name));
+      });
+    } else if (choice.mark === "systems" && isPair) {
+      const extra = differences(...texts);
+      choice.shown.forEach((one, i) => {
+        marks.of[i].push(...ranges(texts[i], extra[i], classOf(one, choice)));
+      });
+    }
+    return marks;
+  }
+
+  const spots = (found, side) => found.flatMap((one) => (one[side] ? [one[side]] : []));
+
+  function row(label, nodes, lang, ...more) {
+    const shown = element("p", "text", ...nodes);
+    shown.dir = "auto";
+    if (lang) shown.lang = lang;
+    const cell = element("dd", "", shown, ...more);
+    return element("div", "", element("dt", "", ...label), cell);
+  }
+
+  function systemRow(one, line, choice, marks) {
+    const system = systems[one], found = findingsOf(system, line);
+    const forecast = system.forecast?.[line] ?? null;
+    const facts = metrics.map(({ name, digits }, i) => {
+      const value = system.scores[i][line];
+      return value === null ? `no ${name}` : `${name} ${value.toFixed(digits)}`;
+    });
+    if (forecast !== null) facts.push(`forecast ${forecast}`);
+    const list = element("ul", "found", ...found.map((finding) =>
+      element("li", "", element("span", "badge", finding.kind), ` ${finding.reason}`)));
+    const label = [element("bdi", "name", system.name), " ", element("span", "score-of", facts.join(", "))];
+    const nodes = boxed(system.texts[line], marks, spots(found, "tgt"));
+    const made = row(label, nodes, data.languages.tgt, ...(found.length ? [list] : []));
+    made.className = classOf(one, choice);
+    return made;
+  }
+
+  function lineItem(line, choice) {
+    const marks = marksOf(line, choice);
+    const heading = element("h3", "", `Line ${number(line + 1)}`);
+    const better = isPair ? gap(line, choice) : null;
+    if (better !== null) {
+      const { sign, digits } = metrics[choice.by];
+      const size = Math.abs(better).toFixed(digits), way = Math.sign(better) * sign;
+      heading.append(element("span", "gap", `difference ${["−", "±", "+"][way + 1]}${size}`));
+    }
+    const rows = element("dl", "");
+    if (sources) {
+      const found = choice.shown.flatMap((one) => findingsOf(systems[one], line));
+      const nodes = boxed(sources[line], [], spots(found, "src"));
+      rows.append(row(["Source"], nodes, data.languages.src));
+    }
+    const reference = marked(references[line], marks.reference);
+    rows.append(row(["Reference"], reference, data.languages.tgt));
+    choice.shown.forEach((one, i) => rows.append(systemRow(one, line, choice, marks.of[i])));
+    return element("li", "line", heading, rows);
+  }
+
+  function legend(choice) {
+    const sample = (className, text) => element("mark", className, text);
+    const parts = [];
+    const names = choice.shown.map((one) =>
+      sample(classOf(one, choice), element("bdi", "", systems[one].name)));
+    const joined = names.flatMap((name, i) => (i ? [" and ", name] : [name]));
+    if (choice.mark === "reference") {
+      parts.push("Marked in ", ...joined, ": words that the reference does not have. Underlined in the",
+        " reference: ", ...choice.shown.flatMap((one, i) => [
+          i ? ", " : "",
+          sample(`lacks-${classOf(one, choice)}`, `missing from ${systems[one].name}`)]), ".");
+    } else if (choice.mark === "systems" && isPair) {
+      parts.push("Marked in ", ...joined, ": words that the other does not have.");
+    }
+    if (isChecked) parts.push(" ", sample("spot", "In a box"), ": what a finding is about.");
+    if (hasForecast) parts.push(" Forecast: the chrF that the model expects of its translation.");
+    byId("legend").replaceChildren(...parts);
+  }
+
+  // ---- Choices
+
+  function fillMenus() {
+    const fill = (select, options) => {
+      const before = select.value;
+      select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+      if (options.some(([value]) => value === before)) select.value = before;
+    };
+    const now = choiceNow();
+    fill(form.elements.order, orders.map((name) => [name, ORDERS[name][0](now)]));
+    const named = now.shown.map((one) => [String(one), systems[one].name]);
+    fill(form.elements.in, [["", "either system"], ...named]);
+    const where = searched(choiceNow());
+    const counts = new Map();
+    let any = 0;
+    for (let line = 0; line < references.length; line++) {
+      const here = new Set(where.flatMap((system) =>
+        findingsOf(system, line).map((finding) => finding.kind)));
+      for (const kind of here) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+      if (here.size) any++;
+    }
+    fill(form.elements.kind, [
+      ["", "all lines"], ["any", `any finding (${number(any)})`],
+      ["none", `no finding (${number(references.length - any)})`],
+      ...kinds.map((kind) => [kind, `${kind} (${number(counts.get(kind) ?? 0)})`]),
+    ]);
+  }
+
+  function choiceNow() {
+    const choice = Object.fromEntries(new FormData(form));
+    choice.with = isPair ? +choice.with : 0;
+    choice.by = +choice.by;
+    choice.shown = isPair ? [0, choice.with] : [0];
+    return choice;
+  }
+
+  let lines = [], page = 1;
+  const pages = () => Math.max(1, Math.ceil(lines.length / PAGE));
+
+  function choose() {
+    lines = chosenLines(choiceNow());
+    show(1);
+  }
+
+  function show(wanted) {
+    page = Math.min(Math.max(1, Math.trunc(wanted) || 1), pages());
+    const choice = choiceNow(), first = (page - 1) * PAGE;
+    const here = lines.slice(first, first + PAGE);
+    byId("list").replaceChildren(...here.map((line) => lineItem(line, choice)));
+    byId("list").start = first + 1;
+    const all = number(references.length);
+    byId("count").textContent = !lines.length ? `None of ${all} lines is like this.`
+      : `${number(first + 1)} to ${number(first + here.length)} of ${number(lines.length)} lines`
+        + (lines.length < references.length ? `, from ${all}` : "");
+    byId("page").value = page;
+    byId("page").max = pages();
+    byId("pages").textContent = number(pages());
+    for (const button of document.querySelectorAll("[data-step]")) {
+      const next = page + +button.dataset.step;
+      button.setAttribute("aria-disabled", next < 1 || next > pages());
+    }
+    byId("pager-below").hidden = pages() === 1;
+    legend(choice);
+    writeAddress();
+  }
+
+  // The address has what differs from the beginning, as in page.html#kind=loop&text=two
+  function writeAddress() {
+    const kept = [...new FormData(form)].filter(([name, value]) => value !== initial[name]);
+    if (page > 1) kept.push(["page", page]);
+    const address = new URLSearchParams(kept).toString();
+    history.replaceState(null, "", address ? `#${address}` : location.pathname);
+  }
+
+  function readAddress() {
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    for (const [name, value] of wanted) {
+      const field = form.elements.namedItem(name);
+      if (!field) continue;
+      const before = field.value;
+      field.value = value;
+      if (field.value !== value) field.value = before;
+      if (["with", "by", "in"].includes(name)) fillMenus();
+    }
+    lines = chosenLines(choiceNow());
+    show(+wanted.get("page"));
+  }
+
+  const hide = (name, isHidden) => { form.elements[name].closest("label").hidden = isHidden; };
+  form.elements.by.replaceChildren(...metrics.map(({ name }, i) => new Option(name, i)));
+  hide("by", metrics.length < 2);
+  hide("with", systems.length < 3);
+  hide("kind", !isChecked);
+  hide("in", !isChecked || !isPair);
+  if (!isPair) form.elements.mark.options[1].remove();
+  fillMenus();
+  const initial = Object.fromEntries(new FormData(form));
+
+  form.addEventListener("input", (event) => {
+    if (["with", "by", "in"].includes(event.target.name)) fillMenus();
+    choose();
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  // The fields have their first values after this event.
+  form.addEventListener("reset", () => setTimeout(() => {
+    fillMenus();
+    choose();
+  }));
+  byId("page").addEventListener("change", (event) => show(+event.target.value));
+  for (const button of document.querySelectorAll("[data-step]")) {
+    button.addEventListener("click", () => {
+      if (button.getAttribute("aria-disabled") === "true") return;
+      show(page + +button.dataset.step);
+      // The next lines are read from the first one on.
+      byId("count").focus({ preventScroll: true });
+      byId("pager").scrollIntoView();
+    });
+  }
+  window.addEventListener("hashchange", readAddress);
+  form.hidden = byId("pager").hidden = false;
+  readAddress();
+})();

@@ -1,0 +1,223 @@
+"""The page that compares systems: what it has of scores, lines and findings."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from typing import Any
+
+import pytest
+from support.browsed import HOSTILE, Page, well_formed
+
+from mtkit.base.errors import MtkitError
+from mtkit.check import (
+    KINDS,
+    Checked,
+    Checker,
+    ComparedSystem,
+    ComparedText,
+    Decoded,
+    Finding,
+    PairFacts,
+    comparison_page,
+    learned_checker,
+)
+from mtkit.score import System, compare, sentence_scores
+from mtkit.score import score as score_of
+from mtkit.segment_scores import SegmentMetric
+
+SOURCES = ["a man sits on a bank", "two dogs run", "a woman drives down the mountain", ""]
+REFERENCES = [
+    "ein Mann mit einem Hut sitzt auf der Bank",
+    "zwei Hunde rennen über die Wiese",
+    "eine Frau im Ski-Anzug fährt den Berg hinab",
+    "",
+]
+TEXT = ComparedText("test.de", REFERENCES, SOURCES, "en", "de")
+GOOD = ComparedSystem("good", [REFERENCES[0], "zwei Hunde rennen", REFERENCES[2], ""])
+BAD = ComparedSystem("bad", ["ein Mann", "zwei Hunde rennen über die Wiese", "eine Frau", "x"])
+
+
+def checked(*findings: Finding, confidence: float | None = None) -> Checked:
+    return Checked(findings, confidence)
+
+
+def page_of(*systems: ComparedSystem, text: ComparedText = TEXT, **options: Any) -> Page:
+    """A page without scores of whole texts, whose tests take a second, unless it is asked for."""
+    return well_formed(comparison_page(systems, text, **{"metrics": (), **options}))
+
+
+def data_of(page: Page) -> Any:
+    (element,) = page.all("script", type="application/json")
+    return json.loads(element["text"])
+
+
+def test_the_scores_and_their_signatures_are_those_of_mtkit_score() -> None:
+    page = page_of(GOOD, BAD, metrics=("bleu", "chrf"))
+    systems = [System(one.name, one.translations) for one in (GOOD, BAD)]
+    cells, codes = page.texts("td"), page.texts("code")
+    for metric in ("bleu", "chrf"):
+        first, second = compare(systems, [REFERENCES], metric=metric)
+        assert {f"{first.value:.2f}", f"{second.value:.2f}"} <= set(cells)
+        assert {f"{second.p_bootstrap:.4f}", f"{second.p_randomisation:.4f}"} <= set(cells)
+        assert f"{second.mean:.2f} ± {second.interval:.2f}" in cells
+        assert first.signature in codes
+    assert cells.count("baseline") == 4
+
+
+def test_one_system_has_the_page_of_its_worst_lines() -> None:
+    page = page_of(GOOD, metrics=("chrf",))
+    value = score_of(GOOD.translations, [REFERENCES], metric="chrf").value
+    assert f"{value:.2f}" in page.texts("td")
+    assert "Worst lines" in page.texts("p")
+    assert "baseline" not in page.texts("td")
+
+
+def test_a_system_with_the_text_of_the_first_one_has_no_p_value() -> None:
+    twin = ComparedSystem("twin", GOOD.translations)
+    cells = page_of(GOOD, twin, metrics=("chrf",)).texts("td")
+    assert cells.count("identical") == 2
+
+
+def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
+    data = data_of(page_of(GOOD, BAD))
+    assert (data["sources"], data["references"]) == (SOURCES, REFERENCES)
+    for system, packed in zip((GOOD, BAD), data["systems"], strict=True):
+        assert packed["texts"] == system.translations
+        found = sentence_scores(system.translations, [REFERENCES], metric="chrf")
+        # The last reference is blank.
+        (scores,) = packed["scores"]
+        assert scores[:3] == pytest.approx([one.value for one in found[:3]], abs=0.005)
+        assert scores[3] is None
+    assert data["systems"][0]["scores"][0][0] == 100
+
+
+def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines() -> None:
+    errors = SegmentMetric("MQM", [[0, 1, 2, 5], [3.25, 0, 0, 0]], lower_is_better=True)
+    page = page_of(GOOD, BAD, segment_metrics=[errors])
+    # The means, by hand.
+    assert {"2.0000", "0.8125"} <= set(page.texts("td"))
+    assert any("better:lower" in text for text in page.texts("code"))
+    data = data_of(page)
+    assert [one["name"] for one in data["metrics"]] == ["chrF", "MQM"]
+    assert [one["sign"] for one in data["metrics"]] == [1, -1]
+    assert data["systems"][1]["scores"][1] == [3.25, 0, 0, 0]
+
+
+def test_the_number_of_better_and_worse_lines_is_said() -> None:
+    assert "bad is better than good in 1 lines, worse in 2, and equal in 0." in page_of(
+        GOOD, BAD
+    ).texts("p")
+
+
+def test_the_lines_of_each_system_that_have_a_finding_are_counted_once() -> None:
+    number = Finding("numbers", "15 is missing", 0.8)
+    twice = ComparedSystem(
+        "twice", GOOD.translations, [checked(number, number), checked(), checked(number), checked()]
+    )
+    none = ComparedSystem("none", BAD.translations, [checked()] * 4)
+    (row,) = [one for one in page_of(twice, none).texts("tr") if one.startswith("numbers")]
+    assert row == f"numbers{KINDS['numbers']}20"
+    assert "No line has a finding." in page_of(none).texts("p")
+
+
+def test_a_finding_is_at_the_characters_that_javascript_counts() -> None:
+    source, translation = "😀 two 15", "😀😀 zwei 18"
+    finding = Finding("numbers", "15", 0.8123456, src=range(6, 8), tgt=range(8, 10))
+    system = ComparedSystem("x", [translation], [checked(finding, confidence=41.6)])
+    data = data_of(page_of(system, text=ComparedText("t", ["y"], [source])))
+    (packed,) = data["systems"]
+    # An emoji is two characters there.
+    assert packed["found"] == {
+        "0": [
+            {"kind": "numbers", "reason": "15", "severity": 0.812, "src": [7, 9], "tgt": [10, 12]}
+        ]
+    }
+    assert packed["forecast"] == [42]
+
+
+def test_without_sources_nothing_is_checked() -> None:
+    text = ComparedText("test.de", REFERENCES)
+    assert learned_checker(text) is None
+    data = data_of(page_of(GOOD, text=text))
+    assert data["sources"] is None
+    assert data["systems"][0]["found"] is None
+
+
+def test_a_run_is_checked_with_what_its_decoder_knows() -> None:
+    facts = PairFacts.learn(zip(SOURCES, REFERENCES, strict=True), src_lang="en", tgt_lang="de")
+    decoded = [Decoded(finished=number != 1) for number in range(4)]
+    system = ComparedSystem.make(
+        "run", GOOD.translations, TEXT, checker=Checker(facts), decoded=decoded
+    )
+    assert system.checked is not None
+    kinds = [[one.kind for one in line.findings] for line in system.checked]
+    assert "cut" in kinds[1]
+    assert "cut" not in kinds[0]
+
+
+def test_the_languages_are_learned_from_the_references() -> None:
+    checker = learned_checker(TEXT)
+    assert checker is not None
+    assert (checker.facts.src_lang, checker.facts.tgt_lang) == ("en", "de")
+    unknown = learned_checker(ComparedText("t", REFERENCES, SOURCES))
+    assert unknown is not None
+    assert unknown.facts.tgt_lang == "und"
+
+
+def test_the_page_may_run_its_own_script_alone_and_load_nothing() -> None:
+    page = page_of(GOOD, BAD)
+    (policy,) = [
+        one["attrs"]["content"]
+        for one in page.all("meta")
+        if one["attrs"].get("http-equiv") == "Content-Security-Policy"
+    ]
+    (script,) = [one for one in page.all("script") if "type" not in one["attrs"]]
+    digest = base64.b64encode(hashlib.sha256(script["text"].encode()).digest()).decode()
+    assert "default-src 'none'" in policy
+    assert re.findall(r"script-src [^;]*", policy) == [f"script-src 'sha256-{digest}'"]
+    for element in page.elements:
+        for name in ("src", "srcset", "action"):
+            assert name not in element["attrs"]
+        assert element["attrs"].get("href", "#").startswith(("#", "data:"))
+        assert not any(name.startswith("on") for name in element["attrs"])
+
+
+def test_hostile_text_is_data_and_not_markup() -> None:
+    finding = Finding("numbers", HOSTILE, 0.5)
+    system = ComparedSystem(HOSTILE, [HOSTILE], [checked(finding)])
+    page = page_of(system, text=ComparedText(HOSTILE, [HOSTILE], [HOSTILE], HOSTILE, HOSTILE))
+    assert len(page.all("script")) == 2
+    assert not page.all("b")
+    data = data_of(page)
+    assert data["references"] == [HOSTILE]
+    assert data["systems"][0]["found"]["0"][0]["reason"] == HOSTILE
+
+
+def test_control_characters_are_symbols_and_other_letters_are_not_escaped() -> None:
+    line = "\0ж\x1b\x85"
+    systems = [ComparedSystem("x\udcff", [line])]
+    text = comparison_page(systems, ComparedText("t", [line], [line]))
+    assert data_of(well_formed(text))["references"] == ["␀ж␛\ufffd"]
+    assert "ж" in text
+    text.encode()
+
+
+def test_the_same_systems_give_the_same_page() -> None:
+    one, other = (comparison_page([GOOD, BAD], TEXT, metrics=["chrf"]) for _ in range(2))
+    assert one == other
+
+
+def test_every_control_has_a_label() -> None:
+    page = page_of(GOOD, BAD)
+    controls = [one for one in page.elements if one["tag"] in ("input", "select")]
+    assert len(controls) > 7
+    for one in controls:
+        assert "label" in one["inside"] or one["attrs"].get("aria-label")
+
+
+def test_another_number_of_lines_is_refused() -> None:
+    with pytest.raises(MtkitError, match="1 translations do not line up with 4 references"):
+        comparison_page([ComparedSystem("x", ["one"])], TEXT)

@@ -1,0 +1,70 @@
+"""The confidence: a forecast of the chrF."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mtkit.check.confidence import FEATURES, Forecast, features_of, spearman
+from mtkit.check.coverage import PairCoverage, SideCoverage
+
+SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5)
+PAIR = PairCoverage(SIDE, SIDE, 0.1, 2)
+
+
+def test_spearman_is_worked_by_hand() -> None:
+    # Ranks 1 2 3 4 5 and 1 3 2 4 5: 1 - 6 * 2 / (5 * 24).
+    assert spearman([1, 2, 3, 4, 5], [10, 30, 20, 40, 50]) == pytest.approx(0.9)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
+    # Ranks 1.5 1.5 3 against 1 2 3: 1.5 / sqrt(1.5 * 2).
+    assert spearman([7, 7, 9], [1, 2, 3]) == pytest.approx(1.5 / 3**0.5)
+    assert spearman([1, 1, 1], [1, 2, 3]) == 0.0
+
+
+def test_each_feature_has_a_name() -> None:
+    assert len(features_of([-1.0, -2.0], PAIR)) == len(FEATURES)
+
+
+def test_features_are_worked_by_hand() -> None:
+    found = dict(zip(FEATURES, features_of([-4.0, -1.0], PAIR), strict=True))
+    assert found["mean log-probability"] == -2.5
+    assert found["lowest log-probability"] == found["lowest tenth"] == -4.0
+    assert found["share below one in ten"] == 0.5
+    assert found["uncovered source words"] == pytest.approx(2 / 3)
+    assert found["new source words"] == 0.5
+
+
+def _data(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(count, len(FEATURES)))
+    return x, (50 + 8 * x[:, 0] - 5 * x[:, 9] + draw.normal(size=count)).clip(0, 100)
+
+
+def test_a_linear_relation_is_found_again() -> None:
+    forecast = Forecast.fit(*_data(2000, 1))
+    x, y = _data(500, 2)
+    errors = [abs(forecast.of(row) - value) for row, value in zip(x.tolist(), y, strict=True)]
+    assert np.mean(errors) < 1.2
+    assert forecast.quality.correlation > 0.95
+    assert forecast.quality.correlation > forecast.quality.baseline
+
+
+def test_the_tenths_of_unrelated_features_all_have_the_mean() -> None:
+    x, _ = _data(3000, 3)
+    chrf = np.random.default_rng(4).uniform(0, 100, size=3000)
+    quality = Forecast.fit(x, chrf).quality
+    # Forecasts of held-out lines: a fit to the same lines would find a relation.
+    assert abs(quality.correlation) < 0.06
+    assert all(abs(tenth.forecast - 50) < 5 for tenth in quality.tenths)
+
+
+def test_forecasts_are_between_0_and_100_for_any_features() -> None:
+    forecast = Forecast.fit(*_data(300, 5))
+    for value in (-1e9, 0.0, 1e9):
+        assert 0 <= forecast.of([value] * len(FEATURES)) <= 100
+
+
+def test_a_constant_feature_does_no_harm() -> None:
+    x, y = _data(300, 6)
+    x[:, 3] = 1.0
+    assert np.isfinite(Forecast.fit(x, y).of(x[0].tolist()))

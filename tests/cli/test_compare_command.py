@@ -1,0 +1,204 @@
+"""`mtkit compare`: what it writes where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browsed import Page, well_formed
+from support.command_line import Place, full_disk
+
+from mtkit.base.html import printable
+from mtkit.base.language_id import FEWEST_LINES
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+REFERENCE = "ein Mann sitzt auf der Bank\nzwei Hunde rennen\nam 15. Mai 2020\n"
+FIRST = "ein Mann sitzt auf einer Bank\nzwei Hunde rennen\nam 15. Mai 2020\n"
+SECOND = "ein Mann sitzt\nzwei Hunde rennen\nam 18. Mai 2020\n"
+SOURCE = "a man sits on the bank\ntwo dogs run\non 15 May 2020\n"
+FILES = ["--src", "test.en", "--reference", "test.de", "--src-lang", "en", "--tgt-lang", "de"]
+OUTPUT = ["--output", "page.html"]
+QUICK = ["--metric", "chrf"]
+
+
+@pytest.fixture
+def files(place: Place) -> Place:
+    for name, text in {
+        "test.en": SOURCE,
+        "test.de": REFERENCE,
+        "first.de": FIRST,
+        "second.de": SECOND,
+    }.items():
+        place.write(name, text)
+    return place
+
+
+def page_of(place: Place, name: str = "page.html") -> tuple[Page, Any]:
+    """A page, and the data of its script."""
+    page = well_formed((place.folder / name).read_text(encoding="utf-8"))
+    (element,) = page.all("script", type="application/json")
+    return page, json.loads(element["text"])
+
+
+def test_files_are_compared_and_checked(files: Place) -> None:
+    outcome = files.mtkit("compare", "first.de", "second.de", *FILES, *OUTPUT)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err.endswith("mtkit: wrote page.html\n")
+    page, data = page_of(files)
+    assert "first.de and second.de" in page.texts("h1")
+    assert [one["texts"] for one in data["systems"]] == [
+        FIRST.splitlines(),
+        SECOND.splitlines(),
+    ]
+    assert data["sources"] == SOURCE.splitlines()
+    assert data["languages"] == {"src": "en", "tgt": "de"}
+    first, second = (one["found"] for one in data["systems"])
+    assert "2" not in first
+    assert [one["kind"] for one in second["2"]] == ["numbers"]
+    assert {"BLEU", "chrF2", "p, bootstrap"} <= set(page.texts("th"))
+    assert not list(files.folder.glob(".page*"))
+
+
+def test_without_a_source_files_are_compared_and_not_checked(files: Place) -> None:
+    command = ("-q", "compare", "second.de", "--reference", "test.de", *OUTPUT)
+    assert files.mtkit(*command).status == 0
+    page, data = page_of(files)
+    assert data["sources"] is None
+    assert data["systems"][0]["found"] is None
+    assert "Worst lines" in page.texts("p")
+
+
+def test_the_languages_of_files_are_identified(files: Place) -> None:
+    english = "the weather is nice today and we go for a long walk\n"
+    german = "das Wetter ist heute schön und wir machen einen langen Spaziergang\n"
+    files.write("test.en", english * FEWEST_LINES)
+    files.write("test.de", german * FEWEST_LINES)
+    files.mtkit("-q", "compare", "test.de", *FILES[:4], *OUTPUT)
+    assert page_of(files)[1]["languages"] == {"src": "en", "tgt": "de"}
+
+
+def test_outside_scores_are_in_the_page(files: Place) -> None:
+    files.write("comet.txt", "0.5\n0.7\n0.9\n")
+    outside = ["--segment-scores", "COMET=comet.txt"]
+    files.mtkit("-q", "compare", "first.de", *FILES, *outside, *OUTPUT)
+    page, data = page_of(files)
+    assert data["systems"][0]["scores"][1] == [0.5, 0.7, 0.9]
+    assert "0.7000" in page.texts("td")
+
+
+def test_the_page_can_go_to_standard_output(files: Place) -> None:
+    command = ("-q", "compare", "-", "--reference", "test.de", "--output", "-")
+    outcome = files.mtkit(*command, stdin=FIRST.encode())
+    assert well_formed(outcome.out).texts("h1") == ["-"]
+
+
+def test_files_of_the_same_name_are_told_apart(files: Place) -> None:
+    for folder in ("old", "new"):
+        files.write(f"{folder}/out.de", FIRST)
+    files.mtkit("-q", "compare", "old/out.de", "new/out.de", *FILES, *QUICK, *OUTPUT)
+    page, data = page_of(files)
+    assert [one["name"] for one in data["systems"]] == ["old/out.de", "new/out.de"]
+    assert "identical" in page.texts("td")
+
+
+def test_runs_and_a_file_are_compared_on_the_test_set(
+    prepared: Place, untrained: Run, also_untrained: Run, tiny_data: PreparedData
+) -> None:
+    for run in (untrained, also_untrained):
+        shutil.copytree(run.path, prepared.folder / "runs" / run.path.name)
+    sources, references = tiny_data.text("test")
+    prepared.write("given.de", "".join(f"{line}\n" for line in references))
+    runs = [f"runs/{run.path.name}" for run in (untrained, also_untrained)]
+    data = ["--data", "data/tiny"]
+    outcome = prepared.mtkit("compare", *runs, "given.de", *data, *QUICK, *OUTPUT)
+    assert outcome.status == 0, outcome.err
+    page, packed = page_of(prepared)
+    assert (packed["sources"], packed["references"]) == (sources, references)
+    for run, system in zip((untrained, also_untrained), packed["systems"], strict=False):
+        with Translator.load(run, device="cpu") as translator:
+            assert system["texts"] == list(map(printable, translator.translate(sources)))
+    assert packed["systems"][2]["scores"][0] == [100] * len(references)
+    assert "test set of the data" in page.texts("dd")
+
+
+def test_a_run_translates_the_source_of_a_reference(trained: Place) -> None:
+    trained.write("test.en", "one two\nnine\n")
+    trained.write("test.de", "eins zwei\nneun\n")
+    outcome = trained.mtkit("-q", "compare", "runs/tiny", *FILES, *QUICK, *OUTPUT)
+    assert (outcome.status, outcome.err) == (0, "")
+    _, data = page_of(trained)
+    assert data["sources"] == ["one two", "nine"]
+
+
+def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
+    # The font cache of matplotlib is written at its first import.
+    assert files.mtkit("compare", "first.de", *FILES, "--output", "old.html").status == 0
+    with full_disk():
+        error = files.refused("compare", "first.de", *FILES, "--output", "old.html")
+    assert "File too large" in error
+    assert "old.html" in error
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["first.de", *OUTPUT], "files of translations require --reference"),
+        (["first.de", "--src", "test.en", *OUTPUT], "--src requires --reference"),
+        (["first.de", "--reference", "test.de"], "Missing option '--output'"),
+        (["nowhere", *OUTPUT], "nowhere: does not exist; give a run folder or a file"),
+        (["first.de", "first.de", *FILES, *OUTPUT], "give each system once"),
+        (["first.de", *FILES, "--split", "valid", *OUTPUT], "--split requires a RUN"),
+        (["first.de", *FILES, "--beam-size", "2", *OUTPUT], "--beam-size requires a RUN"),
+        (["short.de", *FILES, *OUTPUT], "short.de has 1 lines and the reference has 3"),
+        (["first.de", "--reference", "short.de", "--src", "test.en", *OUTPUT], "short.de has 1"),
+        (["-", "--reference", "-", *OUTPUT], "standard input (-) can be read once"),
+        (["first.de", *FILES, "--output", "test.de"], "would replace the --reference"),
+        (["first.de", *FILES, "--output", "first.de"], "would replace the file first.de"),
+        (["first.de", *FILES, "--output", "no/x.html"], "the folder no does not exist"),
+        (["latin.de", *FILES, *OUTPUT], "latin.de"),
+        (["folder", *OUTPUT], "folder"),
+        (
+            ["first.de", "second.de", *FILES, "--segment-scores", "X=short.de", *OUTPUT],
+            "--segment-scores X: give one FILE for each system",
+        ),
+    ],
+    ids=str,
+)
+def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], message: str) -> None:
+    files.write("short.de", "1\n")
+    files.write("latin.de", b"f\xfcr\n" * 3)
+    files.write("folder/x", "")
+    assert message in files.refused("compare", *command)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["--reference", "test.de"], "--reference requires --src, which RUN translates"),
+        ([*FILES, "--data", "data/tiny"], "--data cannot be combined with --reference"),
+        (["other.de"], "other.de has 1 lines and the reference has 20"),
+    ],
+    ids=str,
+)
+def test_a_run_is_refused_where_it_cannot_be_compared(
+    trained: Place, command: list[str], message: str
+) -> None:
+    trained.write("other.de", "eins\n")
+    assert message in trained.refused("compare", "runs/tiny", *command, *OUTPUT)
+
+
+def test_a_parser_is_refused(place: Place, parser: Run) -> None:
+    error = place.refused("compare", parser.path, "--output", "page.html")
+    assert "is a parser, and mtkit compare takes translations" in error
+
+
+def test_a_run_without_its_data_is_refused_with_advice(trained: Place) -> None:
+    shutil.rmtree(trained.folder / "data")
+    for path in Path(trained.folder / "runs").iterdir():
+        error = trained.refused("compare", path, *OUTPUT)
+        assert "give --data, or --src and --reference" in error
