@@ -74,8 +74,8 @@ class Checkpoint:
 
     def weight_file(self) -> WeightFile:
         """The file of the model's tensors; raises as `load_weights`."""
-        with _advised():
-            return WeightFile(self._intact(_MODEL))
+        with self._open(_MODEL) as file:
+            return WeightFile(file)
 
     def load_optimizer(self) -> Tensors:
         """The optimizer's tensors, on the CPU; raises as `load_weights`."""
@@ -132,6 +132,7 @@ class Checkpoint:
                 shutil.rmtree(partial, ignore_errors=True)
 
     def _record(self) -> _Saved:
+        self._check_exists()
         record = files.read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
         if (record.step, record.run) != (self.step, self.run):
             raise MtkitError(
@@ -140,33 +141,37 @@ class Checkpoint:
             )
         return record
 
+    def _check_exists(self) -> None:
+        """Refuse to read a checkpoint that was deleted; its folder disappears at once."""
+        if not self.path.exists():
+            raise MtkitError(
+                f"{self.path}: was deleted after it was chosen, probably by mtkit train, which "
+                "keeps the newest checkpoints only (train.keep_checkpoints); start the command "
+                "again to use those that exist now"
+            )
+
     def _load(self, name: str) -> Tensors:
         from safetensors.torch import load_file
 
-        with _advised():
-            file = self._intact(name)
-            # By its file descriptor, because safetensors refuses a path that is not UTF-8.
-            with naming_tensors(file), file.open("rb") as opened:
-                return load_file(f"/dev/fd/{opened.fileno()}")
+        # By its file descriptor, because safetensors refuses a path that is not UTF-8.
+        with self._open(name) as file, naming_tensors(file), file.open("rb") as opened:
+            return load_file(f"/dev/fd/{opened.fileno()}")
 
-    def _intact(self, name: str) -> Path:
-        """A file of tensors, unchanged since it was saved."""
-        file = self.path / name
-        saved_with = self._record().sha256.get(name)
-        if files.sha256_of(file) != saved_with:
-            raise MtkitError(f"{file}: damaged (its checksum is not the one it was saved with)")
-        return file
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[Path]:
+        """A file of tensors, unchanged since it was saved, to be read inside.
 
-
-@contextlib.contextmanager
-def _advised() -> Iterator[None]:
-    """An error of the files of a checkpoint says that there are others."""
-    try:
-        yield
-    except files.NewerFormatError:
-        raise
-    except MtkitError as error:
-        raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
+        Raises:
+            MtkitError: if it cannot be read; it says that there are other checkpoints.
+        """
+        file, saved_with = self.path / name, self._record().sha256.get(name)
+        try:
+            if files.sha256_of(file) != saved_with:
+                raise MtkitError(f"{file}: damaged (its checksum is not the one it was saved with)")
+            yield file
+        except MtkitError as error:
+            self._check_exists()
+            raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
 
 
 def checkpoint_name(step: int) -> str:

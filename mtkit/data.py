@@ -7,10 +7,10 @@ would have to load.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -193,6 +193,8 @@ class DataManifest(Record):
         files: all files but the manifest, by their names.
     """
 
+    newest_formats: ClassVar[Mapping[str, int]] = {"prepared folder": FORMAT}
+
     kind: Literal["prepared folder"]
     format: int
     name: str = ""
@@ -211,11 +213,6 @@ class DataManifest(Record):
     tokenizer_from: dict[str, Any] | None = None
     token_type: Literal["<u2", "<u4"]
     files: dict[str, FileFacts]
-
-    @classmethod
-    def newest_format(cls, content: dict[str, Any]) -> int:
-        """The version that is written."""
-        return FORMAT
 
 
 class DirectionText(NamedTuple):

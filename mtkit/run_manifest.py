@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -149,6 +149,8 @@ class RunManifest(Record):
         settings: those that may not change, by their dotted keys.
     """
 
+    newest_formats: ClassVar[Mapping[str, int]] = {"run folder": FORMAT}
+
     kind: Literal["run folder"] = "run folder"
     format: int = FORMAT
     data: DataOrigin = DataOrigin()
@@ -161,11 +163,6 @@ class RunManifest(Record):
     imported: ImportRecord | None = None
     files: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
-
-    @classmethod
-    def newest_format(cls, content: dict[str, Any]) -> int:
-        """The version that is written."""
-        return FORMAT
 
     def shareable(self) -> RunManifest:
         """The same without the folders of this machine."""

@@ -233,7 +233,41 @@ def test_a_damaged_state_is_one_line_that_names_the_file(damage: Callable[[Path]
         truncate(damage_place)
     with pytest.raises(MtkitError, match=r"step-00000010/state\.json") as error:
         run.select("last")
-    one_line(error)
+    assert one_line(error).count("use an earlier checkpoint") == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_so(
+    count: int, run: Run
+):
+    for step in (10, 20):
+        save(run, step)
+    selection = run.selection(f"average:{count}")
+    gone = run.path / "checkpoints" / "step-00000020"
+    shutil.rmtree(gone)
+    for load in (selection.load, selection.arrays):
+        with pytest.raises(MtkitError) as error:
+            load()
+        assert one_line(error) == (
+            f"{gone}: was deleted after it was chosen, probably by mtkit train, which keeps the "
+            "newest checkpoints only (train.keep_checkpoints); start the command again to use "
+            "those that exist now"
+        )
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_one_line_that_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    save(run, 10)
+    selection = run.selection("last")
+
+    def delete(path: Path) -> str:
+        shutil.rmtree(path.parent)
+        raise MtkitError(f"{path}: No such file or directory")
+
+    monkeypatch.setattr("mtkit.base.files.sha256_of", delete)
+    with pytest.raises(MtkitError, match="step-00000010: was deleted after it was chosen, "):
+        selection.load()
 
 
 @pytest.mark.parametrize(

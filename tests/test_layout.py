@@ -38,7 +38,10 @@ ROOMS = {
 }
 FOUNDATION = {"base", "kernels"}
 # The rules that `prepare` uses: they import no other room, and never load PyTorch.
-RULES = ("findings", "facts", "marks", "number_words", "numbers", "rules", "checker", "report")
+RULES = (
+    *("findings", "facts", "marks", "number_words", "numbers", "rules", "checker", "report"),
+    *("lexicon", "coverage", "confidence"),
+)
 
 HOMES = {
     "click": {"cli"},

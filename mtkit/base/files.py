@@ -17,10 +17,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
@@ -38,15 +38,16 @@ class Record(BaseModel):
     """The content of a JSON file: every key is known and has its type.
 
     Its key `format` is the version of its format; a file without it has version 1.
+
+    Attributes:
+        newest_formats: by the key `kind` of the file, the newest version that can be read; 1 for
+            other kinds.
     """
 
     # Most programs read few kinds of files, so a kind is made ready when it is first read.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
-    @classmethod
-    def newest_format(cls, content: dict[str, Any]) -> int:
-        """The newest version of the format of this content that can be read."""
-        return 1
+    newest_formats: ClassVar[Mapping[str, int]] = {}
 
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -195,7 +196,7 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
         if content["kind"] != wanted:
             raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
     # First, because a newer version may also have other keys.
-    found, newest = content.get("format", 1), kind.newest_format(content)
+    found, newest = content.get("format", 1), kind.newest_formats.get(str(content.get("kind")), 1)
     if isinstance(found, int) and found > newest:
         raise NewerFormatError(path.parent if "kind" in content else path, found, newest)
     return parse_record(content, kind, name=str(path), advice=advice)

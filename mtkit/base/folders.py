@@ -38,16 +38,18 @@ def check_writable(
                 f"{path}: is the current folder or contains it, so it cannot be replaced; "
                 f"give another {place}"
             )
+    is_empty = path.is_dir() and not any(path.iterdir())
+    # --force replaces only what was made by mtkit, and not for example a home folder. A link to
+    # nothing is also there.
+    if os.path.lexists(path) and not (is_empty or (path.exists() and is_kind(path))):
+        raise MtkitError(
+            f"{path}: exists already, and --force does not replace it, because it is not {kind}; "
+            f"give another {place}"
+        )
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
-    is_empty = path.is_dir() and not any(path.iterdir())
-    if path.exists() and not (is_empty or is_kind(path)):
-        # --force replaces only what was made by mtkit, and not for example a home folder.
-        raise MtkitError(
-            f"{path}: is not {kind}, so --force does not replace it; give another {place}"
-        )
     parent = path.absolute().parent
-    while not parent.exists():
+    while not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")

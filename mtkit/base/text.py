@@ -67,13 +67,13 @@ def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[
 
 
 @contextlib.contextmanager
-def damage_reported(path: Path) -> Iterator[None]:
-    """Report errors while the file is read, such as damaged compression, in one line."""
+def damage_reported(name: Path | str) -> Iterator[None]:
+    """Report errors while a file is read, such as damaged compression, in one line."""
     try:
         yield
     except _DAMAGE as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise MtkitError(f"{path}: cannot be read: {reason}") from error
+        raise MtkitError(f"{name}: cannot be read: {reason}") from error
 
 
 def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False) -> Iterator[str]:
@@ -87,25 +87,26 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
         keeps_mark: leave a byte-order mark in the first line, with a warning, as sacreBLEU does.
 
     Raises:
-        MtkitError: for the first line that is not UTF-8, with its number.
+        MtkitError: for the first line that is not UTF-8, with its number, or if reading fails.
     """
-    for number, raw in enumerate(stream, start=1):
-        if number == 1 and has_old_line_ends(raw):
-            log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1 and raw.startswith(codecs.BOM_UTF8):
-            if keeps_mark:
-                log.warning(
-                    "%s: begins with a byte-order mark, which sacreBLEU takes for a part of the "
-                    "first word; remove it",
-                    one_line(name),
-                )
-            else:
-                raw = raw.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise not_utf8(f"{name}, line {number}", error) from None
+    with damage_reported(name):
+        for number, raw in enumerate(stream, start=1):
+            if number == 1 and has_old_line_ends(raw):
+                log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
+            raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+            if number == 1 and raw.startswith(codecs.BOM_UTF8):
+                if keeps_mark:
+                    log.warning(
+                        "%s: begins with a byte-order mark, which sacreBLEU takes for a part of "
+                        "the first word; remove it",
+                        one_line(name),
+                    )
+                else:
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
+            try:
+                yield raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise not_utf8(f"{name}, line {number}", error) from None
 
 
 # The message about such text; the command can be pasted into a shell.
@@ -131,7 +132,7 @@ def read_lines(path: Path, *, keeps_mark: bool = False) -> Generator[str, None, 
     Raises:
         MtkitError: if the file is missing, damaged or not UTF-8.
     """
-    with open_binary(path) as stream, damage_reported(path):
+    with open_binary(path) as stream:
         yield from decode_lines(stream, name=str(path), keeps_mark=keeps_mark)
 
 

@@ -40,6 +40,8 @@ FEATURES = (
 )
 # The penalty of the ridge regression, for standardised features and each 1,000 pairs.
 _PENALTY = 3.0
+# Added to a deviation, because a feature may be constant.
+_NARROWEST = 1e-3
 # Parts of the validation set that are forecast from the others.
 _FOLDS = 10
 # Fewer translations are not enough to fit a forecast.
@@ -166,7 +168,7 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
 
 def _ridge(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """The means and deviations of the features, the weights, and the mean of the chrF."""
-    means, deviations = x.mean(axis=0), x.std(axis=0) + 1e-6
+    means, deviations = x.mean(axis=0), x.std(axis=0) + _NARROWEST
     z = (x - means) / deviations
     penalty = _PENALTY * len(y) / 1000 * np.eye(x.shape[1])
     bias = float(y.mean())

@@ -69,6 +69,8 @@ class Regression(Record):
         return total
 
 
+# Added to a deviation, because a feature may be constant.
+_NARROWEST = 1e-3
 # Features are not more than so many deviations from their means.
 _FARTHEST = 6.0
 
@@ -358,7 +360,7 @@ def _fit_regression(
             rows.append(features(source, pairs[pick.randrange(len(pairs))][1]))
             labels.append(1.0)
     x, y = np.array(rows), np.array(labels)
-    means, deviations = x.mean(axis=0), x.std(axis=0) + 1e-6
+    means, deviations = x.mean(axis=0), x.std(axis=0) + _NARROWEST
     weights = logistic(((x - means) / deviations).clip(-_FARTHEST, _FARTHEST), y)
     fitted = Regression(
         means=means.round(5).tolist(),

@@ -260,7 +260,7 @@ def _systems(
     }
     for path, lines in files.items():
         refuse_unequal(shared.name_of(path), lines, "the reference", text.references)
-    checkers = {path: _checker(run) for path, run in runs.items()}
+    checkers = {path: _checker(run, text) for path, run in runs.items()}
     # Files are checked like the first run that can say what is usual.
     usual = next(filter(None, checkers.values()), None) or learned_checker(text)
     direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
@@ -281,12 +281,12 @@ def _systems(
     return systems
 
 
-def _checker(run: Run) -> Checker | None:
+def _checker(run: Run, text: ComparedText) -> Checker | None:
     """The checker of a run; None, with a note, if it has none."""
     from mtkit.check import load_checker
 
     try:
-        return load_checker(run)
+        return load_checker(run, src_lang=text.src_lang, tgt_lang=text.tgt_lang)
     except MtkitError as error:
         log.info("%s: its lines are checked by the rules alone (%s)", run.path, error)
         return None

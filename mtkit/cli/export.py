@@ -13,6 +13,9 @@ from mtkit.cli.console import say
 
 log = logging.getLogger(__name__)
 
+# Where the printed lines are used, if not in Python.
+_USED_IN = {"onnx": "JavaScript", "safetensors": "a shell"}
+
 output_option = shared.option_group("Output")
 language_option = shared.option_group("Languages")
 check_option = shared.option_group("Check")
@@ -32,31 +35,33 @@ check_option = shared.option_group("Check")
     required=True,
     help="ctranslate2: a CTranslate2 model. huggingface: a MarianMTModel of transformers."
     " onnx: graphs for ONNX Runtime and, in a browser, transformers.js (opset 17)."
-    " argos: a package for Argos Translate and LibreTranslate, a file in .argosmodel."
-    " safetensors: a run folder with one checkpoint.",
+    " argos: a package for Argos Translate and LibreTranslate, a file whose name ends in"
+    " .argosmodel. safetensors: a run folder of mtkit with one checkpoint.",
 )
 @output_option(
     "--quantization [float32|float16|int8]",
-    help="Data type of the weights, for ctranslate2 and onnx (default: float32) and argos (default:"
-    " int8); onnx has no float16.",
+    help="Data type of the weights, for ctranslate2, onnx and argos. Default: int8 for argos,"
+    " float32 for the others. onnx does not have float16.",
 )
-@output_option("--force", help="Replace OUT if it is an earlier export.")
+@output_option("--force", help="Replace OUT if it exists and is an earlier export.")
 @shared.checkpoint_option
 @language_option(
     "--src-lang L",
-    help="Source language for argos, of a run with several or without a name for it.",
+    help="Code of the source language, for argos. Needed if the run has several source languages,"
+    " or does not say which language it has.",
 )
-@language_option("--tgt-lang L", help="Target language for argos, likewise.")
+@language_option("--tgt-lang L", help="Code of the target language, for argos; as --src-lang.")
 @check_option(
     "--check FILE",
-    help="Source text to compare translations on. Default: the validation text of the run's data.",
+    help="File with text in the source language, to compare the translations of the run and of the"
+    " export. Default: the validation text of the run's data.",
 )
 def export(run_path: Path, out: Path, **options: Any) -> None:
     """Convert the model of the run folder RUN for other software, and write it to OUT.
 
-    OUT is a folder, or for argos a file. The other software then loads the model and translates up
-    to 500 lines. If its translations differ from those of the run, the export fails and OUT is not
-    written.
+    OUT is a new folder or, for argos, a new file. Before OUT appears, the other software loads the
+    model and translates up to 500 lines. If its translations differ too much from those of the
+    run, the export fails and OUT is not written.
     """
     if options["format"] != "argos":
         shared.refuse_given(["src_lang", "tgt_lang"], "requires --format argos")
@@ -64,6 +69,6 @@ def export(run_path: Path, out: Path, **options: Any) -> None:
     from mtkit.convert import export as export_run
 
     usage = export_run(run, out, **options)
-    log.info("wrote %s; to use it:", out)
+    log.info("wrote %s; to use it in %s:", out, _USED_IN.get(options["format"], "Python"))
     if log.isEnabledFor(logging.INFO):
         say(usage.rstrip())

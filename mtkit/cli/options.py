@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -49,6 +50,10 @@ PathText = _GivenPath()
 
 # Characters of the first column of a help page; a longer option has a line to itself.
 _OPTION_WIDTH = 26
+
+# PyTorch keeps what it has compiled for shapes of matrices, up to 1,024 of them, and some take a
+# megabyte. A server, or a long text in HTML, has so many, and compiling again is cheap.
+FEW_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -258,8 +263,8 @@ hardware_options = _together(
     device_option,
     hardware_option(
         "--engine [auto|native|torch]",
-        help="What decodes on a CPU: the native engine or PyTorch. auto: native, for all that it"
-        " can.",
+        help="What translates on a CPU: the native engine or PyTorch. auto (default): the native"
+        " engine where it can, else PyTorch.",
     ),
     hardware_option(
         "--workers N",
@@ -268,8 +273,9 @@ hardware_options = _together(
     ),
     hardware_option(
         "--precision [auto|fp32|bf16|int8]",
-        help="Precision of matrix products. auto: fp32, or bf16 for translate by the native"
-        " engine on CPUs with AMX. int8 is the fastest on most CPUs, and slightly less accurate.",
+        help="Precision of matrix products. auto (default): fp32, but for translate and serve bf16"
+        " if the native engine runs on a CPU with AMX. int8 is the fastest on most CPUs, and"
+        " slightly less accurate.",
     ),
     hardware_option(
         "--batch-tokens N",
@@ -364,6 +370,12 @@ class DecodeOptions:
             tgt_lang=self.tgt_lang,
             exact=exact,
         )
+
+
+def keep_few_shapes() -> None:
+    """Limit the memory for compiled shapes, before PyTorch is loaded; the user may set others."""
+    for name, count in FEW_SHAPES.items():
+        os.environ.setdefault(name, count)
 
 
 def open_data(path: Path | None) -> PreparedData:

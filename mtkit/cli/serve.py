@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
-import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.packages import require_packages
 from mtkit.cli import options as shared
 
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
-
-# PyTorch keeps what it has compiled for the shapes of matrices, up to 1,024 of them, some with a
-# megabyte. A server meets so many.
-FEWER_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
@@ -35,60 +30,70 @@ limit_option = shared.option_group("Limits")
     "mtkit serve",
     "mtkit serve --run runs/mine --port 5001 --precision int8",
     "mtkit serve --host 0.0.0.0 --keys keys.txt --texts-per-minute 60",
+    context_settings={"allow_extra_args": True},
 )
 @address_option(
     "--host ADDRESS",
     default="127.0.0.1",
-    help="Address to listen on. Default: 127.0.0.1, for this machine only. 0.0.0.0: for all.",
+    help="Address to listen on. Default: 127.0.0.1, which only this machine can reach. 0.0.0.0:"
+    " other machines can reach the server too.",
 )
 @address_option(
     "--port N",
     type=click.IntRange(0, 65535),
     default=5000,
-    help="Port to listen on. Default: 5000. 0: any that is free.",
+    help="Port to listen on. Default: 5000. 0: a free port, which the server prints.",
 )
 @shared.model_option(
     "--run FOLDER",
     "run_paths",
     multiple=True,
-    help="Run folder. Repeatable, for several directions. Default: the newest under runs/.",
+    help="Run folder. Repeatable: one server translates the directions of several runs. Default:"
+    " the newest under runs/.",
 )
 @shared.checkpoint_option
 @shared.model_option(
     "--split-sentences/--no-split-sentences",
     default=None,
-    help="Translate the sentences of a line one by one, or each line as a whole. Default: as for"
-    " translate.",
+    help="Translate the sentences of a line one by one, or each line as a whole. Default: as"
+    " mtkit translate does.",
 )
 @shared.beam_options
 @access_option(
     "--keys FILE",
     "keys_path",
-    help="API keys: a file with the SHA-256 of one on each line. Default: none is needed.",
+    help="File with the SHA-256 hash of an API key on each line. Then a request needs one of these"
+    " keys. Default: no key is needed.",
 )
 @access_option(
     "--texts-per-minute N",
     "per_minute",
     type=click.IntRange(0),
     default=0,
-    help="Texts per minute for each key, or for each address. Default, or 0: any number.",
+    help="Maximum number of texts per minute for each key or, without keys, for each address."
+    " Default: 0, no maximum.",
 )
-@limit_option("--max-chars N", default=50_000, help="Characters of a text. Default: 50,000.")
-@limit_option("--max-texts N", default=100, help="Texts of a request. Default: 100.")
+@limit_option(
+    "--max-chars N", default=50_000, help="Maximum characters of a text. Default: 50,000."
+)
+@limit_option("--max-texts N", default=100, help="Maximum texts of a request. Default: 100.")
 @limit_option(
     "--max-alternatives N",
     type=click.IntRange(0),
     default=3,
-    help="Translations beside the best one. Default: 3.",
+    help="Maximum translations of a text besides the best one. Default: 3.",
 )
-@limit_option("--max-body N", default=2**20, help="Bytes of a request. Default: 1,048,576.")
+@limit_option("--max-body N", default=2**20, help="Maximum bytes of a request. Default: 1,048,576.")
 @limit_option(
     "--max-queue N",
     default=100_000,
-    help="Subwords that may wait to be translated; then requests are refused. Default: 100,000.",
+    help="Maximum subwords that wait to be translated. More requests are refused until there is"
+    " room. Default: 100,000.",
 )
 @limit_option(
-    "--timeout N", default=60, help="Seconds for the translation of a request. Default: 60."
+    "--timeout N",
+    default=60,
+    help="Maximum seconds for the translation of a request. Default: 60.",
 )
 @shared.hardware_options
 def serve(
@@ -105,33 +110,32 @@ def serve(
     timeout: int,
     **decode: Any,
 ) -> None:
-    """Serve translations over HTTP, for programs that can use LibreTranslate or DeepL.
+    """Start a server that translates over HTTP.
 
-    Requests that come at the same time are translated together. A text has the same translation
-    as by mtkit translate.
+    Programs that can use LibreTranslate or DeepL can use this server. People can use it in a
+    browser, at the address that it prints.
 
-    Ctrl-C or SIGTERM ends the server when all requests that it has accepted are answered.
+    Requests that come at the same time are translated together. A text gets the same translation
+    as from mtkit translate.
+
+    On Ctrl-C or SIGTERM the server answers the requests that it has accepted, and ends.
     """
-    for name, count in FEWER_SHAPES.items():
-        os.environ.setdefault(name, count)
-    try:
-        importlib.import_module("language_data")  # langcodes loads it later
-        from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
-
-        limits = Limits(
-            characters=max_chars,
-            texts=max_texts,
-            alternatives=max_alternatives,
-            body_bytes=max_body,
-            queue_tokens=max_queue,
-            seconds=timeout,
-        )
-    except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn", "language_data"):
-            raise
-        raise MtkitError(f"mtkit serve needs {error.name}: pip install 'mtkit[serve]'") from error
+    if arguments := click.get_current_context().args:
+        given = [one for path in (*map(str, run_paths), *arguments) for one in ("--run", path)]
+        raise click.UsageError(f"a run is given with --run: mtkit serve {shlex.join(given)}")
+    require_packages("mtkit serve", ("starlette", "uvicorn", "language_data"), extra="serve")
+    shared.keep_few_shapes()
+    from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
     from mtkit.translate import default_workers
 
+    limits = Limits(
+        characters=max_chars,
+        texts=max_texts,
+        alternatives=max_alternatives,
+        body_bytes=max_body,
+        queue_tokens=max_queue,
+        seconds=timeout,
+    )
     keys = frozenset[str]() if keys_path is None else read_keys(keys_path)
     runs = [shared.open_run(path) for path in dict.fromkeys(run_paths or (None,))]
     options = shared.DecodeOptions.parse(**decode)

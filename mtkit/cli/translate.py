@@ -185,6 +185,7 @@ def translate(
     refuse_torchrun("mtkit translate", advice="give each process another --shard I/N")
     if words := click.get_current_context().args:
         raise click.UsageError(_how_text_is_given(words))
+    shared.keep_few_shapes()
     runs = [shared.open_run(path) for path in run_paths or (None,)]
     options = shared.DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options)

@@ -8,7 +8,6 @@ refused by name.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import logging
 import zipfile
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.memory import memory_explained
+from mtkit.base.packages import require_packages
 from mtkit.base.text import read_lines
 from mtkit.convert.argos import ARGOS
 from mtkit.convert.check import BOUNDS, CheckText, load_untagged
@@ -87,14 +87,15 @@ def export(
     """
     target = TARGETS[format]
     library = target.library
-    for name in filter(None, (library, *target.more_libraries)):
-        if importlib.util.find_spec(name) is None:
-            raise MtkitError(f"--format {format} needs {name}: pip install 'mtkit[{target.extra}]'")
+    packages = filter(None, (library, *target.more_libraries))
+    require_packages(f"--format {format}", packages, extra=target.extra)
     quantization = quantization or target.quantizations[0]
     if quantization not in target.quantizations:
         raise MtkitError(f"--format {format} does not support --quantization {quantization}")
     if target.suffix and out.suffix != target.suffix:
-        raise MtkitError(f"{out}: a file for --format {format} must end in {target.suffix}")
+        raise MtkitError(
+            f"{out}: the name of a file for --format {format} must end in {target.suffix}"
+        )
     if target.suffix and out.is_dir():
         raise MtkitError(
             f"{out}: is a folder, and --format {format} writes a file; give another OUT"
@@ -107,37 +108,39 @@ def export(
         place="OUT",
         is_kind=_is_archive if target.suffix else lambda folder: (folder / RECORD).is_file(),
     )
-    steps = [chosen.step for chosen in run.chosen(checkpoint)]
-    load = partial(load_untagged, run)
-    if target.is_application:
-        load = partial(Translator.load, run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
-    # Linearised, because other software has what the model of a parser writes, and not the trees.
-    translator = load(
-        checkpoint=checkpoint,
-        config=plain_greedy(run.config.decode),
-        prepared=False,
-        linearised=True,
-    )
-    target.check(translator, run)
-    text = _check_text(run, translator, check)
-    data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
-    if target.is_application:
-        data |= {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
-    training_lines = run.manifest.data.lines
-    record = ExportRecord(
-        format=format,
-        quantization=quantization,
-        run=run.name,
-        checkpoint=checkpoint or f"average:{len(steps)}",
-        steps=steps,
-        data=data,
-        versions={"mtkit": mtkit.__version__},
-        decode=run.config.decode.model_dump(),
-        lines=None if training_lines is None else training_lines.model_dump(),
-    )
-    if library:
-        record.versions[library] = importlib.metadata.version(library)
+    # Before the model is loaded: what cannot be written is refused at once.
     with new_folder(out, keep=not target.suffix) as folder:
+        steps = [chosen.step for chosen in run.chosen(checkpoint)]
+        load = partial(load_untagged, run)
+        if target.is_application:
+            load = partial(Translator.load, run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
+        # Linearised, because other software has what the model of a parser writes, and not the
+        # trees.
+        translator = load(
+            checkpoint=checkpoint,
+            config=plain_greedy(run.config.decode),
+            prepared=False,
+            linearised=True,
+        )
+        target.check(translator, run)
+        text = _check_text(run, translator, check)
+        data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
+        if target.is_application:
+            data |= {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
+        training_lines = run.manifest.data.lines
+        record = ExportRecord(
+            format=format,
+            quantization=quantization,
+            run=run.name,
+            checkpoint=checkpoint or f"average:{len(steps)}",
+            steps=steps,
+            data=data,
+            versions={"mtkit": mtkit.__version__},
+            decode=run.config.decode.model_dump(),
+            lines=None if training_lines is None else training_lines.model_dump(),
+        )
+        if library:
+            record.versions[library] = importlib.metadata.version(library)
         target.write(translator, run, folder, record)
         log.info("converted; now loading and checking the exported files")
         try:
@@ -203,9 +206,12 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             rows = run.samples()
             if not rows:
                 raise MtkitError(
-                    f"there is no text to check with ({error}); give source text as --check FILE"
+                    f"there is no text to check the export with ({error}); give source text as "
+                    "--check FILE"
                 ) from error
-            name = f"the samples of {run.path} (its data are gone; --check FILE gives other text)"
+            name = (
+                f"the samples of {run.path} (its data is not there; --check FILE gives other text)"
+            )
             lines = [sample["src"] for sample in rows[-1]["samples"]]
     decode = run.config.decode
     longest = longest_sequence(run.config) - decode.max_extra_length
@@ -218,7 +224,10 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
     )
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
-        raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")
+        raise MtkitError(
+            f"{name}: has no line that can be checked, because all are blank or too long; give "
+            "other source text as --check FILE"
+        )
     return CheckText(
         name, [lines[i] for i in chosen], references and [references[i] for i in chosen]
     )

@@ -25,6 +25,7 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.base.memory import memory_explained
+from mtkit.base.packages import install_advice
 from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
 from mtkit.config import Config
@@ -150,7 +151,7 @@ def import_model(
                 "not compared with other software%s",
                 ""
                 if model.folder is None
-                else "; the comparison needs transformers: pip install 'mtkit[export]'",
+                else f"; {install_advice('the comparison', 'transformers', extra='export')}",
             )
         else:
             log.info("converted; now comparing it with transformers")

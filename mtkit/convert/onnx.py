@@ -60,7 +60,9 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
     is_int8 = record.quantization == "int8"
     bytes_ = sum(one.numel() for one in model.parameters()) * (1 if is_int8 else 4)
     if bytes_ > _LARGEST_FILE:
-        raise MtkitError("the model does not fit in a file of ONNX; try --quantization int8")
+        raise MtkitError(
+            "the model is larger than 2 GB, the limit of an ONNX file; try --quantization int8"
+        )
     (folder / _GRAPHS).mkdir()
     for name, graph in (("encoder_model", encoder_graph), ("decoder_model_merged", decoder_graph)):
         content = graph(model, longest=longest, is_int8=is_int8).SerializeToString()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.packages import Extra
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import Agreement, CheckText, LoadedModel, RunModel, compare
 from mtkit.convert.export_record import ExportRecord, Format, Quantization
@@ -68,7 +69,7 @@ class Target:
     pack: Callable[[Path, Path], None] = lambda folder, file: None
     is_application: bool = False
     more_libraries: tuple[str, ...] = ()
-    extra: str = "export"
+    extra: Extra = "export"
     hub_library: str = ""
     code_language: str = "python"
 

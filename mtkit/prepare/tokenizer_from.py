@@ -10,19 +10,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from mtkit import data, run_manifest
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import Record, json_text, read_record, sha256_of, shareable_name
 from mtkit.base.text import base_language
-from mtkit.data import FileFacts, TaskName
+from mtkit.data import DataManifest, FileFacts, TaskName
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.source import listed
 from mtkit.prepare.vocabularies import piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
+from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,10 @@ class _Origin(Record):
     """
 
     model_config = ConfigDict(extra="ignore")
+    newest_formats: ClassVar[Mapping[str, int]] = {
+        **DataManifest.newest_formats,
+        **RunManifest.newest_formats,
+    }
 
     src_lang: str = ""
     tgt_lang: str = ""
@@ -48,11 +52,6 @@ class _Origin(Record):
     task: TaskName = "translation"
     data: _Origin | None = None
     files: dict[str, str | FileFacts] = Field(default_factory=dict)
-
-    @classmethod
-    def newest_format(cls, content: dict[str, Any]) -> int:
-        """The version that is written, of a run folder or of a prepared folder."""
-        return run_manifest.FORMAT if content.get("kind") == "run folder" else data.FORMAT
 
 
 @dataclass(frozen=True)

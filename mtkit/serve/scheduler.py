@@ -44,32 +44,39 @@ class TooLargeError(Exception):
 
 
 class _Job:
-    """Sentences that were given together."""
+    """Sentences that were given together.
+
+    Attributes:
+        translations: of each sentence; empty while it waits.
+        unfinished: how many sentences wait or are being decoded.
+        done: is set when all are translated, or when one cannot be.
+    """
 
     def __init__(self, count: int) -> None:
-        self.found: list[list[Translation]] = [[]] * count
-        self.left = count
+        self.translations: list[list[Translation]] = [[]] * count
+        self.unfinished = count
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def put(self, index: int, result: list[Translation] | Exception) -> None:
-        self.left -= 1
+    def finish(self, position: int, result: list[Translation] | Exception) -> None:
+        """Set the translations of a sentence, or the error of it."""
+        self.unfinished -= 1
         if self.done.done():
             return
         if isinstance(result, Exception):
             self.done.set_exception(result)
             return
-        self.found[index] = result
-        if not self.left:
+        self.translations[position] = result
+        if not self.unfinished:
             self.done.set_result(None)
 
 
 class _Item(NamedTuple):
-    """A sentence that waits; its tokens have EOS."""
+    """A sentence that waits: its tokens with EOS, its job, and its position in the job."""
 
     sentence: Sentence
     tokens: int
     job: _Job
-    place: int
+    position: int
 
 
 class _Lane:
@@ -81,7 +88,7 @@ class _Lane:
 
 
 class Ticket:
-    """The place of a request in the queue.
+    """A request in the queue: the sentences of it that wait, and their tokens.
 
     Sentences of tickets with the same translator and `n_best` may be decoded together.
     """
@@ -113,7 +120,7 @@ class Ticket:
         self._scheduler.add(self, items)
         await job.done
         self._is_served = True
-        return job.found
+        return job.translations
 
     def take(self) -> _Item:
         """Its next sentence, which waits no longer."""
@@ -155,7 +162,7 @@ class Scheduler:
 
     @contextmanager
     def ticket(self, translator: Translator, n_best: int) -> Iterator[Ticket]:
-        """A place in the queue, which is given up at the end: what still waits is dropped."""
+        """A ticket for a request; at the end, what of it still waits is dropped."""
         ticket = Ticket(self, translator, n_best)
         try:
             yield ticket
@@ -274,10 +281,10 @@ class Scheduler:
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
         try:
             for item, result in zip(batch, running.result(), strict=True):
-                item.job.put(item.place, result)
+                item.job.finish(item.position, result)
         except Exception as error:
             for item in batch:
-                item.job.put(item.place, error)
+                item.job.finish(item.position, error)
         finally:
             self._plan()
 

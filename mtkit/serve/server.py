@@ -351,7 +351,11 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, ValueError) as error:
         number = error.errno if isinstance(error, OSError) else None
         other = "--port" if number in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        reason = os.strerror(number) if number and number > 0 else str(error)
+        reason = str(error)
+        if isinstance(error, socket.gaierror):
+            reason = "there is no such address"
+        elif number:
+            reason = os.strerror(number)
         raise MtkitError(f"--host {host} --port {port}: {reason}; give another {other}") from error
 
 

@@ -19,7 +19,7 @@ from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
-from mtkit.serve.texts import Format, FoundText, WordLink, link_words, translate_texts
+from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, Translator
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class TranslationResult(NamedTuple):
     The links between words are those of each translation; none if they are not wanted, and of HTML.
     """
 
-    translations: list[list[FoundText]]
+    translations: list[list[TranslatedText]]
     source: Detected
     links: list[list[list[WordLink]]]
 
@@ -145,7 +145,7 @@ class Service:
         has_letters = source.confidence or languages.has_letters(request.texts)
         if not has_letters or source.language == target:
             return TranslationResult(
-                [[FoundText(text)] for text in request.texts],
+                [[TranslatedText(text)] for text in request.texts],
                 source,
                 [[[]]] * len(request.texts),
             )
@@ -194,15 +194,20 @@ class Service:
             raise RequestError(400, f"{code[:100]} is not supported")
         return found
 
-    def _check_glossary(self, glossary: Mapping[str, str]) -> None:
+    def _glossary(self, terms: Mapping[str, str]) -> Glossary:
+        """The glossary of a request."""
         limits = self.limits
-        longest = max(map(len, (*glossary, *glossary.values())))
-        if len(glossary) > limits.terms:
+        longest = max(map(len, (*terms, *terms.values())))
+        if len(terms) > limits.terms:
             raise RequestError(400, f"the glossary has more than {limits.terms} terms")
         if longest > limits.term_characters:
             raise RequestError(
                 400, f"a term of the glossary has more than {limits.term_characters} characters"
             )
+        try:
+            return Glossary(terms)
+        except MtkitError as error:
+            raise RequestError(400, f"Invalid request: {error}") from None
 
     async def _detected(self, texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
         try:
@@ -213,15 +218,14 @@ class Service:
 
     async def _translations(
         self, translator: Translator, request: TranslationRequest
-    ) -> tuple[list[list[FoundText]], list[list[list[WordLink]]]]:
+    ) -> tuple[list[list[TranslatedText]], list[list[list[WordLink]]]]:
         limits, scheduler = self.limits, self.scheduler
         try:
             # Before the texts are split into subwords, their number is not known.
             scheduler.check(sum(map(len, request.texts)) / _CHARACTERS)
             async with asyncio.timeout(limits.seconds):
                 if request.glossary:
-                    self._check_glossary(request.glossary)
-                    glossary = Glossary(request.glossary)
+                    glossary = self._glossary(request.glossary)
                     # The first one loads PyTorch.
                     vary = functools.partial(translator.variant, glossary=glossary)
                     translator = await scheduler.in_torch_thread(vary)
@@ -241,9 +245,9 @@ class Service:
             message = f"Slowdown: {full}"
             raise RequestError(429, message, retry_after=full.seconds) from None
         except MtkitError as error:
-            if request.glossary:
-                raise RequestError(400, f"Invalid request: {error}") from None
-            log.error("a text was not translated: %s", type(error).__name__)
+            # What is wrong with the request was found above, so this is about the server: the
+            # message has no text of the user, and may have paths.
+            log.error("a text was not translated: %s", error)
             raise RequestError(500, "the text cannot be translated") from None
 
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mtkit.base.errors import MtkitError
+from mtkit.serve.errors import RequestError
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import (
     MarkupPairs,
@@ -34,18 +34,20 @@ _PAIRS = 32
 
 
 class LinePair(NamedTuple):
-    """A line without the white space around it, its translation, and where they begin.
+    """A line without the white space around it, and its translation.
 
-    The places are those in the text and in its translation.
+    Attributes:
+        source_start: the index of the first character of the line in its text.
+        target_start: the index of the first character of its translation in that of the text.
     """
 
     source: str
     source_start: int
     translation: Translation
-    start: int
+    target_start: int
 
 
-class FoundText(NamedTuple):
+class TranslatedText(NamedTuple):
     """A translation of a text; `lines` are those that were translated, none of HTML.
 
     `parts` are the translations in it, of lines or of segments of HTML.
@@ -68,7 +70,7 @@ class FoundText(NamedTuple):
 
 async def translate_texts(
     scheduler: Scheduler, ticket: Ticket, texts: Sequence[str], form: Format
-) -> list[list[FoundText]]:
+) -> list[list[TranslatedText]]:
     """The best translations of each text, the best first, each once; of HTML only one."""
     if form == "text":
         return await _plain(ticket, texts)
@@ -81,22 +83,34 @@ async def translate_texts(
 
 
 async def link_words(
-    scheduler: Scheduler, translator: Translator, found: Sequence[Sequence[FoundText]]
+    scheduler: Scheduler, translator: Translator, found: Sequence[Sequence[TranslatedText]]
 ) -> list[list[list[WordLink]]]:
     """The links between the words of each text and those of each of its translations.
 
     PyTorch computes them, and loads the model for the first ones.
     """
+    size = sum(len(one.text) for of_text in found for one in of_text)
     lines = [line for of_text in found for one in of_text for line in one.lines]
     pairs = MarkupPairs(
         [line.source for line in lines], [line.translation for line in lines], [1] * len(lines)
     )
-    alignments = iter(await _alignments(scheduler, translator, pairs))
+    alignments = await _alignments(scheduler, translator, pairs)
+    return await _in_thread_if_long(size, _links, found, alignments)
+
+
+def _links(
+    found: Sequence[Sequence[TranslatedText]], alignments: Sequence[Any]
+) -> list[list[list[WordLink]]]:
+    """The links of each translation of each text, from the alignments of all lines in order."""
+    left = iter(alignments)
     return [
         [
             [
-                (_moved(one.src_words[i], line.source_start), _moved(one.tgt_words[j], line.start))
-                for line, one in zip(translation.lines, alignments, strict=False)
+                (
+                    _moved(one.src_words[i], line.source_start),
+                    _moved(one.tgt_words[j], line.target_start),
+                )
+                for line, one in zip(translation.lines, left, strict=False)
                 for i, j in one.weights
             ]
             for translation in of_text
@@ -109,7 +123,7 @@ def _moved(word: tuple[int, int], by: int) -> tuple[int, int]:
     return word[0] + by, word[1] + by
 
 
-async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[FoundText]]:
+async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[TranslatedText]]:
     size = sum(map(len, texts))
     lines = await _in_thread_if_long(size, _lines, texts)
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
@@ -133,31 +147,34 @@ class _Line:
         self.before, self.after = line[:start], line[start + len(self.inner) :]
 
 
-def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[FoundText]:
+def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[TranslatedText]:
     """The translations of a text, from those of its lines that are not blank.
 
     The k-th has the k-th of each line, or its last one.
     """
-    texts: dict[str, FoundText] = {}
+    texts: dict[str, TranslatedText] = {}
     for k in range(max(map(len, found), default=1)):
         best = iter(of_line[min(k, len(of_line) - 1)] for of_line in found)
         parts, pairs = list[str](), list[LinePair]()
         # Where the line begins, in the text and in its translation.
-        source_start = start = 0
+        source_start = target_start = 0
         for line in lines:
             inner, before = line.inner, len(line.before)
             if inner:
-                pairs.append(LinePair(inner, source_start + before, next(best), start + before))
-                inner = pairs[-1].translation.text
+                translation = next(best)
+                pairs.append(
+                    LinePair(inner, source_start + before, translation, target_start + before)
+                )
+                inner = translation.text
             parts.append(f"{line.before}{inner}{line.after}")
             source_start += before + len(line.inner) + len(line.after) + 1
-            start += len(parts[-1]) + 1
+            target_start += len(parts[-1]) + 1
         text = "\n".join(parts)
-        texts.setdefault(text, FoundText(text, [pair.translation for pair in pairs], pairs))
+        texts.setdefault(text, TranslatedText(text, [pair.translation for pair in pairs], pairs))
     return list(texts.values())
 
 
-async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> FoundText:
+async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> TranslatedText:
     lines = text.split("\n")
     steps = markup_steps([line.removesuffix("\r") for line in lines])
     answer: Any = None
@@ -173,7 +190,7 @@ async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> FoundText:
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
     whole = "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
-    return FoundText(whole, parts)
+    return TranslatedText(whole, parts)
 
 
 def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:
@@ -201,11 +218,16 @@ def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
 
 
 async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]:
-    """The translations of lines."""
+    """The translations of lines.
+
+    Raises:
+        RequestError: if a sentence has too many terms of the glossary.
+    """
     reader, size = ticket.translator.reader, sum(map(len, window.lines))
     lines = await _in_thread_if_long(size, reader.read, window)
     if any(len(sentence.terms) > _MOST_TERMS for line in lines for sentence in line):
-        raise MtkitError(f"a sentence has more than {_MOST_TERMS} terms of the glossary")
+        message = f"Invalid request: a sentence has more than {_MOST_TERMS} terms of the glossary"
+        raise RequestError(400, message)
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
     of_lines = [[next(found) if one.ids else None for one in line] for line in lines]

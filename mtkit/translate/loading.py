@@ -98,7 +98,7 @@ def unable(
     """What the native engine cannot do of what is wanted, in a few words; nothing if it can."""
     lacks = {
         "it decodes with one model": len(runs) > 1,
-        "it has no glossary": glossary is not None,
+        "it cannot use a glossary": glossary is not None,
         "it cannot search among well-formed trees": config.well_formed_trees,
         "it has no gpu_path device": config.gpu_path == "device",
         "its weights are packed": not prepared,

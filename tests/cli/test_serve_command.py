@@ -6,20 +6,14 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 from conftest import claim_checkpoints, reseal
 from support.command_line import Place
 
-from mtkit.cli.serve import FEWER_SHAPES
 from mtkit.run_folder import Run
 from mtkit.serve import Server
-
-
-@pytest.fixture(autouse=True)
-def _environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in FEWER_SHAPES:
-        monkeypatch.setenv(name, "64")
 
 
 @pytest.fixture
@@ -40,6 +34,24 @@ def test_it_says_address_directions_and_engine(trained: Place) -> None:
     (line,) = (line for line in outcome.err.splitlines() if "serving" in line)
     assert line.startswith("mtkit: serving en to de at http://127.0.0.1:")
     assert " native, " in line or " PyTorch, " in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["runs/one"], "mtkit serve --run runs/one"),
+        (["runs/one", "my run"], "mtkit serve --run runs/one --run 'my run'"),
+        (["--run", "runs/one", "two"], "mtkit serve --run runs/one --run two"),
+    ],
+)
+def test_a_run_without_its_option_gets_the_command_that_has_it(
+    arguments: list[str], shown: str, place: Place
+) -> None:
+    outcome = place.mtkit("serve", *arguments)
+    assert outcome.status == 2
+    assert outcome.error == (
+        f"mtkit: error: a run is given with --run: {shown} (see mtkit serve --help)"
+    )
 
 
 @pytest.mark.usefixtures("ends")
@@ -86,6 +98,21 @@ def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
     assert last.endswith("Address already in use; give another --port")
 
 
+@pytest.mark.parametrize("host", ["no.such.invalid", "1.2.3.4.5", "::g"])
+def test_a_host_that_does_not_exist_is_one_line(
+    host: str, trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A network that answers for every name would know them.
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known (while ...)")
+    monkeypatch.setattr("socket.create_server", Mock(side_effect=unknown))
+    outcome = trained.mtkit("serve", "--host", host, "--port", "0", "--device", "cpu")
+    assert outcome.status == 1
+    last = outcome.err.splitlines()[-1]
+    assert last.startswith(f"mtkit: error: --host {host} --port 0: ")
+    assert last.endswith("; give another --host")
+    assert "while" not in last
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -104,7 +131,7 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
     assert outcome.err.splitlines()[-1].startswith(f"mtkit: error: {message}")
 
 
-@pytest.mark.parametrize("library", ["uvicorn", "language_data"])
+@pytest.mark.parametrize("library", ["starlette", "uvicorn", "language_data"])
 def test_without_its_libraries_it_says_how_to_install_them(
     library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,5 +142,6 @@ def test_without_its_libraries_it_says_how_to_install_them(
     assert outcome.status == 1
     assert outcome.out == ""
     assert outcome.err.splitlines()[-1] == (
-        f"mtkit: error: mtkit serve needs {library}: pip install 'mtkit[serve]'"
+        f"mtkit: error: mtkit serve needs the package {library}; install it with: "
+        "pip install 'mtkit[serve]'"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 
@@ -118,6 +119,24 @@ def test_checkpoints_are_found_by_name_and_step(which: str, trained: Place):
 def test_a_damaged_run_is_refused_by_file(name: str, trained: Place):
     (trained.folder / "runs" / "tiny" / name).write_bytes(b"{[\0")
     assert name in trained.refused("translate", stdin=b"one\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (gzip.compress(b"one two\n" * 100)[:-9], "Compressed file ended before the end-of-stream"),
+        (b"one two\n", "Not a gzipped file"),
+    ],
+    ids=["cut", "plain"],
+)
+def test_a_compressed_input_that_is_damaged_is_one_line(
+    content: bytes, reason: str, trained: Place
+):
+    trained.write("input.gz", content)
+    outcome = trained.mtkit("-q", "translate", "--input", "input.gz")
+    assert outcome.status == 1
+    (line,) = outcome.err.splitlines()
+    assert line.startswith(f"mtkit: error: input.gz: cannot be read: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,9 @@ def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
     command += ("--quantization", "float32", "--force")
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("folder/other", "")
-    assert "is not an export, so --force does not replace it" in python(*command).stderr
+    assert "--force does not replace it, because it is not an export" in python(*command).stderr
     out.write_bytes(package.read_bytes()[:-1])
-    assert "is not an export, so --force does not replace it" in python(*command).stderr
+    assert "--force does not replace it, because it is not an export" in python(*command).stderr
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("mtkit-en_de/export.json", "")
     done = python(*command)
@@ -189,7 +189,7 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
     assert refusal(tiny_run, tmp_path / "out") == (
-        f"{tmp_path / 'out'}: a file for --format argos must end in .argosmodel"
+        f"{tmp_path / 'out'}: the name of a file for --format argos must end in .argosmodel"
     )
     short = tiny_run.with_config(
         changed(tiny_run.config, "model", positions="learned", max_positions=1000)
@@ -213,7 +213,7 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     # Its table of contents, whose place the end of the file still gives.
     out.write_bytes(content.replace(b"PK\1\2", b"PK\0\0"))
     assert zipfile.is_zipfile(out)
-    with pytest.raises(MtkitError, match="is not an export, so --force does not replace it"):
+    with pytest.raises(MtkitError, match="--force does not replace it, because it is not an"):
         export(tiny_run, out, format="argos", force=True)
     out.unlink()
     out.mkdir()
@@ -235,7 +235,9 @@ def test_a_missing_library_of_a_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MtkitError) as caught:
         export(tiny_run, tmp_path / "out.argosmodel", format="argos")
-    assert str(caught.value) == f"--format argos needs {library}: pip install 'mtkit[export]'"
+    assert str(caught.value) == (
+        f"--format argos needs the package {library}; install it with: pip install 'mtkit[export]'"
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ TEXTS = [
 
 def as_printed(printed: str, run: Run, lines: list[str]) -> tuple[str, list[str]]:
     """The printed program for these lines without a beam, and what the run translates so."""
-    usage = printed.split("to use it:\n")[1]
+    usage = printed.split("to use it in Python:\n")[1]
     config = run.config.decode.model_copy(update={"beam_size": 1})
     translator = Translator.load(run, config=config, device="cpu")
     program = ""
@@ -178,7 +178,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
     assert done.returncode == 0, done.stderr
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
     assert "BLEU between both 100.00" in done.stderr
-    usage = done.stderr.split("to use it:\n")[1]
+    usage = done.stderr.split("to use it in Python:\n")[1]
     program, ours = as_printed(done.stderr, sharp_uneven, NUMBERS)
     # As printed, with a beam.
     used = python("-c", program + usage.replace("Text to translate.", "one two three"))
@@ -414,9 +414,75 @@ def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for
         export(tiny_run, out, format="safetensors")
     export(tiny_run, out, format="safetensors", checkpoint="4", force=True)
     assert [checkpoint.step for checkpoint in Run.open(out).checkpoints()] == [4]
-    with pytest.raises(MtkitError, match="is not an export, so --force does not replace it"):
-        export(tiny_run, begun, format="safetensors", force=True)
+    for force in (True, False):
+        with pytest.raises(MtkitError, match="--force does not replace it, because it is not an"):
+            export(tiny_run, begun, format="safetensors", force=force)
     assert Run.open(begun).checkpoints()
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file", "{}: exists already, and --force does not replace it, because it is not an ex"),
+        ("full", "{}: exists already, and --force does not replace it, because it is not an ex"),
+        ("link", "{}: exists already, and --force does not replace it, because it is not an ex"),
+        ("link/out", "{}: cannot be written, because {.parent} is not a writable folder"),
+        ("file/out", "{}: cannot be written, because {.parent} is not a writable folder"),
+        (f"{'n' * 250}", "{}: cannot be locked: File name too long"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
+    name: str,
+    message: str,
+    force: bool,
+    tiny_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    before = contents(tmp_path)
+    monkeypatch.setattr(Translator, "load", None)
+    out = tmp_path / name
+    with pytest.raises(MtkitError) as caught:
+        export(tiny_run, out, format="safetensors", force=force)
+    assert str(caught.value).startswith(message.format(out, out))
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_that_refuses_new_files_is_named_before_the_model_is_loaded(
+    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "load", None)
+    # The superuser may write everywhere, so the mode of a folder would not do.
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(MtkitError) as caught:
+        export(tiny_run, out := tmp_path / "below" / "out", format="safetensors")
+    assert str(caught.value) == (
+        f"{out}: cannot be written, because {tmp_path} is not a writable folder"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_exports_to_one_place_are_refused_before_the_second_one_works(
+    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    load = Translator.load
+
+    def load_while_another_begins(run: Run, **options: Any) -> Translator:
+        monkeypatch.setattr(Translator, "load", None)
+        with pytest.raises(MtkitError, match=f"{out}: is being written by process"):
+            export(tiny_run, out, format="safetensors")
+        monkeypatch.setattr(Translator, "load", load)
+        return load(run, **options)
+
+    monkeypatch.setattr(Translator, "load", load_while_another_begins)
+    export(tiny_run, out, format="safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("format", LIBRARIES)
@@ -427,7 +493,8 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     with pytest.raises(MtkitError) as caught:
         export(tiny_run, tmp_path / "out", format=format)
     assert str(caught.value) == (
-        f"--format {format} needs {LIBRARIES[format]}: pip install 'mtkit[export]'"
+        f"--format {format} needs the package {LIBRARIES[format]}; install it with: "
+        "pip install 'mtkit[export]'"
     )
 
 
@@ -479,12 +546,12 @@ def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that
     export(run, out, format="safetensors", check=text, force=True)
     assert json.loads((out / "export.json").read_text())["check"]["lines"] == 2
     text.write_text("\n")
-    with pytest.raises(MtkitError, match=f"no line to check with in {text}"):
+    with pytest.raises(MtkitError, match=f"{text}: has no line that can be checked"):
         export(run, out, format="safetensors", check=text, force=True)
 
     (begun / "samples.jsonl").unlink()
     bare = Run(begun, run.config, run.manifest)
-    with pytest.raises(MtkitError, match=r"no text to check with .* as --check FILE"):
+    with pytest.raises(MtkitError, match=r"no text to check the export with .* as --check FILE"):
         export(bare, out, format="safetensors", force=True)
 
 

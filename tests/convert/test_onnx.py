@@ -465,4 +465,6 @@ def test_a_missing_library_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MtkitError) as caught:
         export(tiny_run, tmp_path / "out", format="onnx")
-    assert str(caught.value) == f"--format onnx needs {library}: pip install 'mtkit[onnx]'"
+    assert str(caught.value) == (
+        f"--format onnx needs the package {library}; install it with: pip install 'mtkit[onnx]'"
+    )

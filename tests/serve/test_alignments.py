@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from support.served import Served
 
 from mtkit.run_folder import Run
-from mtkit.serve import Limits
+from mtkit.serve import Limits, texts
 from mtkit.translate import Translator
 
 TEXTS = ["onetwothree fourfivesix", "four"]
@@ -88,6 +91,39 @@ def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator) -> N
         by_align(plain, line, translation, 0, 0)
         for line, translation in zip(lines, found["translatedText"], strict=True)
     ]
+
+
+def test_other_requests_are_answered_while_words_are_aligned(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, threads = threading.Event(), threading.Event(), []
+    links = texts._links
+
+    def slow(translator: Translator) -> None:
+        align = translator.aligner().align
+
+        def wait(*given: Any, **named: Any) -> Any:
+            begun.set()
+            assert goes_on.wait(60)
+            return align(*given, **named)
+
+        translator.aligner = lambda: SimpleNamespace(align=wait)  # type: ignore
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return links(*given)
+
+    monkeypatch.setattr(texts, "_links", noted)
+    with Served([untrained], changed=slow) as server, ThreadPoolExecutor(1) as client:
+        waiting = client.submit(server.translate, "one\n" * 1000, alignments=True)
+        assert begun.wait(60)
+        assert server.get("/health").json == {"status": "ok"}
+        assert server.translate("four").status == 200
+        assert not waiting.done()
+        goes_on.set()
+        assert waiting.result().status == 200
+        assert threads
+        assert server._thread.name not in threads
 
 
 def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run) -> None:

@@ -254,6 +254,31 @@ def test_a_sentence_with_too_many_terms_is_refused(
     assert (reply.status, reply.json) == (400, {"error": message})
 
 
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({" ": "x"}, "Invalid request: the source term is empty"),
+        ({"one": ""}, "Invalid request: the target term is empty"),
+        (
+            {"one": "x", "one ": "y"},
+            "Invalid request: the source term 'one' has the target term 'x' already; keep one of "
+            "them",
+        ),
+        ({"one": "x" * 201}, "a term of the glossary has more than 200 characters"),
+        (
+            {"one": 1},
+            "Invalid request: glossary parameter is not a text or a list of texts",
+        ),
+        (["one"], "Invalid request: glossary parameter is not a mapping of terms"),
+    ],
+)
+def test_a_wrong_glossary_is_refused_with_the_reason(
+    terms: Any, message: str, served: Served
+) -> None:
+    reply = served.translate("one", glossary=terms)
+    assert (reply.status, reply.json) == (400, {"error": message})
+
+
 def plain_glossary(terms: dict[str, str]) -> Any:
     from mtkit.translate import Glossary
 

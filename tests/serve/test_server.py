@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 from support.served import Gate, Served
 
+from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
 from mtkit.translate import Sentence, Translator, Window
@@ -404,6 +406,42 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
     assert html.status == 500
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("fields", [{}, {"glossary": {"one": "x"}}, {"alignments": True}])
+def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
+    fields: dict[str, Any], untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(translator: Translator) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise MtkitError("/srv/runs/mine: was deleted; start the command again")
+
+        for owner, name in (
+            (translator.decoder, "decode"),
+            (translator, "_term_decoder"),
+            (translator, "aligner"),
+        ):
+            if name != "decode" or not fields:
+                setattr(owner, name, fail)
+
+    with Served([untrained], changed=broken) as server:
+        for form in ("text", "html"):
+            reply = server.translate("secret <b>one</b>", format=form, **fields)
+            assert (reply.status, reply.json) == (500, {"error": "the text cannot be translated"})
+    assert "a text was not translated: /srv/runs/mine: was deleted; start" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(
+    begun: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Served([Run.open(begun)]) as server:
+        assert server.translate("one").status == 200
+        (folder,) = (begun / "checkpoints").glob("step-*4")
+        shutil.rmtree(folder)
+        assert server.translate("one", glossary={"one": "x"}).status == 500
+        assert server.translate("one").status == 200
+    assert f"{folder}: was deleted after it was chosen, probably by mtkit train" in caplog.text
 
 
 def test_an_error_outside_of_a_request_is_logged_without_text(

@@ -232,7 +232,7 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
     steps = "PyTorch, its steps by the native engine, fp32, plain"
     for run, how, why, options in (
         ([untrained, untrained], steps, "it decodes with one model", {}),
-        (untrained, steps, "it has no glossary", {"glossary": Glossary({"one": "eins"})}),
+        (untrained, steps, "it cannot use a glossary", {"glossary": Glossary({"one": "eins"})}),
         (untrained, "PyTorch, fp32, CPU, .*", "its weights are packed", {"prepared": False}),
     ):
         with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]

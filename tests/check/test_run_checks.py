@@ -1,0 +1,153 @@
+"""What a run knows of its translations: how it is fitted, stored and read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from conftest import copied_run, number_pairs, reseal
+
+from mtkit.base.errors import MtkitError
+from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, load_checker
+from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+from mtkit.score import sentence_chrf
+from mtkit.translate import Translator
+
+PAIRS = number_pairs(700, 11)
+
+
+@pytest.fixture(scope="module")
+def fitted(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with its checks. Copy the folder before changing it."""
+    run = Run.open(copied_run(sharp_run, tmp_path_factory.mktemp("fitted") / "run"))
+    fit_pairs(run, PAIRS, device="cpu")
+    return run
+
+
+@pytest.fixture
+def changed_run(fitted: Run, tmp_path: Path) -> Run:
+    """A copy that a test may change."""
+    return Run.open(copied_run(fitted, tmp_path / "run"))
+
+
+def test_fitting_twice_writes_the_same_bytes(fitted: Run, changed_run: Run) -> None:
+    fit_pairs(changed_run, PAIRS, device="cpu")
+    for name in (CONFIDENCE, LEXICON):
+        assert (changed_run.path / name).read_bytes() == (fitted.path / name).read_bytes()
+
+
+def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run) -> None:
+    checks = RunChecks.load(fitted.path)
+    assert checks is not None
+    (direction,) = checks.directions
+    assert direction.forecast is not None
+    quality = direction.forecast.quality
+    held_out = PAIRS[::5]
+    sources, references = zip(*held_out, strict=True)
+    found = list(Translator.load(fitted, device="cpu").translate(list(sources)))
+    chrf = sentence_chrf(found, list(references))
+    assert quality.lines == len(held_out) == 140
+    mean = sum(tenth.chrf for tenth in quality.tenths) / 10
+    assert mean == pytest.approx(sum(chrf) / len(chrf), abs=0.1)
+
+
+def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run) -> None:
+    checker = load_checker(fitted)
+    source, target = "one two three four", "vier drei zwei eins"
+    assert not checker.check(source, target).findings
+    kinds = {one.kind for one in checker.check("one two three four five six", "sechs").findings}
+    assert "omission" in kinds
+
+
+def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run) -> None:
+    checker = load_checker(fitted)
+    assert checker.check("one two", "zwei eins").confidence is None
+    sure = checker.check("one two", "zwei eins", Decoded([-0.01] * 3)).confidence
+    unsure = checker.check("one two", "zwei eins", Decoded([-4.0] * 3)).confidence
+    assert sure is not None
+    assert unsure is not None
+    assert 0 <= unsure < sure <= 100
+
+
+def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run) -> None:
+    checker = load_checker(fitted)
+    (finding,) = (
+        one for one in checker.check("one 猫 two", "zwei eins").findings if one.kind == "unknown"
+    )
+    assert finding.reason == "the vocabulary lacks 猫"
+    assert finding.src == range(4, 5)
+    # NFKC makes it a letter that the vocabulary has.
+    kinds = [one.kind for one in checker.check("\uff4fne two", "zwei eins").findings]
+    assert "unknown" not in kinds
+
+
+def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> None:
+    one, other = load_checker(fitted), load_checker(fitted)
+    decoded = Decoded([-0.5, -0.1])
+    first = [one.check(*pair, decoded) for pair in PAIRS[:50]]
+    last = [other.check(*pair, decoded) for pair in PAIRS[49::-1]]
+    assert first == last[::-1]
+
+
+def test_a_run_without_checks_says_how_to_get_them(sharp_run: Run) -> None:
+    with pytest.raises(MtkitError, match=r"has no confidence\.json.*mtkit check SRC TGT --fit"):
+        load_checker(sharp_run)
+
+
+def test_a_changed_lexicon_is_refused(changed_run: Run) -> None:
+    with (changed_run.path / LEXICON).open("a", encoding="utf-8") as file:
+        file.write("one\tneun\t1\t1\n")
+    with pytest.raises(MtkitError, match=r"lexicon\.tsv: is missing, or was changed"):
+        load_checker(changed_run)
+
+
+def test_a_changed_record_is_refused(changed_run: Run) -> None:
+    path = changed_run.path / CONFIDENCE
+    path.write_text(path.read_text(encoding="utf-8").replace('"und"', '"xx"').replace("-", "+", 1))
+    with pytest.raises(MtkitError, match=r"confidence\.json: "):
+        load_checker(changed_run)
+
+
+def test_a_newer_record_is_refused(changed_run: Run) -> None:
+    reseal(changed_run.path / CONFIDENCE, lambda content: content.update(format=99))
+    with pytest.raises(MtkitError, match="newer mtkit"):
+        load_checker(changed_run)
+
+
+def test_another_direction_is_refused_by_name(fitted: Run) -> None:
+    with pytest.raises(MtkitError, match="is for en to de"):
+        load_checker(fitted, src_lang="de", tgt_lang="fr")
+
+
+def test_few_pairs_are_refused(changed_run: Run) -> None:
+    with pytest.raises(MtkitError, match="only 100 pairs; at least 500 are needed"):
+        fit_pairs(changed_run, PAIRS[:100], device="cpu")
+
+
+def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Run) -> None:
+    vocabularies = changed_run.tokenizers()
+    Run.create(changed_run.path, changed_run.config, vocabularies, manifest=changed_run.manifest)
+    assert not (changed_run.path / CONFIDENCE).exists()
+    assert not (changed_run.path / LEXICON).exists()
+
+
+def test_a_checker_can_be_sent_to_another_process(fitted: Run) -> None:
+    import pickle
+
+    checker = load_checker(fitted)
+    again: Checker = pickle.loads(pickle.dumps(checker))
+    assert [again.check(*pair) for pair in PAIRS[:20]] == [
+        checker.check(*pair) for pair in PAIRS[:20]
+    ]
+
+
+def test_training_with_a_small_validation_set_goes_on_without(
+    sharp_run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mtkit.check import fit_run
+    from mtkit.data import PreparedData
+
+    caplog.set_level(logging.INFO)
+    assert fit_run(sharp_run, PreparedData.open(sharp_run.data_path), device="cpu") is None
+    assert "confidence: not fitted, because the validation set has under 100 pairs" in caplog.text

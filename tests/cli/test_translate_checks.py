@@ -1,0 +1,159 @@
+"""`mtkit translate --check`, `--findings` and `--reject`; `mtkit check --run`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import copied_run, number_pairs
+from support.command_line import Place
+
+from mtkit.check import fit_pairs
+from mtkit.run_folder import Run
+
+LINES = ["one two three", "", "four five six seven", "猫 one", "eight nine"]
+
+
+@pytest.fixture(scope="module")
+def fitted(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run.open(copied_run(sharp_run, tmp_path_factory.mktemp("fitted") / "run"))
+    fit_pairs(run, number_pairs(700, 11), device="cpu")
+    return run
+
+
+@pytest.fixture
+def run(fitted: Run, place: Place) -> list[str]:
+    place.write("in.txt", "".join(f"{line}\n" for line in LINES))
+    return ["translate", "--run", str(fitted.path), "--device", "cpu", "--input", "in.txt"]
+
+
+def test_the_translations_are_the_same_and_the_counts_come_last(
+    place: Place, run: list[str]
+) -> None:
+    plain, checked = place.mtkit(*run), place.mtkit(*run, "--check")
+    assert checked.status == 0
+    assert checked.out == plain.out
+    last = checked.err.splitlines()[-1]
+    assert last.startswith("mtkit: ")
+    assert "of 5 lines are marked" in last
+    assert "1 unknown" in last
+
+
+def test_findings_are_written_worst_first(place: Place, run: list[str]) -> None:
+    assert place.mtkit(*run, "--findings", "found.tsv").status == 0
+    heading, *rows = (place.folder / "found.tsv").read_text(encoding="utf-8").splitlines()
+    assert heading == "line\tkind\tseverity\treason\tsource\ttranslation"
+    fields = [row.split("\t") for row in rows]
+    assert ["4", "unknown"] in [row[:2] for row in fields]
+    severities = [float(row[2]) for row in fields]
+    assert severities == sorted(severities, reverse=True)
+    assert {row[4] for row in fields} <= set(LINES)
+
+
+def test_json_has_findings_and_confidence_only_if_asked_for(place: Place, run: list[str]) -> None:
+    plain = [json.loads(line) for line in place.mtkit(*run, "--json").out.splitlines()]
+    assert not any("confidence" in row or "findings" in row for row in plain)
+    rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
+    assert ["findings" in row for row in rows] == [True] * 5
+    # A blank line has no translation that could be measured.
+    assert ["confidence" in row for row in rows] == [True, False, True, True, True]
+    assert [one["kind"] for one in rows[3]["findings"]].count("unknown") == 1
+    for row in (*plain, *rows):
+        del row["seconds"]
+    assert [row["translations"] for row in rows] == [row["translations"] for row in plain]
+
+
+def test_rejected_lines_are_empty_and_counted(place: Place, run: list[str]) -> None:
+    rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
+    confidences = [row.get("confidence", 101.0) for row in rows]
+    limit = sorted(confidences)[1] + 0.05
+    outcome = place.mtkit(*run, "--reject", f"{limit:.2f}")
+    plain = place.mtkit(*run).out.split("\n")
+    expected = [
+        "" if confidence < limit else text
+        for confidence, text in zip(confidences, plain[:-1], strict=True)
+    ]
+    assert outcome.out.split("\n") == [*expected, ""]
+    count = sum(confidence < limit for confidence in confidences)
+    assert f"left {count} of 5 lines empty: confidence below" in outcome.err
+
+
+def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> None:
+    assert place.mtkit(*run, "--reject", "0").out == place.mtkit(*run).out
+
+
+def test_findings_and_confidence_do_not_depend_on_the_batch(place: Place, run: list[str]) -> None:
+    def checked(*options: str) -> list[dict[str, object]]:
+        rows = place.mtkit(*run, "--json", "--check", *options).out.splitlines()
+        return [
+            {key: row.get(key) for key in ("confidence", "findings")}
+            for row in map(json.loads, rows)
+        ]
+
+    assert checked() == checked("--batch-tokens", "1")
+
+
+def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: list[str]) -> None:
+    place.write("out.txt", "an older output\n")
+    assert place.mtkit(*run, "--output", "out.txt", "--findings", "found.tsv").status == 0
+    assert (place.folder / "out.txt").read_text(encoding="utf-8") == place.mtkit(*run).out
+
+
+@pytest.mark.parametrize("option", [["--check"], ["--findings", "found.tsv"], ["--reject", "50"]])
+def test_a_run_without_checks_is_one_line(
+    place: Place, run: list[str], sharp_run: Run, option: list[str]
+) -> None:
+    run[2] = str(sharp_run.path)
+    outcome = place.mtkit("-q", *run, *option)
+    assert "has no confidence.json" in outcome.error
+    assert not (place.folder / "found.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--check", "--format", "html"], "cannot be combined with --format html"),
+        (["--findings", "in.txt"], "--findings would replace the --input"),
+        (["--findings", "missing/found.tsv"], "the folder missing does not exist"),
+        (["--findings", "."], "is not a file that can be replaced"),
+        (["--findings", "out.txt", "--output", "out.txt"], "--findings would replace the file"),
+        (["--reject", "101"], "101.0 is not in the range 0<=x<=100"),
+    ],
+)
+def test_useless_options_are_refused(
+    place: Place, run: list[str], options: list[str], message: str
+) -> None:
+    assert message in place.mtkit("-q", *run, *options).error
+
+
+def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:
+    pairs = [
+        ("one two three four five", "fünf vier drei zwei eins"),
+        ("one two six seven eight nine", "neun"),
+    ]
+    for side, name in enumerate(("a.txt", "b.txt")):
+        place.write(name, "".join(f"{pair[side]}\n" for pair in pairs))
+    command = ["check", "a.txt", "b.txt", "--run", str(fitted.path)]
+    rows = [json.loads(line) for line in place.mtkit(*command, "--json").out.splitlines()]
+    assert [row["line"] for row in rows] == [1, 2]
+    assert rows[0]["findings"] == []
+    assert {one["kind"] for one in rows[1]["findings"]} >= {"omission"}
+    assert rows[0]["confidence"] > rows[1]["confidence"]
+    assert "omission" in place.mtkit(*command).out
+
+
+def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
+    copied_run(sharp_run, place.folder / "mine")
+    for side, name in enumerate(("a.txt", "b.txt")):
+        place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
+    outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
+    assert outcome.status == 0
+    assert outcome.out == ""
+    assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
+    assert "points on average, correlation" in outcome.err
+    assert place.mtkit("check", "a.txt", "b.txt", "--run", "mine").status == 0
+
+
+def test_fitting_needs_a_run(place: Place) -> None:
+    place.write("a.txt", "one\n")
+    assert "--fit requires --run" in place.mtkit("check", "a.txt", "a.txt", "--fit").error
