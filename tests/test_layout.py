@@ -39,8 +39,8 @@ ROOMS = {
 FOUNDATION = {"base", "kernels"}
 # The rules that `prepare` uses: they import no other room, and never load PyTorch.
 RULES = (
-    *("findings", "facts", "marks", "number_words", "numbers", "rules", "checker", "report"),
-    *("lexicon", "coverage", "confidence"),
+    *("findings", "facts", "language", "marks", "number_words", "numbers", "rules", "checker"),
+    *("report", "lexicon", "coverage", "confidence"),
 )
 
 HOMES = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         check_block,
         sortable_rows,
     )
-    from mtkit.check.run_checks import RunChecks, load_checker
+    from mtkit.check.run_checks import RunChecks, decoded_of, load_checker
 
 __all__ = [
     "KINDS",
@@ -45,6 +45,7 @@ __all__ = [
     "RunChecks",
     "check_block",
     "comparison_page",
+    "decoded_of",
     "fit_pairs",
     "fit_run",
     "language_of",

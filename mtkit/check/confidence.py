@@ -25,6 +25,7 @@ FEATURES = (
     "lowest log-probability",
     "lowest tenth",
     "share below one in ten",
+    "deviation",
     "log of the subwords",
     "log of the words",
     "length",
@@ -37,6 +38,10 @@ FEATURES = (
     "worst run of translated words",
     "new source words",
     "new translated words",
+    "frequency of the source words",
+    "frequency of the translated words",
+    "certainty of the source words",
+    "subwords of a translated word",
 )
 # The penalty of the ridge regression, for standardised features and each 1,000 pairs.
 _PENALTY = 3.0
@@ -151,6 +156,7 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
         ordered[0],
         sum(tenth) / len(tenth),
         sum(value < -2.3026 for value in ordered) / count,
+        math.sqrt(sum((value - mean) ** 2 for value in ordered) / count),
         math.log(count),
         math.log(words),
         pair.length,
@@ -163,6 +169,10 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
         pair.tgt.worst_sum,
         pair.src.new,
         pair.tgt.new,
+        pair.src.frequency,
+        pair.tgt.frequency,
+        pair.src.certainty,
+        count / (len(pair.tgt.log_odds) + 1),
     ]
 
 

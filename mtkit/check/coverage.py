@@ -16,7 +16,7 @@ import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -101,12 +101,16 @@ class SideCoverage:
             word has positive log-odds.
         worst_sum: its sum.
         new: the share of words that were in few lines of the training text, or in none.
+        frequency: the mean of the log of the share of lines that have a word.
+        certainty: the mean probability of the best translation of a word in the lexicon.
     """
 
     log_odds: Sequence[float]
     worst: tuple[int, int]
     worst_sum: float
     new: float
+    frequency: float
+    certainty: float
 
     @property
     def mean(self) -> float:
@@ -119,7 +123,18 @@ class SideCoverage:
         return sum(value for value in self.log_odds if value > 0)
 
 
-_Word = tuple[Sequence[tuple[str, float]], Sequence[float]]
+class _Word(NamedTuple):
+    """What is known of a word; without an entry in the lexicon there are no odds."""
+
+    translations: Sequence[tuple[str, float]]
+    odds: Sequence[float]
+    log_share: float
+    best: float
+
+
+# The log of the share of lines of a word that is in none.
+_LOWEST_SHARE = math.log(1e-5)
+_UNKNOWN = _Word((), (), _LOWEST_SHARE, 0.0)
 
 
 class _Side:
@@ -137,7 +152,7 @@ class _Side:
         # How often each word of the other side is in a line.
         self._others = others
         self._odds = odds
-        # Of each word that occurred, its translations, and its log-odds by `_FOUND`.
+        # The words that occurred.
         self._words: dict[str, _Word] = {}
 
     def column(self, key: str) -> int:
@@ -155,11 +170,14 @@ class _Side:
         return bisect(_FOUND, sum(entry[word] for word in entry.keys() & others))
 
     def _word(self, key: str) -> _Word:
-        """The translations of a word and its log-odds; both are empty if it is not known."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return (), ()
-        word = tuple(entry.items()), self._odds[self.column(key) :: _COLUMNS]
+        share, entry = self._known.get(key), self._entries.get(key)
+        if share is None:
+            # There is no end of such words, so they are not remembered.
+            return _UNKNOWN
+        word = _Word((), (), math.log(share), 0.0)
+        if entry is not None:
+            odds = self._odds[self.column(key) :: _COLUMNS]
+            word = _Word(tuple(entry.items()), odds, math.log(share), max(entry.values()))
         self._words[key] = word
         return word
 
@@ -169,8 +187,11 @@ class _Side:
         values = []
         highest = current = 0.0
         start, worst, new = 0, (0, 0), 0
+        frequency = certainty = 0.0
         for index, key in enumerate(keys):
-            translations, row = words.get(key) or self._word(key)
+            translations, row, log_share, best = words.get(key) or self._word(key)
+            frequency += log_share
+            certainty += best
             if key in others:
                 value = _COPIED
             elif row:
@@ -181,14 +202,17 @@ class _Side:
                 value = row[bisect(_FOUND, found)]
             else:
                 value = 0.0
-                new += key not in self._known
+                new += log_share == _LOWEST_SHARE
             values.append(value)
             current += value
             if current <= 0:
                 current, start = 0.0, index + 1
             elif current > highest:
                 highest, worst = current, (start, index + 1)
-        return SideCoverage(values, worst, highest, new / max(1, len(keys)))
+        count = max(1, len(keys))
+        return SideCoverage(
+            values, worst, highest, new / count, frequency / count, certainty / count
+        )
 
 
 _COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)

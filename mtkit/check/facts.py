@@ -16,6 +16,7 @@ from mtkit.base.files import Record
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS, base_language
 from mtkit.check import marks
+from mtkit.check.language import FEWEST_LETTERS, other_language
 from mtkit.check.numbers import has_digit, unmatched
 
 # The code of BCP 47 for a language that is not known.
@@ -41,6 +42,10 @@ _PADDING = 4
 _NINE_TENTHS = 1.2816
 # Limits for the length in sigmas: what is learned lies between them.
 _FEWEST_SIGMAS, _MOST_SIGMAS = 4.5, 8.0
+# Limits for the length in sigmas below which a text without its mark at the end is cut.
+_LOWEST_CUT, _HIGHEST_CUT = -2.0, -1.2
+# Targets whose language is identified, so that words of another one are not called usual.
+_IDENTIFIED = 2000
 # Without enough pairs, the spread of the logarithm of the ratio of short and of long texts.
 _SPREADS = (0.7, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3)
 # The narrowest spread; all pairs of a few templates have one ratio.
@@ -96,8 +101,8 @@ class PairFacts(Record):
     tgt_words: list[str] = Field(default_factory=list)
     usual_share: float = 0.0
     never_last: list[str] = Field(default_factory=list)
-    ends_kept: float = 0.0
-    cut_below: float = -2.0
+    ends_kept: float = 0.95
+    cut_below: float = _LOWEST_CUT
     loose: list[str] = Field(default_factory=list)
     is_strict_about_numbers: bool = False
 
@@ -227,12 +232,26 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
     return found
 
 
+def _foreign_words(targets: Sequence[str], facts: PairFacts) -> set[str]:
+    """Words that are mostly in targets of another language than they should be."""
+    own: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
+    for target in targets[:: -(-len(targets) // _IDENTIFIED)]:
+        words = facts.target_words(target)
+        is_foreign = len(target) > FEWEST_LETTERS and other_language(target, facts.tgt_lang)
+        (foreign if is_foreign else own).update(words)
+    return {word for word, count in foreign.items() if count > own[word]}
+
+
 def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    foreign = _foreign_words([target for _, target in sample], facts)
     counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     last: Counter[str] = Counter()
     for source, target in sample:
         counts[0].update(facts.source_words(source))
         words = facts.target_words(target)
+        if 2 * sum(map(foreign.__contains__, words)) > len(words):
+            continue
         counts[1].update(words)
         if words:
             last[words[-1]] += 1
@@ -285,7 +304,9 @@ def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         found["ends_kept"] = 1 - len(lost) / len(ends)
         allowed = int(_MOST_MARKED / 2 * len(sample))
         found["cut_below"] = (
-            float(np.clip(lost[allowed], -3.0, -1.2)) if len(lost) > allowed else -1.2
+            float(np.clip(lost[allowed], _LOWEST_CUT, _HIGHEST_CUT))
+            if len(lost) > allowed
+            else _HIGHEST_CUT
         )
     return found
 

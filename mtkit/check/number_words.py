@@ -7,7 +7,9 @@ word may have several values, and a value too many does no harm.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mtkit.base.text import base_language
@@ -24,7 +26,7 @@ SCALES: dict[str, tuple[int, ...]] = {
 }
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 # Words that may stand inside of a number.
-_JOINTS = {"and", "et", "und", "a", "de"}
+_JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
 _MOST_WORDS = 4
 # German words whose values are kept.
 _MOST_KEPT = 1 << 14
@@ -132,7 +134,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
                 total, part = total + (part or 1) * scales[0], 0.0
             run.append(phrase)
             is_certain &= len(scales) == 1 and part + total != scales[0]
-        elif value is not None:
+        elif value is not None and not (run and phrase in _JOINTS):
             values.add(value)
             if is_half:
                 values.add(value + 0.5)
@@ -157,11 +159,8 @@ def _begins(code: str) -> frozenset[str]:
 
 @functools.cache
 def _cardinals(code: str) -> frozenset[str]:
-    """Words that are nothing but numbers."""
-    names = {"en": _ENGLISH, "de": _GERMAN, "fr": _FRENCH}[code][2:]
-    tens = {"en": _ENGLISH_TENS, "de": _german_names()[20:], "fr": _FRENCH_TENS}[code]
-    both = [name.replace("_", " ") for name in (*names, *tens)]
-    return frozenset(both) - _AMBIGUOUS
+    """The words of 2 to 99 that are nothing but numbers."""
+    return frozenset(itertools.chain(*_names(code)[2:])) - _AMBIGUOUS
 
 
 @functools.cache
@@ -170,52 +169,71 @@ def _known(code: str) -> dict[str, int]:
     if code not in _OTHERS:
         return {}
     fields = _OTHERS[code].split()
-    known = dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
-    known |= _MONTH_NUMBERS
-    if code == "en":
-        for value in range(100):
-            tens, unit = divmod(value, 10)
-            words = [_ENGLISH[value]] if value < 20 else [_ENGLISH_TENS[tens - 2]]
-            words += [_ENGLISH[unit]] if value >= 20 and unit else []
-            last = words[-1]
-            regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
-            ordinal = _ENGLISH_ORDINALS.get(last, regular)
-            for form in (last, ordinal, f"{ordinal}s", f"{last.removesuffix('y')}ies"):
-                known[" ".join([*words[:-1], form])] = value
-    elif code == "de":
-        for value, name in enumerate(_german_names()):
+    known = dict(zip(fields[::2], map(int, fields[1::2]), strict=True)) | _MONTH_NUMBERS
+    for value, names in enumerate(_names(code)):
+        for name in names:
             known[name] = value
-            for ending in ("e", "en", "er", "es", "em"):
-                known[f"{name}{'t' if value < 20 else 'st'}{ending}"] = value
-                known[f"{name}{ending}"] = value
-    else:
-        for value in range(100):
-            tens, unit = divmod(value, 10)
-            names = [_FRENCH[value]] if value < 20 else [_FRENCH_TENS[tens - 2]]
-            if value >= 20 and unit:
-                names = [f"{names[0]}{joint}{_FRENCH[unit]}" for joint in ("_", "_et_")]
-            if tens in (7, 9):
-                base = _FRENCH_TENS[4 if tens == 7 else 6]
-                names += [f"{base}{joint}{_FRENCH[10 + unit]}" for joint in ("_", "_et_")]
-            for name in names:
-                stem = re.sub("neuf$", "neuv", re.sub("cinq$", "cinqu", name.removesuffix("e")))
-                for form in (name, f"{name}s", f"{stem}ième", f"{stem}ièmes"):
-                    known[form.replace("_", " ")] = value
+            for form in _FORMS[code](name, value):
+                known.setdefault(form, value)
     return known
 
 
 @functools.cache
-def _german_names() -> list[str]:
-    names = list(_GERMAN)
-    for ten in _GERMAN_TENS:
+def _names(code: str) -> list[list[str]]:
+    """The ways to say each number from 0 to 99, without hyphens."""
+    if code == "de":
         units = ["ein", *_GERMAN[2:10]]
-        names += [ten, *(f"{unit}und{ten}" for unit in units)]
+        tens = [[ten, *(f"{unit}und{ten}" for unit in units)] for ten in _GERMAN_TENS]
+        return [[name] for name in itertools.chain(_GERMAN, *tens)]
+    if code == "en":
+        tens = [[ten, *(f"{ten} {unit}" for unit in _ENGLISH[1:10])] for ten in _ENGLISH_TENS]
+        return [[name] for name in itertools.chain(_ENGLISH, *tens)]
+    french = [name.replace("_", " ") for name in _FRENCH]
+    bases = [name.replace("_", " ") for name in _FRENCH_TENS]
+    names = [[name] for name in french]
+    for value in range(20, 100):
+        ten, unit = divmod(value, 10)
+        # Seventy is "soixante-dix" or "septante".
+        parts = [(bases[ten - 2], unit)] + [(bases[ten - 3], 10 + unit)] * (ten in (7, 9))
+        names.append(
+            [
+                f"{base}{joint}{french[rest]}" if rest else base
+                for base, rest in parts
+                for joint in (" ", " et ")
+            ]
+        )
     return names
+
+
+def _english_forms(name: str, _value: int) -> Iterator[str]:
+    before, _, last = name.rpartition(" ")
+    regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+    ordinal = _ENGLISH_ORDINALS.get(last, regular)
+    for form in (ordinal, f"{ordinal}s", f"{last.removesuffix('y')}ies"):
+        yield f"{before} {form}".lstrip()
+
+
+def _german_forms(name: str, value: int) -> Iterator[str]:
+    for ending in ("e", "en", "er", "es", "em"):
+        yield from (f"{name}{'t' if value < 20 else 'st'}{ending}", f"{name}{ending}")
+
+
+def _french_forms(name: str, _value: int) -> Iterator[str]:
+    stem = re.sub("neuf$", "neuv", re.sub("cinq$", "cinqu", name.removesuffix("e")))
+    yield from (f"{name}s", f"{stem}ième", f"{stem}ièmes")
+
+
+# What else is made from the words of a number: ordinals, plurals, cases.
+_FORMS: dict[str, Callable[[str, int], Iterator[str]]] = {
+    "en": _english_forms,
+    "de": _german_forms,
+    "fr": _french_forms,
+}
 
 
 @functools.cache
 def _german_prefix() -> re.Pattern[str]:
-    names = sorted(_german_names()[2:], key=len, reverse=True)
+    names = sorted(itertools.chain(*_names("de")[2:]), key=len, reverse=True)
     return re.compile("|".join(names))
 
 

@@ -6,7 +6,6 @@ only for the others it looks closely.
 
 from __future__ import annotations
 
-import functools
 import operator
 import re
 from collections import Counter
@@ -18,10 +17,11 @@ from mtkit.base.scripts import script_share
 from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
+from mtkit.check.language import FEWEST_LETTERS, name_of, other_language
 from mtkit.check.numbers import Number, has_digit, unmatched
 
 # The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
-_LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 12, 40
+_LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 50, 100
 # How often a phrase of so many words must be there; a longer one twice.
 _LOOPS = {1: 3, 2: 3, 3: 3, 4: 3}
 _CHARACTER_LOOPS = {1: 6, 2: 4, 3: 4, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3}
@@ -31,12 +31,8 @@ _INSIDE_WORD = re.compile(r"(.{1,10}?)\1{3,}")
 # The share of the words of a translation that the source has, if it is copied.
 _COPIED = 0.7
 _FEWEST_COPIED = 3
-# Fewer letters say too little about the language.
-_FEWEST_LETTERS = 20
 # A translation is looked at if its share of usual words is lower than this part of the median.
 _USUAL = 0.5
-# It is in another language if the target language has a lower probability than this.
-_IMPROBABLE = 0.02
 # Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
 _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
 _SHOWN = 40
@@ -220,13 +216,12 @@ def _language(
     names = set(src_words) - facts.source_only
     words = [word for word in tgt_words if word not in names]
     share = sum(map(usual.__contains__, words)) / max(1, len(words))
-    if share >= limit or sum(len(word) for word in words if word.isalpha()) < _FEWEST_LETTERS:
+    if share >= limit or sum(len(word) for word in words if word.isalpha()) < FEWEST_LETTERS:
         return
-    other = _other_language(translation, facts.tgt_lang)
+    other = other_language(translation, facts.tgt_lang)
     if other:
-        yield Finding(
-            "language", f"looks like {other}, and {share:.0%} of the words are usual", 0.9
-        )
+        name = name_of(other)
+        yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
 
 
 def _is_western(text: str) -> bool:
@@ -247,30 +242,6 @@ def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
         if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:
             reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
             yield Finding("language", reason, 0.95)
-
-
-def _other_language(text: str, language: str) -> str:
-    """What language the identifier takes a text for, if it is not this one; else nothing."""
-    # Few translations are suspect, and the identifier takes half a second to load.
-    from mtkit.base import language_id
-
-    try:
-        known = _labels_of(language)
-        probabilities = language_id.probabilities(text)
-    except OSError:  # there is no room for its model
-        return ""
-    if not known or sum(probabilities.get(one, 0.0) for one in known) > _IMPROBABLE:
-        return ""
-    best = max(probabilities, key=lambda code: probabilities[code])
-    is_other = best != "zxx" and not language_id.looks_like(best, language)
-    return language_id.language_name(best) if is_other else ""
-
-
-@functools.cache
-def _labels_of(language: str) -> list[str]:
-    from mtkit.base import language_id
-
-    return language_id.labels_of(language)
 
 
 # ---------------------------------------------------------------------------------------------

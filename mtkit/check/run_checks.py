@@ -6,15 +6,19 @@ It is written when training ends, and by `mtkit check --fit`. Beside it lies the
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, sha256_of, write_record
-from mtkit.check.checker import Checker
+from mtkit.check.checker import Checker, Decoded
 from mtkit.check.confidence import Forecast
 from mtkit.check.coverage import Coverage, CoverageSettings
 from mtkit.check.facts import PairFacts
 from mtkit.check.lexicon import Lexicon
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+
+if TYPE_CHECKING:
+    from mtkit.translate import Translation
 
 _ADVICE = "run mtkit check --fit again, or delete it"
 
@@ -78,6 +82,12 @@ class RunChecks(Record):
             )
         coverage = Coverage(Lexicon.load(path), found.coverage)
         return Checker(found.facts, coverage=coverage, forecast=found.forecast, alphabet=alphabet)
+
+
+def decoded_of(translation: Translation) -> Decoded:
+    """What the checks use of a translation."""
+    one = translation
+    return Decoded(one.log_probs, one.finished, one.truncated, one.missing)
 
 
 def save_checks(

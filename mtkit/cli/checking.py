@@ -103,11 +103,10 @@ class LineChecks:
         return {**checked.as_dict(), **({"rejected": True} if self._is_rejected(checked) else {})}
 
     def _check(self, line: str, translations: Sequence[Translation]) -> Checked:
-        from mtkit.check import Decoded
+        from mtkit.check import decoded_of
 
         best = translations[0]
-        decoded = Decoded(best.log_probs, best.finished, best.truncated, best.missing)
-        return self.checker.check(line, best.text, decoded)
+        return self.checker.check(line, best.text, decoded_of(best))
 
     def _count(self, number: int, line: str, text: str, checked: Checked) -> None:
         from mtkit.check import sortable_rows

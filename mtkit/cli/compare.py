@@ -251,7 +251,7 @@ def _systems(
     has_directions: bool,
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
-    from mtkit.check import ComparedSystem, Decoded, learned_checker
+    from mtkit.check import ComparedSystem, decoded_of, learned_checker
     from mtkit.data import DirectionText
     from mtkit.score import refuse_unequal
 
@@ -268,9 +268,7 @@ def _systems(
     for path, name in zip(paths, _names(paths), strict=True):
         if path in runs:
             found = translated(runs[path], direction, options.decode, has_directions=has_directions)
-            decoded = [
-                Decoded(one.log_probs, one.finished, one.truncated, one.missing) for one in found
-            ]
+            decoded = list(map(decoded_of, found))
             lines = [one.text for one in found]
             system = ComparedSystem.make(
                 name, lines, text, checker=checkers[path] or usual, decoded=decoded

@@ -19,7 +19,8 @@ _MOST_FIELDS = 1000
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # What the APIs read; the rest of a request need not stay in memory until it is answered.
 _KNOWN = {
-    *("q", "source", "target", "format", "alternatives", "alignments", "glossary", "api_key"),
+    *("q", "source", "target", "format", "alternatives", "alignments", "glossary"),
+    *("check", "api_key"),
     *("text", "source_lang", "target_lang", "tag_handling", "formality", "type", "auth_key"),
     *("glossary_id", "style_id", "translation_memory_id"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mtkit.base.errors import MtkitError
+from mtkit.check import Checker, load_checker
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
 from mtkit.translate import Translator
@@ -26,18 +27,19 @@ class Directions:
 
     def __init__(self, runs: Sequence[Run], load: Callable[[Run, str | None], Translator]) -> None:
         self._translators: dict[Direction, Translator] = {}
+        self._runs: dict[Direction, Run] = {}
+        self._checkers: dict[Direction, Checker] = {}
         self.threads = 1
         self.engines: list[str] = []
-        run_of: dict[Direction, Run] = {}
         for run in runs:
             for translator in _translators_of(run, load):
                 pair = public_code(translator.src_lang), public_code(translator.tgt_lang)
-                if other := run_of.get(pair):
+                if other := self._runs.get(pair):
                     raise MtkitError(
                         f"--run: {other.path} and {run.path} both translate {' to '.join(pair)}; "
                         "give one of them"
                     )
-                run_of[pair] = run
+                self._runs[pair] = run
                 self._translators[pair] = translator
                 self.threads = max(self.threads, translator.decoder.threads)
                 if translator.engine not in self.engines:
@@ -49,6 +51,20 @@ class Directions:
     def find(self, source: str, target: str) -> Translator | None:
         """The translator of a direction, if there is one."""
         return self._translators.get((source, target))
+
+    def checker(self, source: str, target: str) -> Checker:
+        """What checks the translations of a direction; it is read when it is first asked for.
+
+        Raises:
+            MtkitError: if the run cannot say what is usual.
+        """
+        pair = source, target
+        if pair not in self._checkers:
+            translator = self._translators[pair]
+            self._checkers[pair] = load_checker(
+                self._runs[pair], src_lang=translator.src_lang, tgt_lang=translator.tgt_lang
+            )
+        return self._checkers[pair]
 
     @property
     def sources(self) -> list[str]:

@@ -21,7 +21,8 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
 
     `glossary` and `alignments` are extensions of mtkit. With `alignments`, the answer has for each
     text the links between its words and those of the translation: their characters in both. Other
-    extensions are `missingTerms`, of a glossary, and `truncated`, which is there if a text is.
+    extensions are `missingTerms`, of a glossary, and `truncated`, which is there if a text is. With
+    `check`, the answer has for each text its `confidence` and its `findings`.
     """
     q = given.get("q")
     if isinstance(q, list) and not given.is_json:
@@ -39,9 +40,13 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     form_name = text_of(given, "format")
     form = _FORMS.get(form_name)
     alternatives = _number(given.get("alternatives", 0))
-    with_links = given.get("alignments") in (True, "true", "1")
+    with_links, is_checked = (
+        given.get(name) in (True, "true", "1") for name in ("alignments", "check")
+    )
     if form is None:
         raise RequestError(400, f"{form_name[:100]} format is not supported")
+    if is_checked and form != "text":
+        raise RequestError(400, "Invalid request: check parameter requires the text format")
     glossary = glossary_of(given)
     is_auto = source.lower() == "auto"
     answer = await service.translate(
@@ -53,6 +58,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             alternatives if form == "text" else 0,
             glossary,
             with_links,
+            is_checked,
         ),
         key_hash,
     )
@@ -73,6 +79,11 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             result["alternativeAlignments"] = [
                 links[1 : alternatives + 1] for links in answer.links
             ]
+    if is_checked:
+        result["confidence"] = [
+            None if one.confidence is None else round(one.confidence, 1) for one in answer.checks
+        ]
+        result["findings"] = [[one.as_dict() for one in text.findings] for text in answer.checks]
     if isinstance(q, list):
         return result
     return {name: value[0] for name, value in result.items()}

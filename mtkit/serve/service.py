@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name
+from mtkit.check import Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access
+from mtkit.serve.checks import CheckedText, check_texts
 from mtkit.serve.directions import Directions
 from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
@@ -78,6 +80,7 @@ class TranslationRequest:
         target: likewise.
         alternatives: how many translations beside the best one.
         with_links: whether the links between words are wanted too.
+        is_checked: whether confidence and findings are wanted too.
     """
 
     texts: Sequence[str]
@@ -87,17 +90,20 @@ class TranslationRequest:
     alternatives: int = 0
     glossary: Mapping[str, str] = field(default_factory=dict)
     with_links: bool = False
+    is_checked: bool = False
 
 
 class TranslationResult(NamedTuple):
     """The translations of each text, the best first; the source language, and how sure it is.
 
     The links between words are those of each translation; none if they are not wanted, and of HTML.
+    The checks are those of the best translation of each text, if they are wanted.
     """
 
     translations: list[list[TranslatedText]]
     source: Detected
     links: list[list[list[WordLink]]]
+    checks: list[CheckedText]
 
 
 class Service:
@@ -148,6 +154,7 @@ class Service:
                 [[TranslatedText(text)] for text in request.texts],
                 source,
                 [[[]]] * len(request.texts),
+                [CheckedText(None, []) for _ in request.texts],
             )
         translator = self.directions.find(source.language, target)
         if translator is None:
@@ -156,11 +163,28 @@ class Service:
                 f"{language_name(target)} ({target}) is not available as a target language from "
                 f"{language_name(source.language)} ({source.language})",
             )
+        checker = None
+        if request.is_checked:
+            checker = await self._checker(source.language, target)
         found, links = await self._translations(translator, request)
+        checks: list[CheckedText] = []
+        if checker is not None:
+            best = [one for one, *_ in found]
+            checks = await asyncio.to_thread(check_texts, checker, best)
         characters = sum(map(len, request.texts))
         self.metrics.characters += characters
         self.access.used[key_hash] += characters
-        return TranslationResult(found, source, links)
+        return TranslationResult(found, source, links, checks)
+
+    async def _checker(self, source: str, target: str) -> Checker:
+        """What checks the translations of a direction."""
+        try:
+            return await asyncio.to_thread(self.directions.checker, source, target)
+        except MtkitError as error:
+            log.warning("a text was not checked: %s", error)
+            raise RequestError(
+                400, f"Invalid request: {source} to {target} cannot be checked on this server"
+            ) from None
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first.

@@ -8,7 +8,7 @@ import pytest
 from mtkit.check.confidence import FEATURES, Forecast, features_of, spearman
 from mtkit.check.coverage import PairCoverage, SideCoverage
 
-SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5)
+SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5, -3.0, 0.8)
 PAIR = PairCoverage(SIDE, SIDE, 0.1, 2)
 
 
@@ -32,6 +32,9 @@ def test_features_are_worked_by_hand() -> None:
     assert found["share below one in ten"] == 0.5
     assert found["uncovered source words"] == pytest.approx(2 / 3)
     assert found["new source words"] == 0.5
+    # Of -4 and -1 around -2.5; two subwords with EOS, and two words.
+    assert found["deviation"] == 1.5
+    assert found["subwords of a translated word"] == pytest.approx(2 / 3)
 
 
 def _data(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +57,7 @@ def test_the_tenths_of_unrelated_features_all_have_the_mean() -> None:
     chrf = np.random.default_rng(4).uniform(0, 100, size=3000)
     quality = Forecast.fit(x, chrf).quality
     # Forecasts of held-out lines: a fit to the same lines would find a relation.
-    assert abs(quality.correlation) < 0.06
+    assert abs(quality.correlation) < 0.1
     assert all(abs(tenth.forecast - 50) < 5 for tenth in quality.tenths)
 
 

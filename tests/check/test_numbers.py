@@ -1,0 +1,165 @@
+"""Numbers are compared by value, in digits and in words."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from mtkit.check.number_words import numbers_in_words
+from mtkit.check.numbers import numbers_of, unmatched
+
+
+def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tuple[list[str], ...]:
+    """What has no partner on each side."""
+    found = unmatched(source, translation, src_lang=src, tgt_lang=tgt)
+    return [one.text for one in found.src], [one.text for one in found.tgt]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1,000", "1.000", "1 000", "1\u00a0000", "1\u202f000", "1'000", "1000"),
+        ("1.5", "1,5", "1,50"),
+        ("1,234,567.5", "1.234.567,5", "1 234 567,5"),
+        ("0.25", "0,25", "0, 25"),
+        ("2:30 pm", "14h30", "14 h 30", "14:30", "14.30", "14 Uhr 30", "2.30 p.m."),
+        ("at 7 p.m.", "19 Uhr", "19 heures"),
+        ("12.01 a.m.", "00 h 01"),
+        ("50 million", "50,000,000", "50 Mio.", "50 000 000", "50 Millionen"),
+        ("1.5 billion", "1,5 Milliarden", "1 500 000 000", "1 500 millions"),
+        ("3rd", "3.", "3e", "3"),
+        ("90%", "90 %", "90 percent"),
+        ("1998/99", "1998-1999"),
+        ("20012005", "2001-2005"),
+        ("12.5.1999", "12/5/1999", "12 May 1999", "12 mai 1999"),
+        ("the 1980s", "années 80", "80er"),
+        ("the 1800s", "19. Jahrhundert"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+    ],
+)
+def test_ways_to_write_a_number_are_equal(texts: tuple[str, ...]):
+    for one, other in itertools.permutations(texts, 2):
+        assert rest(one, other) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1,000", "1,001"),
+        ("1.5", "1,6"),
+        ("14:30", "14h20"),
+        ("7.15 p.m.", "19 h 19"),
+        ("50 million", "60 millions"),
+        ("1998", "1989"),
+        ("90%", "95 %"),
+        ("Directive 96/29", "directive 96/26"),
+        ("123456789012345678901234567890", "123456789012345678901234567891"),
+    ],
+)
+def test_other_numbers_are_not_equal(one: str, other: str):
+    for source, translation in ((one, other), (other, one)):
+        src, tgt = rest(source, translation)
+        assert len(src) == len(tgt) == 1
+        assert src[0] in source
+        assert tgt[0] in translation
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", {"two": 2, "twenty-five": 25, "three hundred and twenty": 320, "fiftieth": 50}),
+        ("en", {"ninety nine": 99, "two thousand and one": 2001, "twelfth": 12, "first": 1}),
+        ("en", {"two and a half million": 2_500_000, "a dozen": 12, "one hundred": 100}),
+        ("fr", {"vingt-cinq": 25, "soixante et onze": 71, "quatre-vingt-dix-neuf": 99}),
+        ("fr", {"cinquantième": 50, "neuvième": 9, "deux cents": 200, "trois mille": 3000}),
+        ("fr", {"septante-deux": 72, "une douzaine": 12, "cinq millions": 5_000_000}),
+        ("de", {"fünfundzwanzig": 25, "dreihundertzwanzig": 320, "fünfzigste": 50}),
+        ("de", {"neunzehnhundertneunzig": 1990, "zweitausend": 2000, "fünfjährige": 5}),
+        ("de", {"hundertköpfig": 100, "zwanzigsten": 20, "drei Millionen": 3_000_000}),
+        ("sv", {"XXI": 21, "MCMXC": 1990}),
+        ("fr", {"XXIe siècle": 21}),
+    ],
+)
+def test_numbers_in_words_have_their_values(language: str, words: dict[str, float]):
+    for text, value in words.items():
+        assert value in numbers_in_words(f"ab {text} cd", language).values
+
+
+def test_every_number_below_hundred_has_a_word_in_each_language():
+    # The words are made by rules; here are those that the rules could make wrong.
+    known = {
+        "en": {13: "thirteen", 40: "forty", 58: "fifty-eight", 80: "eighty"},
+        "de": {
+            16: "sechzehn",
+            17: "siebzehn",
+            21: "einundzwanzig",
+            30: "dreißig",
+            77: "siebenundsiebzig",
+        },
+        "fr": {
+            16: "seize",
+            21: "vingt et un",
+            70: "soixante-dix",
+            81: "quatre-vingt-un",
+            91: "quatre-vingt-onze",
+        },
+    }
+    for language, words in known.items():
+        for value, word in words.items():
+            found = numbers_in_words(word, language)
+            assert value in found.values
+            assert found.certain == ((value, word.replace("-", " ")),)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "languages"),
+    [
+        ("the 50th time", "la cinquantième fois", ("en", "fr")),
+        ("21st century", "XXIe siècle", ("en", "fr")),
+        ("4 men and 2 women", "vier Männer und zwei Frauen", ("en", "de")),
+        ("at 2:30", "um halb drei", ("en", "de")),
+        ("three of the five", "3 der 5", ("en", "de")),
+        ("six hundred pupils", "600 élèves", ("en", "fr")),
+        ("2.5 million", "deux millions et demi", ("en", "fr")),
+        ("4 feet", "120 cm", ("en", "de")),
+        ("93 million miles", "150 Millionen Kilometer", ("en", "de")),
+        ("on May 3", "am 3. 5.", ("en", "de")),
+    ],
+)
+def test_words_and_converted_measures_answer_digits(
+    source: str, translation: str, languages: tuple[str, str]
+):
+    assert rest(source, translation, *languages) == ([], [])
+    assert rest(translation, source, *reversed(languages)) == ([], [])
+
+
+def test_a_number_in_words_that_became_another_one_in_digits_is_found():
+    assert rest("eight months ago", "il y a 7 mois") == (["eight"], ["7"])
+    assert rest("il y a 7 mois", "eight months ago", "fr", "en") == (["7"], ["eight"])
+    # Without words for the language there is no partner, and nothing is said to have changed.
+    assert rest("eight months ago", "7 mesi fa", "en", "it") == (["eight"], ["7"])
+    assert rest("otto mesi fa", "7 mesi fa", "it", "it") == ([], ["7"])
+
+
+def test_a_number_on_one_side_has_no_partner():
+    assert rest("on 29 February 2000", "le 29 février de cette année") == (["2000"], [])
+    assert rest("carbon dioxide", "le CO2") == ([], ["2"])
+
+
+def test_the_span_of_a_number_is_its_text():
+    text = "am 12.5.1999 um 14:30 für 1.000 Euro"
+    found = numbers_of(text)
+    assert [one.text for one in found] == ["12", "5", "1999", "14:30", "1.000"]
+    for one in found:
+        assert one.span is not None
+        assert text[one.span.start : one.span.stop] == one.text
+
+
+def test_strange_digits_are_read():
+    # Arabic and full-width digits, superscripts, and a number with very many digits.
+    assert rest("12", "١٢", "en", "ar") == ([], [])
+    assert rest("12", "１２", "en", "ja") == ([], [])
+    assert rest("m2", "m²") == (["2"], [])
+    assert rest("1" * 5000, "1" * 5001) == (["1" * 5000], ["1" * 5001])
+    assert rest("1." * 500, "1," * 500) == ([], [])

@@ -1,0 +1,340 @@
+"""What the rules find, with planted faults, and what they leave alone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from mtkit.check.checker import Checker, Decoded
+from mtkit.check.facts import PairFacts
+from mtkit.check.findings import KINDS, Finding
+from mtkit.check.rules import findings
+from mtkit.prepare.demo import sentences
+
+Pair = tuple[str, str]
+
+# None of these words is in the demo corpus.
+FRENCH = [
+    "Une femme achète du pain dans la petite boulangerie du quartier.",
+    "Les enfants ont joué toute la journée au bord de la rivière.",
+    "Nous avons décidé de partir avant la tombée de la nuit.",
+]
+
+
+def demo_pairs(count: int) -> list[Pair]:
+    """Pairs of the demo grammar: other ones than the facts are learned from."""
+    return [pair for pair, _ in itertools.islice(sentences(seed=7), count)]
+
+
+@pytest.fixture(scope="module")
+def facts() -> PairFacts:
+    """What is usual in the demo corpus."""
+    pairs = [pair for pair, _ in itertools.islice(sentences(seed=1), 2000)]
+    return PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+
+
+@pytest.fixture(scope="module")
+def no_facts() -> PairFacts:
+    """What is known without a corpus."""
+    return PairFacts.learn([], src_lang="en", tgt_lang="de")
+
+
+def kinds(source: str, translation: str, facts: PairFacts) -> set[str]:
+    return {one.kind for one in findings(source, translation, facts)}
+
+
+def only(kind: str, source: str, translation: str, facts: PairFacts) -> Finding:
+    """The only finding for a pair, of this kind."""
+    (found,) = findings(source, translation, facts)
+    assert found.kind == kind
+    return found
+
+
+# ---------------------------------------------------------------------------------------------
+# Good pairs
+
+
+def test_good_pairs_are_not_marked(facts: PairFacts, no_facts: PairFacts):
+    pairs = demo_pairs(1000)
+    assert [pair for pair in pairs if findings(*pair, facts)] == []
+    assert [pair for pair in pairs if findings(*pair, no_facts)] == []
+
+
+def test_blank_lines_are_translations_of_blank_lines_alone(no_facts: PairFacts):
+    assert findings("", "", no_facts) == findings(" ", "\u3000\t", no_facts) == []
+    assert only("length", "Here.", "", no_facts).severity == 1.0
+    assert only("length", "Here.", " ", no_facts).reason == "the translation is empty"
+    assert only("length", "", "Hier.", no_facts).reason == (
+        "the source is empty, but not the translation"
+    )
+
+
+def test_any_text_can_be_checked(facts: PairFacts):
+    choose = random.Random(5)
+    parts = [
+        "\0",
+        "\u2028",
+        "\ud800",
+        "😀",
+        "ß",
+        "ﬁ",
+        "İ",
+        "12",
+        "1.",
+        "%",
+        "{",
+        "}",
+        "<",
+        "a",
+        " ",
+    ]
+    parts += ["&", ";", "@", "www.", "://", "one", "ein", "日本", "٣", "(", "„", "\r", "\t", "III"]
+    for _ in range(2000):
+        pair = ["".join(choose.choices(parts, k=choose.randint(0, 40))) for _ in range(2)]
+        for one in findings(pair[0], pair[1], facts):
+            assert 0 <= one.severity <= 1
+            assert one.kind in KINDS
+            for text, span in zip(pair, (one.src, one.tgt), strict=True):
+                assert span is None or 0 <= span.start < span.stop <= len(text)
+
+
+# ---------------------------------------------------------------------------------------------
+# Loops
+
+
+def test_a_phrase_of_any_length_that_is_there_three_times_is_a_loop(facts: PairFacts):
+    choose = random.Random(1)
+    for source, translation in demo_pairs(200):
+        words = translation.split()
+        size = choose.randint(1, len(words))
+        at = choose.randint(0, len(words) - size)
+        looped = " ".join(words[:at] + 3 * words[at : at + size] + words[at + size :])
+        assert "loop" in kinds(source, looped, facts)
+
+
+def test_a_loop_has_its_phrase_its_count_and_its_place(no_facts: PairFacts):
+    text = "Er geht nach Hause und nach Hause und nach Hause und schläft."
+    found = only("loop", "He goes home and sleeps after a very long day.", text, no_facts)
+    assert found.reason == "nach hause und is there 3 times in a row"
+    assert found.tgt is not None
+    assert text[found.tgt.start : found.tgt.stop] == "nach Hause und nach Hause und nach Hause und"
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("He said that that is right.", "Er sagte, dass das das Richtige sei."),
+        ("very, very, very good", "sehr, sehr, sehr gut"),
+        ("No, no, no, that is wrong.", "Nein, nein, nein, das ist falsch."),
+        ("Mr President, Mr President of the Council", "Herr Präsident, Herr Präsident des Rates"),
+        ("day after day after day", "Tag für Tag für Tag"),
+    ],
+)
+def test_what_the_source_repeats_and_what_is_there_twice_is_no_loop(
+    source: str, translation: str, no_facts: PairFacts
+):
+    assert "loop" not in kinds(source, translation, no_facts)
+
+
+def test_a_loop_inside_of_a_word_and_of_a_language_without_spaces_is_found(no_facts: PairFacts):
+    found = only("loop", "He laughed about it for a long time.", "Er " + "haha" * 12, no_facts)
+    assert found.tgt == range(3, 51)
+    chinese = PairFacts.learn([], src_lang="en", tgt_lang="zh")
+    assert "loop" in kinds(
+        "The weather is fine today.", "今天天气" + "很好很好" * 4 + "。", chinese
+    )
+    assert kinds("The weather is fine today.", "今天天气很好。", chinese) == set()
+    assert kinds("Thank you very much.", "谢谢谢谢。", chinese) == set()
+
+
+# ---------------------------------------------------------------------------------------------
+# Copied text, other languages
+
+
+def test_a_source_that_is_copied_is_found(facts: PairFacts, no_facts: PairFacts):
+    for source, _ in demo_pairs(200):
+        assert "copied" in kinds(source, source, facts)
+        assert "copied" in kinds(source, source, no_facts) or len(source.split()) < 4
+    reason = "the source, unchanged"
+    assert only("copied", "The man buys a book.", "The man buys a book.", facts).reason == reason
+
+
+def test_most_of_a_source_is_copied_too(facts: PairFacts):
+    source = "Yesterday the old woman bought a red umbrella."
+    found = only("copied", source, "Gestern the old woman bought a red umbrella.", facts)
+    assert found.reason == "7 of 8 words are those of the source"
+
+
+@pytest.mark.parametrize(
+    "text", ["Anna, Peter.", "Boeing 747-400", "OK", "Thomas Maria Peter Anna"]
+)
+def test_names_and_numbers_may_be_the_same_in_both_languages(text: str, facts: PairFacts):
+    assert findings(text, text, facts) == []
+
+
+def test_a_third_language_of_the_same_script_is_found(facts: PairFacts):
+    source = "Yesterday the old woman bought a red umbrella in the small city."
+    for text in FRENCH:
+        found = only("language", source, text, facts)
+        assert found.reason == "looks like fr, and 0% of the words are usual" or (
+            found.reason.startswith("looks like French, and ")
+        )
+    # Too few letters say nothing.
+    assert "language" not in kinds("Thank you.", "Merci bien.", facts)
+
+
+def test_unusual_words_of_the_right_language_are_no_other_language(facts: PairFacts):
+    source = "The ministers deliberated about subsidies for milk producers until midnight."
+    text = "Die Minister berieten bis Mitternacht über Zuschüsse für Milcherzeuger."
+    assert kinds(source, text, facts) <= {"length"}
+
+
+def test_another_script_is_found_and_names_in_it_are_not(no_facts: PairFacts):
+    found = only("language", "Good morning to all.", "Доброе утро всем.", no_facts)
+    assert found.reason == "0% of the letters are in a script of de"
+    russian = PairFacts.learn([], src_lang="en", tgt_lang="ru")
+    assert kinds("Good morning to all.", "Доброе утро всем.", russian) == set()
+    assert kinds("Good morning to all.", "Guten Morgen allen.", russian) == {"language"}
+    assert kinds("Windows XP Home Edition", "Windows XP Home Edition", russian) <= {"copied"}
+    unknown = PairFacts.learn([], src_lang="und", tgt_lang="und")
+    assert kinds("Good morning to all.", "Доброе утро всем.", unknown) == set()
+
+
+# ---------------------------------------------------------------------------------------------
+# Numbers, placeholders, markup, addresses
+
+
+def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
+    source, translation = "It costs 15 euros in 2020.", "2020 kostet es 18 Euro."
+    found = only("numbers", source, translation, no_facts)
+    assert found.reason == "15 is missing, 18 was added"
+    assert found.src is not None
+    assert found.tgt is not None
+    assert source[found.src.start : found.src.stop] == "15"
+    assert translation[found.tgt.start : found.tgt.stop] == "18"
+
+
+def test_a_number_that_is_missing_is_reported_where_the_corpus_keeps_all_numbers():
+    strict = [
+        (f"We saw {n} birds on day {n}.", f"Wir sahen am Tag {n} {n} Vögel.") for n in range(500)
+    ]
+    loose = [(f"We saw {n} birds.", "Wir sahen sie.") for n in range(250)] + strict[:250]
+    for pairs, expected in ((strict, {"numbers"}), (loose, set())):
+        facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+        assert facts.is_strict_about_numbers == bool(expected)
+        assert kinds("We saw 70 birds on day 70.", "Wir sahen am Tag 70 Vögel.", facts) == expected
+        assert kinds("We saw birds on day 70.", "Wir sahen 7 Vögel am Tag 70.", facts) == expected
+
+
+@pytest.mark.parametrize(
+    "mark", ["{name}", "%s", "%1$s", "%(count)d", "${user}", "{{x}}", "{0}", "%@"]
+)
+def test_a_placeholder_that_is_lost_or_added_or_changed_is_found(mark: str, no_facts: PairFacts):
+    source, translation = f"Hello {mark} and welcome.", f"Hallo {mark} und willkommen."
+    assert kinds(source, translation, no_facts) == set()
+    for texts in ((source, translation.replace(mark, "")), (source.replace(mark, ""), translation)):
+        found = only("placeholders", *texts, no_facts)
+        assert mark in found.reason
+    found = only("placeholders", source, translation.replace(mark, "%i"), no_facts)
+    assert found.reason == f"{mark} is missing, %i was added"
+
+
+def test_a_percentage_is_no_placeholder(no_facts: PairFacts):
+    assert kinds("50% of them, 20 % in all", "50 % von ihnen, 20 % insgesamt", no_facts) == set()
+    assert kinds("100% safe", "100%ige Sicherheit", no_facts) == set()
+
+
+def test_tags_and_entities_are_those_of_the_source(no_facts: PairFacts):
+    source = "A <b>red</b> <a href='x'>car</a> &copy; 5 &lt; 6<br/>"
+    good = "Ein <b>rotes</b> <a href='y'>Auto</a> &copy; 5 &lt; 6<br/>"
+    assert kinds(source, good, no_facts) == set()
+    assert only("markup", source, good.replace("</b>", ""), no_facts).reason == "</b> is missing"
+    assert only("markup", source, good.replace("<br/>", "<p>"), no_facts).reason == (
+        "<br/> is missing, <p> was added"
+    )
+    assert only("markup", source, good.replace("&lt;", "<"), no_facts).reason == "&lt; is missing"
+    swapped = "Ein </b>rotes<b> <a href='y'>Auto</a> &copy; 5 &lt; 6<br/>"
+    assert "another order" in only("markup", source, swapped, no_facts).reason
+    # Quotation marks and spaces follow the language.
+    assert kinds("&quot;A&quot; &amp; B", "„A“ und B", no_facts) == set()
+
+
+def test_addresses_are_those_of_the_source(no_facts: PairFacts):
+    source = "See https://example.org/a?b=1, or write to joe@example.com."
+    good = "Siehe https://example.org/a?b=1 oder schreibe an joe@example.com."
+    assert kinds(source, good, no_facts) == set()
+    found = only("addresses", source, good.replace("joe@", "jo@"), no_facts)
+    assert found.reason == "joe@example.com is missing, jo@example.com was added"
+    assert kinds(source, good.replace("b=1", "b=2"), no_facts) == {"addresses"}
+    assert kinds("See www.example.org.", "Siehe (WWW.Example.org)", no_facts) <= {
+        "cut",
+        "addresses",
+    }
+
+
+def test_a_kind_that_is_usual_in_the_corpus_is_not_reported():
+    pairs = [(f"<i>Bird {n}</i> flies.", f"Der Vogel {n} fliegt.") for n in range(400)]
+    facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+    assert facts.loose == ["markup"]
+    assert kinds("<i>Bird 9</i> flies.", "Der Vogel 9 fliegt.", facts) == set()
+    assert kinds("{x} flies.", "Der Vogel fliegt.", facts) >= {"placeholders"}
+
+
+# ---------------------------------------------------------------------------------------------
+# Length and end
+
+
+def test_a_translation_that_is_much_longer_or_shorter_than_usual_is_found(facts: PairFacts):
+    source, translation = demo_pairs(1)[0]
+    both = " ".join(other for _, other in demo_pairs(8))
+    assert "longer than usual" in only("length", source, both, facts).reason
+    long_source = " ".join(other for other, _ in demo_pairs(8))
+    assert "shorter than usual" in only("length", long_source, translation, facts).reason
+
+
+def test_a_translation_that_is_cut_in_the_middle_is_found(facts: PairFacts):
+    pairs = [pair for pair in demo_pairs(300) if len(pair[1].split()) > 5]
+    cut = [(s, " ".join(t.split()[: len(t.split()) // 2])) for s, t in pairs]
+    found = sum("cut" in kinds(*pair, facts) for pair in cut)
+    assert found >= 0.9 * len(cut)
+
+
+def test_an_end_that_the_source_lacks_too_is_not_cut(facts: PairFacts):
+    for source, translation in demo_pairs(200):
+        assert kinds(source.rstrip(".?!"), translation.rstrip(".?!"), facts) == set()
+
+
+def test_what_the_decoder_knows_is_a_finding(facts: PairFacts):
+    pair = demo_pairs(1)[0]
+    checker = Checker(facts)
+    assert checker.check(*pair, Decoded()).findings == ()
+    assert checker.check(*pair).confidence is None
+    decoded = Decoded(finished=False, missing=["Haus"])
+    found = checker.check(*pair, decoded).findings
+    assert [one.kind for one in found] == ["cut", "glossary"]
+    assert [one.reason for one in found] == [
+        "the translation ended at the limit of its length",
+        "the translation is without 'Haus'",
+    ]
+    (found,) = checker.check(*pair, Decoded(truncated=True)).findings
+    assert (found.kind, found.reason) == ("cut", "the end of the source was not translated")
+
+
+def test_findings_are_in_the_order_of_their_kinds(facts: PairFacts):
+    text = "Good {x} morning www.a.de 3 <b> " * 9
+    checker = Checker(facts, alphabet=frozenset("Her"))
+    decoded = Decoded(missing=["Haus"], finished=False)
+    found = [one.kind for one in checker.check("Here 5.", text, decoded).findings]
+    assert found == sorted(found, key=[*KINDS].index)
+    assert len(found) > 5
+
+
+def test_a_finding_is_json_without_the_spans_that_it_lacks():
+    assert Finding("loop", "a reason", 0.12345, tgt=range(2, 5)).as_dict() == {
+        "kind": "loop",
+        "reason": "a reason",
+        "severity": 0.123,
+        "tgt": [2, 5],
+    }

@@ -1,0 +1,80 @@
+"""`check` in the API: confidence and findings of each text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from conftest import copied_run, number_pairs
+from support.command_line import Place
+from support.served import Reply, Served
+
+from mtkit.check import fit_pairs
+from mtkit.run_folder import Run
+
+LINES = ["one two three", "猫 one two", "nine eight"]
+
+
+@pytest.fixture(scope="module")
+def fitted(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run.open(copied_run(sharp_run, tmp_path_factory.mktemp("fitted") / "run"))
+    fit_pairs(run, number_pairs(700, 11), device="cpu")
+    return run
+
+
+@pytest.fixture(scope="module")
+def checked(fitted: Run) -> Iterator[Served]:
+    with Served([fitted]) as served:
+        yield served
+
+
+def asked(served: Served, q: object, **more: object) -> Reply:
+    return served.post("/translate", {"q": q, "source": "en", "target": "de", **more})
+
+
+def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Place) -> None:
+    place.write("in.txt", "".join(f"{line}\n" for line in LINES))
+    command = ["translate", "--run", fitted.path, "--input", "in.txt", "--json", "--check"]
+    rows = [
+        json.loads(line)
+        for line in place.mtkit(*command, "--precision", "fp32").out.split("\n")[:-1]
+    ]
+    answer = asked(checked, LINES, check=True).json
+    assert answer["confidence"] == [row["confidence"] for row in rows]
+    assert answer["findings"] == [row["findings"] for row in rows]
+    assert "unknown" in [one["kind"] for one in answer["findings"][1]]
+
+
+def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> None:
+    alone = asked(checked, LINES, check=True).json
+    text = "\n".join(["", f"  {LINES[0]}", LINES[1], LINES[2]])
+    together = asked(checked, text, check=True).json
+    assert together["confidence"] == min(alone["confidence"])
+    (finding,) = (one for one in together["findings"] if one["kind"] == "unknown")
+    start, end = finding["src"]
+    assert text[start:end] == "猫"
+
+
+def test_there_are_no_checks_unless_they_are_asked_for(checked: Served) -> None:
+    assert not {"confidence", "findings"} & asked(checked, "one").json.keys()
+    assert not {"confidence", "findings"} & asked(checked, "one", check=False).json.keys()
+
+
+def test_a_text_that_is_not_translated_has_no_confidence(checked: Served) -> None:
+    answer = asked(checked, "...", check=True).json
+    assert answer["translatedText"] == "..."
+    assert answer["confidence"] is None
+
+
+def test_html_is_not_checked(checked: Served) -> None:
+    reply = asked(checked, "<b>one</b>", check=True, format="html")
+    assert reply.status == 400
+    assert "check parameter requires the text format" in reply.json["error"]
+
+
+def test_a_run_that_cannot_be_checked_is_a_clear_answer(served: Served) -> None:
+    reply = asked(served, "one two", check=True)
+    assert reply.status == 400
+    assert reply.json["error"] == ("Invalid request: en to de cannot be checked on this server")
+    assert asked(served, "one two").status == 200
