@@ -23,6 +23,12 @@ _LONGEST_PHRASE, _TIMES = 6, 3
 # A line with fewer words is not cut. It is cut in the middle third.
 _FEWEST_CUT = 6
 _NUMBER = re.compile(r"\d+")
+# One of them is replaced by another of the same language.
+_NUMBER_WORDS = (
+    ("two", "three", "four", "five"),
+    ("zwei", "drei", "vier", "fünf"),
+    ("deux", "trois", "quatre", "cinq"),
+)
 # What a program puts values into, or what marks a part of a text.
 _PLACEHOLDERS = ("{name}", "{0}", "%s", "%d", "%(count)d", "${user}", "{{ title }}", "<br/>")
 _TAGS = (("<b>", "</b>"), ("<i>", "</i>"), ('<a href="/help">', "</a>"), ("<g id=1>", "</g>"))
@@ -70,6 +76,7 @@ def faults(pairs: Sequence[Pair], third: Sequence[str]) -> list[Fault]:
         fault("phrase three times", "loop", phrase_repeated),
         fault("source copied", "copied", lambda pair, _: (pair[0], pair[0])),
         fault("number changed", "numbers", number_changed),
+        fault("number in words changed", "numbers", number_word_changed),
         fault("inserted number changed", "numbers", inserted_number_changed),
         fault("placeholder or tag dropped", "placeholders markup", placeholder_dropped),
         fault("translation of another line", "omission addition", another_line),
@@ -145,6 +152,19 @@ def number_changed(pair: Pair, choose: random.Random) -> Pair | None:
         return None
     text = _with_other_digit(pair[1], choose.choice(numbers), choose)
     return pair[0], text
+
+
+def number_word_changed(pair: Pair, choose: random.Random) -> Pair | None:
+    """A word for a number from two to five is another one."""
+    words = pair[1].split(" ")
+    found = [
+        (at, known) for at, word in enumerate(words) for known in _NUMBER_WORDS if word in known
+    ]
+    if not found:
+        return None
+    at, known = choose.choice(found)
+    words[at] = choose.choice([word for word in known if word != words[at]])
+    return pair[0], " ".join(words)
 
 
 def inserted_number_changed(pair: Pair, choose: random.Random) -> Pair | None:

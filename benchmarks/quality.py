@@ -238,13 +238,15 @@ def measure_forecast(arguments: argparse.Namespace) -> Iterator[str]:
     tenths = []
     for part in range(10):
         some = by_forecast[part * len(lines) // 10 : (part + 1) * len(lines) // 10]
+        differences = [forecasts[index] - chrf[index] for index in some]
         tenths.append(
             (
                 statistics.fmean(forecasts[index] for index in some),
                 statistics.fmean(chrf[index] for index in some),
+                statistics.stdev(differences) / len(some) ** 0.5,
             )
         )
-    largest = max(abs(forecast - true) for forecast, true in tenths)
+    largest = max(abs(forecast - true) for forecast, true, _ in tenths)
     yield markdown(
         ["what", "result"],
         [
@@ -263,10 +265,10 @@ def measure_forecast(arguments: argparse.Namespace) -> Iterator[str]:
         ],
     )
     yield markdown(
-        ["tenth by forecast", "mean forecast", "mean chrF", "difference"],
+        ["tenth by forecast", "mean forecast", "mean chrF", "difference ± standard error"],
         [
-            [str(number), f"{forecast:.1f}", f"{true:.1f}", f"{forecast - true:+.1f}"]
-            for number, (forecast, true) in enumerate(tenths, 1)
+            [str(number), f"{forecast:.1f}", f"{true:.1f}", f"{forecast - true:+.1f} ± {error:.1f}"]
+            for number, (forecast, true, error) in enumerate(tenths, 1)
         ],
     )
     if arguments.examples:

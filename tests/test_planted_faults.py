@@ -93,6 +93,14 @@ def test_a_changed_number_differs_in_one_digit_and_does_not_begin_with_zero(
     assert planting.number_changed(PAIRS[1], random.Random(1)) is None
 
 
+def test_a_changed_number_word_is_another_of_the_same_language(planting: ModuleType) -> None:
+    pair = "Four cats and a dog.", "Dort sind vier Katzen und ein Hund."
+    found = {planting.number_word_changed(pair, random.Random(seed))[1] for seed in range(30)}
+    others = ("zwei", "drei", "fünf")
+    assert found == {f"Dort sind {word} Katzen und ein Hund." for word in others}
+    assert planting.number_word_changed(PAIRS[0], random.Random(1)) is None
+
+
 def test_an_inserted_number_is_on_both_sides_but_for_one_digit(planting: ModuleType) -> None:
     for seed in range(40):
         source, text = planting.inserted_number_changed(PAIRS[1], random.Random(seed))
