@@ -63,6 +63,7 @@ class Checker:
         coverage: of a run; without it, omissions and additions are not found.
         forecast: of a run; without it, there is no confidence.
         alphabet: the characters that the vocabulary of a run has; empty if it has all.
+        fitted_to: of a run, the checkpoint that the forecast was fitted to, in words.
     """
 
     def __init__(
@@ -72,11 +73,13 @@ class Checker:
         coverage: Coverage | None = None,
         forecast: Forecast | None = None,
         alphabet: frozenset[str] = frozenset(),
+        fitted_to: str = "",
     ) -> None:
         self.facts = facts
         self.coverage = coverage
         self.forecast = forecast
         self.alphabet = alphabet
+        self.fitted_to = fitted_to
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""

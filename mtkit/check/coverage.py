@@ -38,15 +38,17 @@ _COPIED = -4.0
 _LOUDEST = 6.0
 # Added to numbers of words and characters, so that short lines are not extreme.
 _WORDS, _CHARACTERS = 3, 8
+# Punctuation marks that are counted.
+_MARKS = ",;:.!?()–-"
 # A clause ends here, for a pair with a part deleted.
 _CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
 # Words of a clause that is deleted.
 _SHORTEST_PART, _LONGEST_PART = 4, 7
-# This share of the validation set at most is found to have an omission, and the same of additions.
-_MARKED = 0.005
+# At most this share of the validation set is found to have an omission, and an addition.
+_MARKED: dict[Kind, float] = {"omission": 0.003, "addition": 0.0015}
 # Where words are new, those that are known have other translations too: the log-odds of a pair are
 # lower by this times the share of new words. With a larger share nothing is said.
-_PENALTY_OF_NEW = 15.0
+_PENALTY_OF_NEW = 18.0
 _MOST_NEW = 0.34
 
 
@@ -225,12 +227,14 @@ class PairCoverage:
     Attributes:
         length: log of the length of the translation, in characters, over the usual one.
         words: of the source.
+        marks: how many more punctuation marks the translation has.
     """
 
     src: SideCoverage
     tgt: SideCoverage
     length: float
     words: int
+    marks: int
 
     @property
     def new(self) -> float:
@@ -240,7 +244,8 @@ class PairCoverage:
     def features(self, kind: Kind) -> list[float]:
         """What the regression of a kind is given."""
         this, other = (self.src, self.tgt) if kind == "omission" else (self.tgt, self.src)
-        length = -self.length if kind == "omission" else self.length
+        sign = -1 if kind == "omission" else 1
+        length, marks = sign * self.length, sign * self.marks
         size = math.log(self.words + _WORDS)
         return [
             this.worst_sum,
@@ -255,6 +260,9 @@ class PairCoverage:
             size,
             this.worst_sum * length,
             this.mean * length,
+            marks,
+            marks / (abs(marks) + size),
+            max(0, marks),
         ]
 
 
@@ -309,10 +317,7 @@ class Coverage:
         ratio = (characters[1] + _CHARACTERS) / (characters[0] + _CHARACTERS)
         sides = _sides(lexicon, *odds)
         pick = random.Random(1)
-        regressions = {
-            kind: _fit_regression(kind, sides, pairs, ratio, pick)
-            for kind in ("omission", "addition")
-        }
+        regressions = {kind: _fit_regression(kind, sides, pairs, ratio, pick) for kind in _MARKED}
         return CoverageSettings(src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, **regressions)
 
 
@@ -335,7 +340,12 @@ def _pair_coverage(
         tgt.cover(tgt_keys, set(src_keys)),
         length,
         len(src_keys),
+        _marks(translation) - _marks(source),
     )
+
+
+def _marks(text: str) -> int:
+    return sum(map(text.count, _MARKS))
 
 
 def _count_odds(
@@ -394,7 +404,7 @@ def _fit_regression(
         limit=0.0,
     )
     right = [fitted.log_odds(row) for row, label in zip(rows, labels, strict=True) if not label]
-    limit = max(0.0, float(np.quantile(right, 1 - _MARKED)))
+    limit = max(0.0, float(np.quantile(right, 1 - _MARKED[kind])))
     return fitted.model_copy(update={"limit": round(limit, 5)})
 
 

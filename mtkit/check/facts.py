@@ -17,6 +17,7 @@ from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS, base_language
 from mtkit.check import marks
 from mtkit.check.language import FEWEST_LETTERS, other_language
+from mtkit.check.number_words import single_words
 from mtkit.check.numbers import has_digit, unmatched
 
 # The code of BCP 47 for a language that is not known.
@@ -31,7 +32,7 @@ _MOST_WORDS = 5000
 _TELLING = 5
 # A word is never last that is seen so many times as often as a word of its frequency is last by
 # chance, but is last at most in this share.
-_SEEN, _LAST = 8, 0.002
+_SEEN, _LAST = 12, 0.002
 # A rule is used if it marks at most so many of the sampled pairs; most of these are right.
 _MOST_MARKED = 0.0005
 # Or if it holds for this share of the pairs that it is about, and there are enough of them.
@@ -148,6 +149,16 @@ class PairFacts(Record):
     def is_unspaced(self) -> bool:
         """Whether the words of the target are its characters."""
         return base_language(self.tgt_lang) in _UNSPACED
+
+    @functools.cached_property
+    def src_numbers(self) -> dict[str, int]:
+        """Numbers that are one word of the source language, with their values."""
+        return single_words(self.src_lang)
+
+    @functools.cached_property
+    def tgt_numbers(self) -> dict[str, int]:
+        """Those of the target language."""
+        return single_words(self.tgt_lang)
 
     @functools.cached_property
     def usual_targets(self) -> frozenset[str]:

@@ -87,10 +87,12 @@ class InWords:
     Attributes:
         values: all values that they may have, with those of Roman numbers, and perhaps some more.
         certain: those of 2 and more that are certainly numbers, with their words.
+        has_half: whether there is a half: "half past two" is "halb drei".
     """
 
     values: frozenset[float]
     certain: tuple[tuple[float, str], ...]
+    has_half: bool
 
 
 def numbers_in_words(text: str, language: str) -> InWords:
@@ -148,13 +150,26 @@ def numbers_in_words(text: str, language: str) -> InWords:
             end()
         at += size
     end()
-    return InWords(frozenset(values), tuple(certain))
+    return InWords(frozenset(values), tuple(certain), is_half)
 
 
 @functools.cache
 def _begins(code: str) -> frozenset[str]:
     """The first words of the phrases that are known."""
     return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
+
+
+@functools.cache
+def single_words(language: str) -> dict[str, int]:
+    """The numbers from 2 to 99 that are one word, and nothing but numbers, with their values."""
+    code = base_language(language)
+    names = _names(code) if code in _OTHERS else []
+    return {
+        name: value
+        for value, of_value in enumerate(names)
+        for name in of_value
+        if value > 1 and " " not in name and name not in _AMBIGUOUS
+    }
 
 
 @functools.cache

@@ -194,6 +194,19 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     return Unmatched(rest_src, rest_tgt)
 
 
+def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
+    """The numbers in words of both sides that the other side does not have; both, or none."""
+    src_words = numbers_in_words(source, src_lang)
+    tgt_words = numbers_in_words(translation, tgt_lang)
+    if not (src_words.certain and tgt_words.certain) or src_words.has_half or tgt_words.has_half:
+        return Unmatched([], [])
+    if _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation):
+        return Unmatched([], [])
+    src = _missing(src_words, numbers_of(translation), tgt_words)
+    tgt = _missing(tgt_words, numbers_of(source), src_words)
+    return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
 Readings = Callable[[Number], AbstractSet[Reading]]
 
 
@@ -243,10 +256,19 @@ def _lost(
 
     Only those that may have become one of `rest`, as they have as many digits.
     """
-    there = other_words.values.union(*map(_spoken, others))
     sizes = {len(one.text) for one in rest}
+    return [
+        one
+        for one in _missing(words, others, other_words)
+        if any(len(f"{value:.0f}") in sizes for value in one.readings)
+    ]
+
+
+def _missing(words: InWords, others: Sequence[Number], other_words: InWords) -> list[Number]:
+    """The numbers in words that the other side has neither in digits nor in words."""
+    there = other_words.values.union(*map(_spoken, others))
     return [
         Number(text, None, frozenset([value]))
         for value, text in words.certain
-        if value not in there and len(f"{value:.0f}") in sizes
+        if value not in there
     ]

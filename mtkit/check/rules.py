@@ -18,7 +18,7 @@ from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
 from mtkit.check.language import FEWEST_LETTERS, name_of, other_language
-from mtkit.check.numbers import Number, has_digit, unmatched
+from mtkit.check.numbers import Number, changed_words, has_digit, unmatched
 
 # The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
 _LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 50, 100
@@ -33,8 +33,12 @@ _COPIED = 0.7
 _FEWEST_COPIED = 3
 # A translation is looked at if its share of usual words is lower than this part of the median.
 _USUAL = 0.5
+# All other characters are Latin letters, or none; so most texts need not be looked at closely.
+_NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 # Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
 _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
+# A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
+_SHORT = -2.0
 _SHOWN = 40
 _LAST_WORD = re.compile(r"\w+(?=\W*\Z)")
 _PAIRED = (("(", ")"), ("[", "]"), ("„", "“"), ("«", "»"), ("“", "”"))
@@ -60,6 +64,8 @@ def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
         if has_parts:
             texts = marks.without(source), marks.without(translation)
         found += _numbers(*texts, facts)
+    elif not facts.src_numbers.keys().isdisjoint(src_words):
+        found += _number_words(source, translation, src_words, tgt_words, facts)
     if has_parts:
         found += _copied_parts(source, translation, facts)
     sigmas = facts.sigmas(len(source), len(translation))
@@ -207,7 +213,7 @@ def _language(
     tgt_words: Sequence[str],
     facts: PairFacts,
 ) -> Iterator[Finding]:
-    if not (facts.is_latin and _is_western(translation)) and source != translation:
+    if source != translation and not (facts.is_latin and not _NOT_LATIN.search(translation)):
         yield from _script(translation, facts)
     usual, limit = facts.usual_targets, _USUAL * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):
@@ -222,17 +228,6 @@ def _language(
     if other:
         name = name_of(other)
         yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
-
-
-def _is_western(text: str) -> bool:
-    """Whether all letters of a text are Latin, asked in the fastest way."""
-    if text.isascii():
-        return True
-    try:
-        text.encode("cp1252")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
@@ -263,6 +258,22 @@ def _numbers(source: str, translation: str, facts: PairFacts) -> Iterator[Findin
             yield Finding("numbers", reason, 0.7, src=rest.src[0].span)
         else:
             yield Finding("numbers", f"{_listed(rest.tgt)} was added", 0.7, tgt=rest.tgt[0].span)
+
+
+def _number_words(
+    source: str,
+    translation: str,
+    src_words: Sequence[str],
+    tgt_words: Sequence[str],
+    facts: PairFacts,
+) -> Iterator[Finding]:
+    src = {facts.src_numbers[word] for word in src_words if word in facts.src_numbers}
+    tgt = {facts.tgt_numbers[word] for word in tgt_words if word in facts.tgt_numbers}
+    if tgt and src != tgt:
+        rest = changed_words(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+        if rest.src:
+            reason = f"{_listed(rest.src)} is missing, {_listed(rest.tgt)} was added"
+            yield Finding("numbers", reason, 0.7)
 
 
 def _listed(numbers: Sequence[Number]) -> str:
@@ -316,7 +327,7 @@ def _cut(
             signs.append("the mark at the end is missing, and the text is short")
         elif last in facts.never_final:
             signs.append("the mark at the end is missing")
-    elif sigmas >= -1.5:
+    elif sigmas >= _SHORT:
         return
     if last in facts.never_final:
         signs.append(f"no text ends with {_shown(last)}")

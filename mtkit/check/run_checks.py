@@ -5,6 +5,7 @@ It is written when training ends, and by `mtkit check --fit`. Beside it lies the
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,11 @@ class RunChecks(Record):
         path = run / CONFIDENCE
         return read_record(path, cls, advice=_ADVICE) if path.exists() else None
 
+    def copy_files(self, source: Path, target: Path, *, checkpoint: str) -> None:
+        """Write them into another run folder, with a checkpoint of the same weights."""
+        shutil.copyfile(source / LEXICON, target / LEXICON)
+        write_record(target / CONFIDENCE, self.model_copy(update={"checkpoint": checkpoint}))
+
     def direction(self, src_lang: str, tgt_lang: str) -> DirectionChecks | None:
         """What is known of a direction; the target language decides if it is the only one."""
         for one in self.directions:
@@ -73,15 +79,22 @@ class RunChecks(Record):
             MtkitError: if the lexicon is missing or was changed.
         """
         alphabet = run.tokenizers().src.characters
-        if found.coverage is None:
-            return Checker(found.facts, alphabet=alphabet)
-        path = run.path / LEXICON
-        if not path.is_file() or sha256_of(path) != self.lexicon:
-            raise MtkitError(
-                f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
-            )
-        coverage = Coverage(Lexicon.load(path), found.coverage)
-        return Checker(found.facts, coverage=coverage, forecast=found.forecast, alphabet=alphabet)
+        coverage = None
+        if found.coverage is not None:
+            path = run.path / LEXICON
+            if not path.is_file() or sha256_of(path) != self.lexicon:
+                raise MtkitError(
+                    f"{path}: is missing, or was changed since it was written; "
+                    "run mtkit check --fit"
+                )
+            coverage = Coverage(Lexicon.load(path), found.coverage)
+        return Checker(
+            found.facts,
+            coverage=coverage,
+            forecast=found.forecast,
+            alphabet=alphabet,
+            fitted_to=self.checkpoint,
+        )
 
 
 def decoded_of(translation: Translation) -> Decoded:

@@ -141,6 +141,14 @@ def line_checks(
     from mtkit.check import Counts, FindingTable, load_checker
 
     checker = load_checker(run, src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
+    if checker.forecast is not None and checker.fitted_to != translator.checkpoint:
+        log.warning(
+            "the confidence was fitted to %s, and %s translates; to fit it again: "
+            "mtkit check SRC TGT --fit --run %s",
+            checker.fitted_to,
+            translator.checkpoint,
+            run.path,
+        )
     if reject is not None and checker.forecast is None:
         raise MtkitError(
             f"{run.path}: has no confidence, because its validation set is too small; --reject "

@@ -63,6 +63,10 @@ def export(run_path: Path, out: Path, **options: Any) -> None:
     model and translates up to 500 lines. If its translations differ too much from those of the
     run, the export fails and OUT is not written.
     """
+    if str(out) == "-":
+        raise click.UsageError("OUT: give a name; an export cannot go to standard output (-)")
+    if str(options["check"]) == "-":
+        raise click.UsageError("--check: give a file; standard input (-) is not read")
     if options["format"] != "argos":
         shared.refuse_given(["src_lang", "tgt_lang"], "requires --format argos")
     run = shared.open_run(run_path)

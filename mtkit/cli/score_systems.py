@@ -239,7 +239,8 @@ def _public_test_set(run: Run, options: ScoreOptions) -> PublicTestSet:
     languages = {"src_lang": options.src_lang or own.src_lang}
     languages["tgt_lang"] = options.tgt_lang or own.tgt_lang
     found = find_test_set(options.test_set, **languages)
-    if [*languages.values()] != [found.src_lang, found.tgt_lang] and not is_multilingual(run):
+    is_known = all(languages.values()) and not is_multilingual(run)
+    if is_known and [*languages.values()] != [found.src_lang, found.tgt_lang]:
         log.warning(
             "%s translates from %s to %s, and the test set is %s",
             run.path,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mtkit.align import AlignmentSettings
+from mtkit.check import RunChecks
 from mtkit.config import Config, DecodeConfig
 from mtkit.convert.check import RunModel, load_untagged
 from mtkit.convert.export_record import ExportRecord, plain_greedy
@@ -23,6 +24,9 @@ def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord)
     exported.save(max(record.steps), weights=weights, optimizer=None, state={})
     if alignment := AlignmentSettings.load(run.path):
         alignment.save(folder)
+    checks = RunChecks.load(run.path)
+    if checks is not None and checks.checkpoint == translator.checkpoint:
+        checks.copy_files(run.path, folder, checkpoint=exported.selection(None).description)
 
 
 def _load(folder: Path, decode: DecodeConfig) -> RunModel:

@@ -344,7 +344,7 @@
     const all = number(references.length);
     byId("count").textContent = !lines.length ? `None of ${all} lines is like this.`
       : `${number(first + 1)} to ${number(first + here.length)} of ${number(lines.length)} lines`
-        + (lines.length < references.length ? `, from ${all}` : "");
+        + (lines.length < references.length ? `, chosen from ${all}` : "");
     byId("page").value = page;
     byId("page").max = pages();
     byId("pages").textContent = number(pages());

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mtkit.check.number_words import numbers_in_words
-from mtkit.check.numbers import numbers_of, unmatched
+from mtkit.check.numbers import changed_words, numbers_of, unmatched
 
 
 def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tuple[list[str], ...]:
@@ -140,6 +140,29 @@ def test_a_number_in_words_that_became_another_one_in_digits_is_found():
     # Without words for the language there is no partner, and nothing is said to have changed.
     assert rest("eight months ago", "7 mesi fa", "en", "it") == (["eight"], ["7"])
     assert rest("otto mesi fa", "7 mesi fa", "it", "it") == ([], ["7"])
+
+
+def test_a_number_in_words_that_became_another_one_in_words_is_found():
+    def changed(source: str, translation: str) -> tuple[list[str], ...]:
+        found = changed_words(source, translation, src_lang="en", tgt_lang="de")
+        return [one.text for one in found.src], [one.text for one in found.tgt]
+
+    assert changed("Two men and a dog.", "Drei Männer und ein Hund.") == (["two"], ["drei"])
+    assert changed("Twenty-five men.", "Zweiundfünfzig Männer.") == (
+        ["twenty five"],
+        ["zweiundfünfzig"],
+    )
+    for source, translation in [
+        ("Two men.", "Zwei Männer."),
+        ("Two men, and three more.", "Drei Männer und zwei weitere."),
+        ("Two men.", "Beide Männer."),
+        ("Two men.", "Ein Männerpaar."),
+        ("At half past two.", "Um halb drei."),
+        ("It is three miles away.", "Es ist fünf Kilometer entfernt."),
+        ("Seven days.", "In acht Tagen."),
+        ("Two men and 3 dogs.", "Zwei Männer und drei Hunde."),
+    ]:
+        assert changed(source, translation) == ([], [])
 
 
 def test_a_number_on_one_side_has_no_partner():

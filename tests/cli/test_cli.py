@@ -34,7 +34,8 @@ from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
 
 COMMANDS = [
-    *("prepare", "train", "translate", "serve", "align", "inspect", "score", "export", "import"),
+    *("prepare", "train", "translate", "serve", "align", "check", "inspect", "score", "export"),
+    "import",
 ]
 
 
@@ -53,7 +54,7 @@ def test_help_needs_neither_pytorch_nor_any_other_slow_library():
     code = """
 import sys
 from mtkit.cli import main
-commands = "prepare", "train", "translate", "serve", "align", "inspect", "score", "export"
+commands = "prepare train translate serve align check inspect score export".split()
 for command in ("", *commands):
     sys.argv = ["mtkit", *command.split(), "--help"]
     try:
@@ -68,7 +69,7 @@ sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() els
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 9
+    assert done.stdout.count("Usage: mtkit") == 10
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
@@ -221,7 +222,7 @@ def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
     [
         ("mtkit tr", ["train", "translate"]),
         ("mtkit translate --top", ["--top-k", "--top-p"]),
-        ("mtkit score --metric ", ["bleu", "chrf", "ter", "parseval"]),
+        ("mtkit score --metric ", ["bleu", "chrf", "chrf++", "ter", "parseval"]),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(

@@ -28,6 +28,7 @@ COMMANDS = {
     "translate": ["translate", "--device=cpu"],
     "translate --output": ["translate", "--device=cpu", "--input=in.txt", "--output=out.txt"],
     "align": ["align", "in.txt", "in.txt", "--device=cpu"],
+    "check": ["check", "in.txt", "in.txt", "--src-lang=en", "--tgt-lang=de", "--json"],
     "inspect": ["inspect", "one two", "--json", "--device=cpu"],
     "inspect --output": ["inspect", "one two", "--output=out.txt", "--device=cpu"],
 }
@@ -87,7 +88,7 @@ def run(folder: Path, condition: str, arguments: list[str]) -> None:
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(c, marks=[] if c == "score" else pytest.mark.slow) for c in COMMANDS],
+    [pytest.param(c, marks=[] if c in ("score", "check") else pytest.mark.slow) for c in COMMANDS],
 )
 def test_a_command_does_its_work_or_says_in_one_line_why_not(
     command: str, condition: str, trained: Place, monkeypatch: pytest.MonkeyPatch

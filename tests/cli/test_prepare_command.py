@@ -173,3 +173,55 @@ def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(
     assert outcome.status == 0
     manifest = json.loads((place.folder / "data/tiny/manifest.json").read_text(encoding="utf-8"))
     assert manifest["counts"]["dropped"] == {"empty": 1}
+
+
+def test_the_kept_pairs_are_checked_as_the_command_check_does(place: Place, tiny_text: TinyText):
+    lines = [path.read_text("utf-8").splitlines() for path in tiny_text.train]
+    # The second pair has a finding; the fourth one is dropped, so it has none.
+    faults = {2: ("one {x}", "eins"), 4: ("four {x}", ""), 6: ("just 6 {x}", "nur 7 {x} %s")}
+    for number, pair in faults.items():
+        lines[0][number - 1], lines[1][number - 1] = pair
+    for language, side in zip(("en", "de"), lines, strict=True):
+        place.write(f"train.{language}", "".join(f"{line}\n" for line in side))
+    arguments = prepare_arguments(tiny_text, train=(Path("train.en"), Path("train.de")))
+    arguments += ["--set", "min_letters=0"]
+    outcome = place.mtkit(*arguments, "--check", "found.tsv", "--workers", "1")
+    assert outcome.status == 0
+    assert "; findings: found.tsv; to train on it:\n" in outcome.err
+    rows = [line.split("\t") for line in (place.folder / "found.tsv").read_text().splitlines()]
+    assert rows[0] == ["file", "line", "kind", "severity", "reason", "source", "translation"]
+    assert [row[:3] + row[4:] for row in rows[1:]] == [
+        ["train.en and train.de", "2", "placeholders", "{x} is missing", *faults[2]],
+        ["train.en and train.de", "6", "placeholders", "%s was added", *faults[6]],
+        ["train.en and train.de", "6", "numbers", "6 is missing, 7 was added", *faults[6]],
+    ]
+    counts = [line.split()[:2] for line in outcome.err.splitlines()]
+    assert counts[counts.index(["with", "findings"]) :][:3] == [
+        ["with", "findings"],
+        ["numbers", "1"],
+        ["placeholders", "2"],
+    ]
+    # Without it, and after a stop, the folder is the same.
+    checked = (place.folder / "data" / "tiny" / "train.tgt.bin").read_bytes()
+    assert place.mtkit(*arguments, "--force").status == 0
+    assert (place.folder / "data" / "tiny" / "train.tgt.bin").read_bytes() == checked
+    table = (place.folder / "found.tsv").read_bytes()
+    outcome = place.mtkit(*arguments, "--dry-run", "--check", "again.tsv", "--workers", "2")
+    assert outcome.status == 0
+    assert (place.folder / "again.tsv").read_bytes() == table
+
+
+def test_a_table_of_findings_that_cannot_be_written_is_refused(place: Place, tiny_text: TinyText):
+    arguments = prepare_arguments(tiny_text)
+    place.write("trees", "(S (X a))\n")
+    place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
+
+    def refused(*more: str) -> str:
+        return place.refused(*arguments, *more)
+
+    assert "--check would replace the input" in refused("--check", str(tiny_text.train[0]))
+    assert "--check: data/tiny/x is in the output folder" in refused("--check", "data/tiny/x")
+    assert "nowhere is not a writable folder" in refused("--check", "nowhere/x")
+    assert "--check and --report: give two files" in refused("--check", "x", "--report", "x")
+    error = place.refused("prepare", "parser.yaml", "--check", "x")
+    assert "--check is for sentence pairs, and not for a treebank" in error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from conftest import copied_run, number_pairs
+from conftest import copied_run, number_pairs, reseal
 from support.command_line import Place
 
 from mtkit.check import fit_pairs
-from mtkit.run_folder import Run
+from mtkit.run_folder import CONFIDENCE, Run
 
 LINES = ["one two three", "", "four five six seven", "猫 one", "eight nine"]
 
@@ -124,6 +125,30 @@ def test_useless_options_are_refused(
     place: Place, run: list[str], options: list[str], message: str
 ) -> None:
     assert message in place.mtkit("-q", *run, *options).error
+
+
+def test_another_checkpoint_than_that_of_the_confidence_is_a_warning(
+    place: Place, fitted: Run, tmp_path: Path
+) -> None:
+    changed = copied_run(fitted, tmp_path / "run")
+    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 1"))
+    place.write("in.txt", "one\n")
+    outcome = place.mtkit("-q", "translate", "--run", changed, "--input", "in.txt", "--check")
+    (line,) = outcome.err.splitlines()
+    assert "the confidence was fitted to step 1, and step 200 translates" in line
+
+
+def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: list[str]) -> None:
+    assert place.mtkit("export", fitted.path, "copy", "--format", "safetensors").status == 0
+    expected = place.mtkit(*run, "--json", "--check").out
+    run[2] = "copy"
+    outcome = place.mtkit("-q", *run, "--json", "--check")
+    assert outcome.err == ""
+
+    def without_time(output: str) -> list[dict[str, object]]:
+        return [{**json.loads(line), "seconds": 0} for line in output.splitlines()]
+
+    assert without_time(outcome.out) == without_time(expected)
 
 
 def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:

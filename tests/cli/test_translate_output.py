@@ -121,6 +121,17 @@ def test_a_damaged_run_is_refused_by_file(name: str, trained: Place):
     assert name in trained.refused("translate", stdin=b"one\n")
 
 
+def test_few_compiled_shapes_are_kept_unless_the_user_says_otherwise(
+    trained: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("LRU_CACHE_CAPACITY")
+    assert trained.mtkit("translate", stdin=b"one\n").status == 0
+    assert os.environ["LRU_CACHE_CAPACITY"] == "64"
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

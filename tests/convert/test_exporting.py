@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import GREEK, changed, number_pairs, sharpened
-from support.command_line import full_disk
+from support.command_line import Place, full_disk
 from support.exported import LIBRARIES, NUMBERS, needs, python, refusals
 from support.runs import contents, remade
 
@@ -451,6 +451,20 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
         export(tiny_run, out, format="safetensors", force=force)
     assert str(caught.value).startswith(message.format(out, out))
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-"], "OUT: give a name; an export cannot go to standard output (-)"),
+        (["out", "--check", "-"], "--check: give a file; standard input (-) is not read"),
+    ],
+)
+def test_standard_streams_are_refused_in_one_line(
+    arguments: list[str], message: str, trained: Place
+) -> None:
+    error = trained.refused("export", "runs/tiny", *arguments, "--format", "safetensors")
+    assert error == f"mtkit: error: {message} (see mtkit export --help)"
 
 
 def test_a_folder_that_refuses_new_files_is_named_before_the_model_is_loaded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,22 @@ def test_a_wrong_glossary_is_refused_with_the_reason(
 ) -> None:
     reply = served.translate("one", glossary=terms)
     assert (reply.status, reply.json) == (400, {"error": message})
+
+
+def test_a_glossary_is_read_outside_of_the_event_loop(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[str]()
+
+    def noted(terms: dict[str, str]) -> Any:
+        threads.add(threading.current_thread().name)
+        return plain_glossary(terms)
+
+    monkeypatch.setattr("mtkit.serve.service.Glossary", noted)
+    with Served([untrained]) as server:
+        assert server.translate("one", glossary={"one": "x"}).status == 200
+        assert threads
+        assert server._thread.name not in threads
 
 
 def plain_glossary(terms: dict[str, str]) -> Any:

@@ -1,0 +1,86 @@
+"""Blocks of pairs, and the table of findings that is sorted outside of memory."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from mtkit.check import report
+from mtkit.check.checker import Checker
+from mtkit.check.facts import PairFacts
+from mtkit.check.findings import Finding
+from mtkit.check.report import Counts, FindingTable, check_block, sortable_rows
+
+PAIRS = [
+    ("Good morning.", "Guten Morgen."),
+    ("It costs 5 euros.", "Es kostet 6 Euro."),
+    ("Hello {name}.", ""),
+    ("Hello {name}.\t!", "Hallo.\t!"),
+]
+
+
+@pytest.fixture
+def checker() -> Checker:
+    return Checker(PairFacts.learn([], src_lang="en", tgt_lang="de"))
+
+
+def test_a_block_has_counts_rows_and_a_line_of_json_for_each_pair(checker: Checker):
+    found = check_block(checker, PAIRS, numbers=[7, 8, 9, 10], with_rows=True, with_objects=True)
+    assert (found.counts.pairs, found.counts.marked) == (4, 3)
+    assert found.counts.by_kind == {"numbers": 1, "length": 1, "placeholders": 1}
+    objects = [json.loads(line) for line in found.objects.splitlines()]
+    assert [one["line"] for one in objects] == [7, 8, 9, 10]
+    assert objects[0] == {"line": 7, "findings": []}
+    assert objects[1]["findings"][0]["src"] == [9, 10]
+    assert len(found.rows) == 3
+    empty = check_block(checker, PAIRS, numbers=range(4))
+    assert (empty.rows, empty.objects) == ([], "")
+
+
+def test_the_sentence_of_counts_names_the_kinds_in_their_order():
+    counts = Counts()
+    assert counts.sentence() == "0 of 0 lines are marked (0.0%)"
+    counts.add(Counts(2000, 3))
+    counts.by_kind.update({"cut": 2, "loop": 1})
+    assert counts.sentence() == "3 of 2,000 lines are marked (0.1%): 1 loop, 2 cut"
+
+
+def test_a_table_has_the_worst_first_and_a_tab_is_escaped(checker: Checker, tmp_path: Path):
+    path = tmp_path / "findings.tsv"
+    with FindingTable(path) as table:
+        table.add(check_block(checker, PAIRS, numbers=range(1, 5), with_rows=True).rows)
+        assert not path.exists()
+        table.write()
+    heading, *rows = [line.split("\t") for line in path.read_text("utf-8").split("\n")[:-1]]
+    assert heading == ["line", "kind", "severity", "reason", "source", "translation"]
+    assert [row[:2] for row in rows] == [["3", "length"], ["4", "placeholders"], ["2", "numbers"]]
+    assert rows[1][4:] == ["Hello {name}.\\t!", "Hallo.\\t!"]
+
+
+@pytest.mark.parametrize(("characters", "files"), [(1 << 20, 64), (2000, 64), (300, 3)])
+def test_what_does_not_fit_in_memory_is_sorted_as_if_it_did(
+    characters: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(report, "_MOST_CHARACTERS", characters)
+    monkeypatch.setattr(report, "_MOST_FILES", files)
+    choose = random.Random(2)
+    rows = [(round(choose.random(), 1), number, f"a\u2028{number}\r") for number in range(1, 400)]
+    with FindingTable(tmp_path / "table.tsv.gz", has_places=True) as table:
+        for severity, number, text in rows:
+            found = [Finding("loop", "why", severity)]
+            table.add(sortable_rows(found, (text, "x"), number=number, place="file"))
+            # Temporary files have no names.
+            assert list(tmp_path.iterdir()) == []
+        table.write()
+    import gzip
+
+    lines = gzip.decompress((tmp_path / "table.tsv.gz").read_bytes()).decode().split("\n")
+    assert lines[0] == "file\tline\tkind\tseverity\treason\tsource\ttranslation"
+    expected = sorted(rows, key=lambda row: (-row[0], row[1]))
+    assert lines[1:-1] == [
+        f"file\t{number}\tloop\t{severity:.2f}\twhy\ta\u2028{number}\\r\tx"
+        for severity, number, _ in expected
+    ]

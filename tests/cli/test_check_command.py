@@ -1,0 +1,154 @@
+"""`mtkit check`: what it prints and writes, and how each mistake ends."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+
+import pytest
+from support.command_line import Place, full_disk
+
+from mtkit.prepare.demo import sentences
+
+PAIRS = [pair for pair, _ in itertools.islice(sentences(seed=1), 600)]
+# A copied source, a number that was added, and a placeholder that was lost.
+FAULTS = {
+    100: (PAIRS[99][0], PAIRS[99][0]),
+    200: ("Peter has 5 books.", "Peter hat 6 Bücher."),
+    300: ("Hello {name}.", "Hallo."),
+}
+KINDS = {100: "copied", 200: "numbers", 300: "placeholders"}
+LANGUAGES = ("--src-lang", "en", "--tgt-lang", "de")
+
+
+@pytest.fixture
+def texts(place: Place) -> Place:
+    pairs = [FAULTS.get(number, pair) for number, pair in enumerate(PAIRS, start=1)]
+    for name, side in zip(("test.en", "output.de"), zip(*pairs, strict=True), strict=True):
+        place.write(name, "".join(f"{line}\n" for line in side))
+    return place
+
+
+def test_the_kinds_of_findings_are_counted(texts: Place):
+    outcome = texts.mtkit("check", "test.en", "output.de")
+    assert outcome.status == 0
+    rows = [line.split() for line in outcome.out.splitlines()]
+    assert rows[0] == ["FINDING", "LINES", "SHARE", "MEANING"]
+    assert [row[:3] for row in rows[1:5]] == [
+        ["copied", "1", "0.17%"],
+        ["numbers", "1", "0.17%"],
+        ["placeholders", "1", "0.17%"],
+        ["marked", "3", "0.50%"],
+    ]
+    assert rows[5] == ["all", "lines", "600"]
+    note = "source language: en, target language: de; --src-lang and --tgt-lang set them"
+    assert outcome.err == f"mtkit: {note}\n"
+    assert texts.mtkit("check", "test.en", "output.de", *LANGUAGES).err == ""
+
+
+def test_each_pair_has_a_line_of_json(texts: Place):
+    outcome = texts.mtkit("check", "test.en", "output.de", *LANGUAGES, "--json")
+    assert outcome.status == 0
+    objects = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [one["line"] for one in objects] == list(range(1, 601))
+    found = {one["line"]: [f["kind"] for f in one["findings"]] for one in objects}
+    assert {number: kinds for number, kinds in found.items() if kinds} == {
+        number: [kind] for number, kind in KINDS.items()
+    }
+    assert outcome.err == (
+        "mtkit: 3 of 600 lines are marked (0.5%): 1 copied, 1 numbers, 1 placeholders\n"
+    )
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_table_is_the_same_with_any_number_of_workers(
+    texts: Place, workers: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.cli.check.BLOCK", 50)
+    arguments = ["check", "test.en", "output.de", *LANGUAGES, "--findings", "found.tsv"]
+    outcome = texts.mtkit(*arguments, "--workers", workers)
+    assert outcome.status == 0
+    assert outcome.err == "mtkit: wrote found.tsv\n"
+    rows = [line.split("\t") for line in (texts.folder / "found.tsv").read_text().splitlines()]
+    assert rows[0] == ["line", "kind", "severity", "reason", "source", "translation"]
+    assert [(int(row[0]), row[1]) for row in rows[1:]] == [
+        (100, "copied"),
+        (300, "placeholders"),
+        (200, "numbers"),
+    ]
+    assert rows[2][3:] == ["{name} is missing", *FAULTS[300]]
+
+
+def test_the_files_may_be_compressed_or_standard_input_and_so_may_the_output(texts: Place):
+    expected = texts.mtkit("check", "test.en", "output.de", *LANGUAGES, "--json").out
+    source = (texts.folder / "test.en").read_bytes()
+    texts.write("test.en.gz", gzip.compress(source))
+    arguments = ["check", "-", "output.de", *LANGUAGES, "--json", "--output", "found.json.gz"]
+    outcome = texts.mtkit(*arguments, stdin=source)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert gzip.decompress((texts.folder / "found.json.gz").read_bytes()).decode() == expected
+    assert texts.mtkit("check", "test.en.gz", "output.de", *LANGUAGES, "--json").out == expected
+    # The table for people goes to a file too.
+    assert texts.mtkit("check", "test.en", "output.de", "--output", "table.txt").out == ""
+    assert "placeholders" in (texts.folder / "table.txt").read_text()
+
+
+def test_three_lines_and_no_lines_can_be_checked(place: Place):
+    place.write("a.en", "One {x}.\nTwo.\nThree.\n")
+    place.write("a.de", "Eins.\nZwei.\nDrei.\n")
+    outcome = place.mtkit("check", "a.en", "a.de")
+    assert outcome.status == 0
+    assert "source language: not identified" in outcome.err
+    assert outcome.out.splitlines()[1].split()[:3] == ["placeholders", "1", "33.33%"]
+    place.write("empty", "")
+    assert place.mtkit("check", "empty", "empty").out.splitlines()[-1].split() == [
+        "all",
+        "lines",
+        "0",
+    ]
+    assert place.mtkit("check", "empty", "empty", "--json").out == ""
+
+
+def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(texts: Place):
+    texts.write("short.de", "eins\n")
+    texts.write("latin.de", b"Gr\xfc\xdfe\n")
+    texts.write("folder/x", "")
+
+    def refused(*arguments: str) -> str:
+        return texts.refused("check", *arguments)
+
+    assert "short.de: has no line 2, but test.en has one" in refused("test.en", "short.de")
+    assert "test.en: has no line 601" not in refused("test.en", "short.de", "--json")
+    assert "latin.de, line 1: not UTF-8" in refused("test.en", "latin.de")
+    assert "missing.de: No such file or directory" in refused("test.en", "missing.de")
+    assert "standard input (-) can be read once" in refused("-", "-")
+    assert "--findings would replace the SRC" in refused(
+        "test.en", "output.de", "--findings", "test.en"
+    )
+    assert "--findings would replace the file of --output" in refused(
+        "test.en", "output.de", "--findings", "x", "--output", "x"
+    )
+    assert "--output would replace the TGT" in refused(
+        "test.en", "output.de", "--output", "output.de"
+    )
+    assert "nowhere/x: the folder nowhere does not exist" in refused(
+        "test.en", "output.de", "--findings", "nowhere/x"
+    )
+    assert "folder: is not a file that can be replaced" in refused(
+        "test.en", "output.de", "--findings", "folder"
+    )
+    assert "--src-lang: 'e n' is not a language code" in refused(
+        "test.en", "output.de", "--src-lang", "e n"
+    )
+    assert "runs/x: there is no such run folder" in refused(
+        "test.en", "output.de", "--run", "runs/x"
+    )
+
+
+def test_a_full_disk_leaves_no_table(texts: Place):
+    with full_disk():
+        outcome = texts.mtkit("check", "test.en", "output.de", "--findings", "found.tsv")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == "mtkit: error: found.tsv: File too large"
+    assert [path.name for path in texts.folder.iterdir() if "found" in path.name] == []
