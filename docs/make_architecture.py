@@ -15,7 +15,7 @@ PAGE = Path(__file__).with_name("architecture.md")
 PACKAGE = Path(__file__).parents[1] / "mtkit"
 START, END = "<!-- files: generated -->\n", "<!-- end of files -->\n"
 ROOMS = (
-    *("", "cli", "prepare", "train", "translate", "inspect", "convert", "serve"),
+    *("", "cli", "prepare", "train", "translate", "check", "inspect", "convert", "serve"),
     *("align", "parsing", "native", "native/src", "kernels", "base"),
 )
 
