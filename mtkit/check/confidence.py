@@ -81,7 +81,8 @@ class Forecast(Record):
         bias: the mean chrF.
         low, high: of each feature, the limits between which it is used: the range in the
             validation set.
-        quality: of the forecasts on the validation set, each line by a model fitted to the others.
+        quality: of the forecasts on the validation set, each line by a model fitted to
+            other lines.
     """
 
     means: list[float]
