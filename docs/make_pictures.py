@@ -55,7 +55,8 @@ def confidence(run: Path, page: Path) -> None:
     """Draw the section of the page of a run about its confidence."""
     checks = RunChecks.load(run)
     assert checks is not None
-    assert (forecast := checks.directions[0].forecast) is not None
+    forecast = checks.directions[0].forecast
+    assert forecast is not None
     facts = RunFacts(
         name=run.name,
         summary={},
