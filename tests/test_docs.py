@@ -18,17 +18,18 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText, number_pairs
+from conftest import TinyText, copied_run, number_pairs
 from support.forked import PIPE, Forked, run_mtkit
 from support.served import Served
 
+from mtkit.check import fit_pairs
 from mtkit.cli import commands
 from mtkit.config import Config, load_config, presets
 from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare.filters import REASONS
 from mtkit.prepare_config import NoiseConfig, PrepareConfig
-from mtkit.run_folder import Run
+from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 from mtkit.translate import Translator
 
 ROOT = Path(__file__).parent.parent
@@ -352,12 +353,20 @@ def run_statement(statement: str, folder: Path) -> None:
     assert process.returncode == 0, f"{line}\n{error.read_text('utf-8')}"
 
 
+@pytest.fixture(scope="module")
+def fitted(untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that can check its translations."""
+    run = Run.open(copied_run(untrained, tmp_path_factory.mktemp("fitted") / "run"))
+    fit_pairs(run, number_pairs(500, seed=11), device="cpu")
+    return run
+
+
 @pytest.fixture
 def desk(
     tmp_path: Path,
     tiny_text: TinyText,
     tiny_data: PreparedData,
-    untrained: Run,
+    fitted: Run,
     also_untrained: Run,
     tree_files: dict[str, Path],
 ) -> Path:
@@ -380,9 +389,12 @@ def desk(
     (folder / "train.tsv").write_text("".join(rows), encoding="utf-8")
     (folder / "input.txt").write_text("one two\nthree\n", encoding="utf-8")
     shutil.copytree(tiny_data.path, folder / "data" / "demo-en-de")
-    shutil.copytree(untrained.path, folder / "runs" / "demo-en-de-demo")
+    shutil.copytree(fitted.path, folder / "runs" / "demo-en-de-demo")
     shutil.copytree(also_untrained.path, folder / "runs" / "first")
-    shutil.copytree(untrained.path, folder / "runs" / "second")
+    for name in (CONFIDENCE, LEXICON):
+        # Both runs have the same vocabulary.
+        shutil.copy(fitted.path / name, folder / "runs" / "first")
+    shutil.copytree(fitted.path, folder / "runs" / "second")
     return folder
 
 

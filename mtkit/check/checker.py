@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtkit.check import rules
+from mtkit.check import marks, rules
 from mtkit.check.confidence import Forecast, features_of
 from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
@@ -101,10 +101,13 @@ class Checker:
         return Checked(tuple(found), confidence)
 
     def _unknown(self, source: str) -> Iterator[Finding]:
-        """The characters that the vocabulary lacks, also in their normal form."""
+        """The characters that the vocabulary lacks, also in their normal form.
+
+        Those of tags and placeholders are not meant.
+        """
         lacking = [
             character
-            for character in dict.fromkeys(source)
+            for character in dict.fromkeys(marks.without(source))
             if not self.alphabet.issuperset(
                 "".join(unicodedata.normalize("NFKC", character).split())
             )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import model_validator
 
 from mtkit.base.files import Record
 from mtkit.check.coverage import PairCoverage
@@ -86,7 +88,8 @@ class Forecast(Record):
         bias: the mean chrF.
         low, high: of each feature, the limits between which it is used: the range in the
             validation set.
-        quality: of the forecasts on the validation set, each line by a model fitted to the others.
+        quality: of the forecasts on the validation set, each line by a model fitted to
+            other lines.
     """
 
     means: list[float]
@@ -96,6 +99,13 @@ class Forecast(Record):
     low: list[float]
     high: list[float]
     quality: Quality
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        columns = self.means, self.deviations, self.weights, self.low, self.high
+        if {len(column) for column in columns} != {len(FEATURES)}:
+            raise ValueError(f"{len(FEATURES)} features are needed")
+        return self
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""

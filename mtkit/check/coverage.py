@@ -16,10 +16,11 @@ import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import model_validator
 
 from mtkit.base.files import Record
 from mtkit.check.findings import Finding
@@ -33,6 +34,9 @@ Kind = Literal["omission", "addition"]
 _FOUND = (0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 _BY_CHANCE = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
 _MOST_PROBABLE = (0.15, 0.3, 0.5, 0.7)
+_COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)
+# Features of a pair for a regression (`PairCoverage.features`).
+_FEATURES = 15
 # Log-odds of a word that is also on the other side, such as a name; and the largest log-odds.
 _COPIED = -4.0
 _LOUDEST = 6.0
@@ -45,7 +49,7 @@ _CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
 # Words of a clause that is deleted.
 _SHORTEST_PART, _LONGEST_PART = 4, 7
 # At most this share of the validation set is found to have an omission, and an addition.
-_MARKED: dict[Kind, float] = {"omission": 0.003, "addition": 0.0015}
+_MARKED: dict[Kind, float] = {"omission": 0.003, "addition": 0.003}
 # Where words are new, those that are known have other translations too: the log-odds of a pair are
 # lower by this times the share of new words. With a larger share nothing is said of them; it is a
 # finding if there are a few of them in the source.
@@ -95,6 +99,16 @@ class CoverageSettings(Record):
     ratio: float
     omission: Regression
     addition: Regression
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        odds = (len(_FOUND) + 1) * _COLUMNS
+        if {len(self.src_odds), len(self.tgt_odds)} != {odds}:
+            raise ValueError(f"log-odds of {odds} classes are needed")
+        for one in (self.omission, self.addition):
+            if {len(one.means), len(one.deviations), len(one.weights)} != {_FEATURES}:
+                raise ValueError(f"{_FEATURES} features are needed")
+        return self
 
 
 @dataclass(frozen=True)
@@ -223,9 +237,6 @@ class _Side:
         return SideCoverage(
             values, worst, highest, new / count, frequency / count, certainty / count
         )
-
-
-_COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)
 
 
 @dataclass(frozen=True)

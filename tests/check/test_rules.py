@@ -344,3 +344,8 @@ def test_a_finding_is_json_without_the_spans_that_it_lacks():
         "severity": 0.123,
         "tgt": [2, 5],
     }
+
+
+def test_a_tag_at_the_end_is_not_a_cut(facts: PairFacts):
+    for source, translation in demo_pairs(100):
+        assert "cut" not in kinds(f"<a>{source}</a>", f"<a>{translation}</a>", facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import copied_run, number_pairs, reseal
@@ -107,6 +108,20 @@ def test_a_changed_record_is_refused(changed_run: Run) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace('"und"', '"xx"').replace("-", "+", 1))
     with pytest.raises(MtkitError, match=r"confidence\.json: "):
         load_checker(changed_run)
+
+
+def test_a_record_with_fewer_features_is_refused(changed_run: Run) -> None:
+    def shorten(content: dict[str, Any]) -> None:
+        del content["directions"][0]["forecast"]["weights"][0]
+
+    reseal(changed_run.path / CONFIDENCE, shorten)
+    with pytest.raises(MtkitError, match=r"features are needed\); run mtkit check --fit again"):
+        load_checker(changed_run)
+
+
+def test_the_characters_of_tags_are_not_unknown(fitted: Run) -> None:
+    checked = load_checker(fitted).check("<b>one</b> {two}", "<b>eins</b> {two}")
+    assert "unknown" not in [one.kind for one in checked.findings]
 
 
 def test_a_newer_record_is_refused(changed_run: Run) -> None:
