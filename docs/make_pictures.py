@@ -22,7 +22,8 @@ PICTURES = Path(__file__).with_name("pictures")
 SENTENCE = "A group of people is standing in front of a large building."
 # Of the page of `mtkit compare`.
 PAIRS = {
-    "Two children play in the snow.": "Zwei Kinder spielen im Schnee.",
+    "A black dog jumps over a fence to catch a yellow ball.": "Ein schwarzer Hund"
+    " springt über einen Zaun, um einen gelben Ball zu fangen.",
     "The boy is not wearing a helmet.": "Der Junge trägt keinen Helm.",
     "The player with the number 23 kicks the ball past the goalkeeper.": "Der Spieler mit der"
     " Nummer 23 schießt den Ball am Torwart vorbei.",
