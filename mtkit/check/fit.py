@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # Training pairs that the lexicon is learned from, and validation pairs that are translated.
 _TRAIN_PAIRS, _VALID_PAIRS = 100_000, 3000
+# The chrF of translations must differ by so many points.
+_NARROWEST = 1.0
 # Of given pairs, one in so many is held out of the lexicon, as a validation set.
 _HELD_OUT = 5
 
@@ -113,7 +115,8 @@ def _fit(
 
 def _fit_forecast(
     translator: Translator, lexicon: Lexicon, settings: CoverageSettings, valid: Sequence[Pair]
-) -> Forecast:
+) -> Forecast | None:
+    """None if all translations are equally bad, as those of a model that learned nothing."""
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
     found = [best for best, *_ in translator.translate_nbest(sources, n_best=1)]
@@ -123,6 +126,9 @@ def _fit_forecast(
         features_of(found[i].log_probs, coverage.of(sources[i], found[i].text)) for i in used
     ]
     chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
+    if len(used) < FEWEST or max(chrf) - min(chrf) < _NARROWEST:
+        log.info("confidence: not fitted, because all translations have nearly the same chrF")
+        return None
     return Forecast.fit(features, chrf)
 
 

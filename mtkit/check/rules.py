@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
 from mtkit.check.language import FEWEST_LETTERS, name_of, other_language
-from mtkit.check.numbers import Number, changed_words, has_digit, unmatched
+from mtkit.check.numbers import Unmatched, changed_words, has_digit, unmatched
 
 # The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
 _LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 50, 100
@@ -250,14 +249,12 @@ def _numbers(source: str, translation: str, facts: PairFacts) -> Iterator[Findin
     if not (rest.src or rest.tgt):
         return
     if rest.src and rest.tgt:
-        reason = f"{_listed(rest.src)} is missing, {_listed(rest.tgt)} was added"
-        yield Finding("numbers", reason, 0.8, src=rest.src[0].span, tgt=rest.tgt[0].span)
+        yield Finding("numbers", _changed(rest), 0.8, src=rest.src[0].span, tgt=rest.tgt[0].span)
     elif facts.is_strict_about_numbers:
         if rest.src:
-            reason = f"{_listed(rest.src)} is missing"
-            yield Finding("numbers", reason, 0.7, src=rest.src[0].span)
+            yield Finding("numbers", _changed(rest), 0.7, src=rest.src[0].span)
         else:
-            yield Finding("numbers", f"{_listed(rest.tgt)} was added", 0.7, tgt=rest.tgt[0].span)
+            yield Finding("numbers", _changed(rest), 0.7, tgt=rest.tgt[0].span)
 
 
 def _number_words(
@@ -272,12 +269,11 @@ def _number_words(
     if tgt and src != tgt:
         rest = changed_words(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
         if rest.src:
-            reason = f"{_listed(rest.src)} is missing, {_listed(rest.tgt)} was added"
-            yield Finding("numbers", reason, 0.7)
+            yield Finding("numbers", _changed(rest), 0.7)
 
 
-def _listed(numbers: Sequence[Number]) -> str:
-    return _shown(", ".join(one.text for one in numbers))
+def _changed(rest: Unmatched) -> str:
+    return _difference(*([one.text for one in side] for side in (rest.src, rest.tgt)))
 
 
 def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
@@ -287,17 +283,22 @@ def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[F
         parts_of = marks.COPIED_PARTS[kind]
         src, tgt = parts_of(source), parts_of(translation)
         if src != tgt:
-            yield Finding(kind, _difference(src, tgt), 0.85)
+            missing, added = (sorted(some.elements()) for some in (src - tgt, tgt - src))
+            yield Finding(kind, _difference(missing, added), 0.85)
         elif (
             kind == "markup" and src and marks.is_balanced(source) > marks.is_balanced(translation)
         ):
             yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
 
 
-def _difference(src: Counter[str], tgt: Counter[str]) -> str:
+def _difference(missing: Sequence[str], added: Sequence[str]) -> str:
+    """In words, what is missing in the translation, and what was added."""
     parts = [
-        f"{_shown(', '.join(sorted(some.elements())))} {what}"
-        for some, what in ((src - tgt, "is missing"), (tgt - src, "was added"))
+        f"{_shown(', '.join(some))} {one if len(some) == 1 else several}"
+        for some, one, several in (
+            (missing, "is missing", "are missing"),
+            (added, "was added", "were added"),
+        )
         if some
     ]
     return ", ".join(parts)

@@ -126,8 +126,8 @@ def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker
     checks = RunChecks.load(run.path)
     if checks is None:
         raise MtkitError(
-            f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it from "
-            f"pairs of lines: mtkit check SRC TGT --fit --run {run.path}"
+            f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it now: "
+            f"mtkit check --fit --run {run.path} (of an imported run with SRC TGT, pairs of lines)"
         )
     data = run.manifest.data
     found = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)

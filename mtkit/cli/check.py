@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 language_option = shared.option_group("Languages")
 
+_FIT_NEEDS_RUN = "--fit requires --run"
 # Pairs that are sent to a process at a time.
 BLOCK = 2000
 
@@ -41,9 +42,10 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
     "mtkit check test.en output.de --findings findings.tsv",
     "mtkit check test.en output.de --run runs/mine --json",
     "mtkit check valid.en valid.de --run runs/imported --fit",
+    "mtkit check --run runs/mine --fit",
 )
-@click.argument("src_path", metavar="SRC", type=shared.PathArgument)
-@click.argument("tgt_path", metavar="TGT", type=shared.PathArgument)
+@click.argument("src_path", metavar="SRC", required=False, type=shared.PathArgument)
+@click.argument("tgt_path", metavar="TGT", required=False, type=shared.PathArgument)
 @shared.in_out_option(
     "--findings FILE",
     "findings_path",
@@ -70,14 +72,15 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
 @shared.model_option(
     "--fit",
     help="Do not check the pairs, but learn from them: write confidence.json and lexicon.tsv into"
-    " the run folder, as training does at its end. For imported runs. Requires --run.",
+    " the run folder, as training does at its end. For imported runs. Without SRC and TGT: learn"
+    " from the data that the run was trained on. Requires --run.",
 )
 @language_option("--src-lang L", help="Source language. Default: identified, or that of the run.")
 @language_option("--tgt-lang L", help="Target language. Default: identified, or that of the run.")
 @shared.hardware_option("--workers N", help="Processes. Default: one per core.")
 def check(
-    src_path: Path,
-    tgt_path: Path,
+    src_path: Path | None,
+    tgt_path: Path | None,
     findings_path: Path | None,
     as_json: bool,
     output_path: Path | None,
@@ -101,6 +104,11 @@ def check(
     from mtkit.check import Counts, FindingTable
 
     refuse_torchrun("mtkit check")
+    if fit and src_path is None:
+        _fit_to_data(run_path)
+        return
+    if src_path is None or tgt_path is None:
+        raise click.UsageError("give two files: mtkit check SRC TGT")
     shared.refuse_stdin_twice([src_path, tgt_path])
     output = output_of(output_path)
     inputs: dict[str, Path | None] = {"SRC": src_path, "TGT": tgt_path}
@@ -115,8 +123,8 @@ def check(
     if fit:
         shared.refuse_given(["findings_path", "as_json", "output_path"], "has no effect with --fit")
         if run is None:
-            raise click.UsageError("--fit requires --run")
-        _fit(run, list(pairs), src_lang, tgt_lang)
+            raise click.UsageError(_FIT_NEEDS_RUN)
+        _fit_to_pairs(run, list(pairs), src_lang, tgt_lang)
         return
     checker, pairs = _checker(run, pairs, src_lang, tgt_lang)
     counts = Counts()
@@ -168,16 +176,41 @@ class _CheckBlock:
         )
 
 
-def _fit(run: Run, pairs: list[Pair], src_lang: str | None, tgt_lang: str | None) -> None:
+def _fit_to_pairs(run: Run, pairs: list[Pair], src_lang: str | None, tgt_lang: str | None) -> None:
     """Fit the checks of a run to pairs, and say where they are."""
     from mtkit.check import fit_pairs
+
+    with _fitted(run):
+        fit_pairs(run, pairs, src_lang=src_lang, tgt_lang=tgt_lang)
+
+
+def _fit_to_data(run_path: Path | None) -> None:
+    """Fit the checks of a run to the data that it was trained on, and say where they are."""
+    from mtkit.check import fit_run
+    from mtkit.data import is_prepared
+
+    if run_path is None:
+        raise click.UsageError(_FIT_NEEDS_RUN)
+    run = shared.open_run(run_path)
+    if not is_prepared(run.data_path):
+        raise MtkitError(
+            f"{run.path}: its data, {run.data_path}, is not there; give SRC and TGT instead"
+        )
+    with _fitted(run):
+        if fit_run(run, shared.open_data(run.data_path)) is None:
+            raise MtkitError(f"{run.path}: was not fitted")
+
+
+@contextmanager
+def _fitted(run: Run) -> Iterator[None]:
+    """Refuse a run that cannot be fitted; at the end, say what was written."""
     from mtkit.run_folder import CONFIDENCE, LEXICON
 
     if run.manifest.data.task == "parsing":
         raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
-    fit_pairs(run, pairs, src_lang=src_lang, tgt_lang=tgt_lang)
+    yield
     log.info("wrote %s and %s", run.path / CONFIDENCE, run.path / LEXICON)
 
 

@@ -144,7 +144,7 @@ def line_checks(
     if checker.forecast is not None and checker.fitted_to != translator.checkpoint:
         log.warning(
             "the confidence was fitted to %s, and %s translates; to fit it again: "
-            "mtkit check SRC TGT --fit --run %s",
+            "mtkit check --fit --run %s",
             checker.fitted_to,
             translator.checkpoint,
             run.path,

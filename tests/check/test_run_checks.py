@@ -92,7 +92,7 @@ def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> 
 
 
 def test_a_run_without_checks_says_how_to_get_them(sharp_run: Run) -> None:
-    with pytest.raises(MtkitError, match=r"has no confidence\.json.*mtkit check SRC TGT --fit"):
+    with pytest.raises(MtkitError, match=r"has no confidence\.json.*mtkit check --fit"):
         load_checker(sharp_run)
 
 

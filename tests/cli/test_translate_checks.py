@@ -179,6 +179,23 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
     assert place.mtkit("check", "a.txt", "b.txt", "--run", "mine").status == 0
 
 
+def test_a_run_is_fitted_to_its_own_data(place: Place, sharp_run: Run) -> None:
+    # The tiny data have too few pairs to fit it.
+    outcome = place.mtkit("check", "--run", sharp_run.path, "--fit")
+    assert outcome.status == 1
+    assert "the validation set has under 100 pairs" in outcome.err
+    copied_run(sharp_run, place.folder / "deep" / "mine")
+    moved = place.mtkit("-q", "check", "--run", "deep/mine", "--fit")
+    assert "is not there; give SRC and TGT instead" in moved.error
+
+
+def test_pairs_need_two_files(place: Place) -> None:
+    place.write("a.txt", "one\n")
+    for files in ([], ["a.txt"]):
+        assert "give two files: mtkit check SRC TGT" in place.mtkit("check", *files).error
+
+
 def test_fitting_needs_a_run(place: Place) -> None:
     place.write("a.txt", "one\n")
-    assert "--fit requires --run" in place.mtkit("check", "a.txt", "a.txt", "--fit").error
+    for files in (["a.txt", "a.txt"], []):
+        assert "--fit requires --run" in place.mtkit("check", *files, "--fit").error
