@@ -51,10 +51,11 @@ _SHORTEST_PART, _LONGEST_PART = 4, 7
 # At most this share of the validation set is found to have an omission, and an addition.
 _MARKED: dict[Kind, float] = {"omission": 0.003, "addition": 0.003}
 # Where words are new, those that are known have other translations too: the log-odds of a pair are
-# lower by this times the share of new words. With a larger share nothing is said of them; it is a
-# finding if there are a few of them in the source.
+# lower by this times the share of new words.
 _PENALTY_OF_NEW = 18.0
-_MOST_NEW = 0.34
+# With a larger share than this, and than nearly all of the validation set has, nothing is said of
+# omissions. It is a finding itself if there are a few new words in the source.
+_MOST_NEW, _NEARLY_ALL = 0.34, 0.999
 _FEWEST_NEW = 3
 # New words that a finding names.
 _SHOWN = 5
@@ -92,11 +93,13 @@ class CoverageSettings(Record):
         src_odds, tgt_odds: log-odds by class, flat, in the order of `_FOUND`, `_BY_CHANCE` and
             `_MOST_PROBABLE`.
         ratio: characters of a target over those of its source.
+        most_new: with a larger share of new words, nothing is said of omissions.
     """
 
     src_odds: list[float]
     tgt_odds: list[float]
     ratio: float
+    most_new: float
     omission: Regression
     addition: Regression
 
@@ -301,7 +304,7 @@ class Coverage:
 
         Of a line with many new words nothing can be said but that.
         """
-        if pair.new > _MOST_NEW:
+        if pair.new > self._settings.most_new:
             yield from self._new_words(source, set(keys_of(translation)))
             return
         sides: tuple[tuple[Kind, SideCoverage, str], ...] = (
@@ -323,7 +326,7 @@ class Coverage:
             for key, (start, end) in zip(keys, words_of(source), strict=True)
             if self._src.is_new(key) and key not in translated
         ]
-        if len(new) >= _FEWEST_NEW and len(new) > _MOST_NEW * len(keys):
+        if len(new) >= _FEWEST_NEW and len(new) > self._settings.most_new * len(keys):
             shown = ", ".join(new[:_SHOWN]) + (", …" if len(new) > _SHOWN else "")
             reason = f"{len(new)} of {len(keys)} words are new to the model: {shown}"
             yield Finding("unknown", reason, min(0.8, len(new) / len(keys)))
@@ -339,9 +342,13 @@ class Coverage:
         characters = [sum(map(len, side)) for side in zip(*pairs, strict=True)]
         ratio = (characters[1] + _CHARACTERS) / (characters[0] + _CHARACTERS)
         sides = _sides(lexicon, *odds)
+        new = [_pair_coverage(*sides, *pair, ratio).new for pair in pairs]
+        most_new = max(_MOST_NEW, float(np.quantile(new, _NEARLY_ALL)))
         pick = random.Random(1)
         regressions = {kind: _fit_regression(kind, sides, pairs, ratio, pick) for kind in _MARKED}
-        return CoverageSettings(src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, **regressions)
+        return CoverageSettings(
+            src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, most_new=most_new, **regressions
+        )
 
 
 def _missing(kind: Kind, side: SideCoverage, text: str, *, severity: float) -> Finding:
