@@ -66,6 +66,8 @@ HOMES = {
         "run_manifest",
         "train.checkpoints",
         "check.facts",
+        "check.coverage",
+        "check.confidence",
         "prepare.corpus_file",
         "prepare.results",
         "prepare.tokenizer_from",

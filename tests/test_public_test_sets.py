@@ -158,6 +158,8 @@ def test_what_a_killed_process_has_left_of_a_download_is_replaced(mirror: Mirror
 
 
 def test_without_a_connection_one_line_says_what_to_do(mirror: Mirror, place: Place) -> None:
+    # First, so that nothing is accepted while it closes.
+    mirror.server.shutdown()
     mirror.server.server_close()
     place.write("hyp.txt", "a\n")
     error = place.refused("score", "hyp.txt", "--test-set", "mine/full:en-de")

@@ -55,7 +55,7 @@ class _Options:
     "Compare systems line by line, on an HTML page.",
     "mtkit compare runs/first runs/second --output page.html",
     "mtkit compare runs/mine --split valid --output worst.html",
-    "mtkit compare old.de new.de --src test.en --reference test.de --output page.html",
+    "mtkit compare old.de new.de --reference test.de --output page.html",
 )
 @click.argument(
     "paths", metavar="RUN_OR_FILE...", nargs=-1, required=True, type=shared.PathArgument
@@ -138,9 +138,9 @@ def compare(
     the line of the first system.
 
     \b
-    mtkit compare RUN...                            translate the test set, and compare
-    mtkit compare RUN FILE                          the file has translations of the test set
-    mtkit compare FILE... --src S --reference R     compare files of translations
+    mtkit compare RUN...                translate the test set, and compare
+    mtkit compare RUN FILE              ... with translations of the test set
+    mtkit compare FILE... --reference R compare files of translations
 
     A RUN is a folder, and a FILE has one translation per line. With one system, it is the page of
     its worst lines. Each line has its findings: what is probably wrong with it. The page is one

@@ -13,6 +13,8 @@ from mtkit.serve.texts import Format
 
 _NO_FILES = "Files translation are disabled on this server."
 _NO_SUGGESTIONS = "Suggestions are disabled on this server."
+# How JSON, a form and a query say yes.
+_YES = (True, "true", "1")
 _FORMS: dict[str, Format] = {"": "text", "text": "text", "html": "html"}
 
 
@@ -40,9 +42,8 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     form_name = text_of(given, "format")
     form = _FORMS.get(form_name)
     alternatives = _number(given.get("alternatives", 0))
-    with_links, is_checked = (
-        given.get(name) in (True, "true", "1") for name in ("alignments", "check")
-    )
+    with_links = given.get("alignments") in _YES
+    is_checked = given.get("check") in _YES
     if form is None:
         raise RequestError(400, f"{form_name[:100]} format is not supported")
     if is_checked and form != "text":

@@ -39,10 +39,10 @@ def command(folder: Path, arguments: list[str], held_up: bool) -> None:
     def hold_up(kind: type, name: str) -> None:
         original = getattr(kind, name)
 
-        def wait_first(*given: object) -> object:
+        def wait_first(*given: object, **more: object) -> object:
             Path(f"holding-{os.getpid()}").touch()
             wait_for(Path("go").exists)
-            return original(*given)
+            return original(*given, **more)
 
         setattr(kind, name, wait_first)
 

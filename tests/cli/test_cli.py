@@ -21,10 +21,12 @@ from unittest.mock import MagicMock, Mock
 
 import click
 import pytest
+from conftest import number_pairs
 from support.command_line import Outcome, Place
 
 from mtkit import __version__
 from mtkit.__main__ import program
+from mtkit.check import fit_pairs
 from mtkit.cli import commands, main
 from mtkit.cli.options import GroupedOption
 from mtkit.config import Config, presets
@@ -34,8 +36,8 @@ from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
 
 COMMANDS = [
-    *("prepare", "train", "translate", "serve", "align", "check", "inspect", "score", "export"),
-    "import",
+    *("prepare", "train", "translate", "serve", "align", "check", "inspect", "score", "compare"),
+    *("export", "import"),
 ]
 
 
@@ -153,7 +155,7 @@ def test_the_examples_of_the_help_run_as_printed(
     # The runs below are of the data with this name.
     for name in ("demo-en-de", "mine", "tiny"):
         shutil.copytree(tiny_data.path, place.folder / "data" / name)
-    for name in ("demo-en-de-demo", "mine"):
+    for name in ("demo-en-de-demo", "mine", "first", "second"):
         shutil.copytree(tiny_run.path, place.folder / "runs" / name)
     if command == "prepare":
         # A tenth of the demo corpus.
@@ -166,7 +168,7 @@ def test_the_examples_of_the_help_run_as_printed(
         data = "src_lang: en, tgt_lang: de, train: [train], valid: valid"
         place.write("corpus.yaml", f"{{{data}, settings: {{vocab_size: 300}}}}")
     else:
-        for name in ("test.en", "test.de", "output.de", "other.de"):
+        for name in ("test.en", "test.de", "output.de", "other.de", "old.de", "new.de"):
             place.write(name, "one two three four five\nsix seven\n")
         place.write("comet.txt", "0.9\n0.8\n")
         place.write("sentences.txt", "the dog sleeps .\n")
@@ -174,6 +176,14 @@ def test_the_examples_of_the_help_run_as_printed(
             place.write(name, "(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)) (. .))\n")
         for name in ("links.txt", "gold.txt"):
             place.write(name, "0-0 1-1\n0-0\n")
+    if command == "check" and "--run" in example:
+        shutil.copytree(tiny_run.path, place.folder / "runs" / "imported")
+        pairs = number_pairs(600, 5)
+        for number, name in enumerate(("valid.en", "valid.de")):
+            place.write(name, "".join(f"{pair[number]}\n" for pair in pairs))
+        fit_pairs(Run.open(place.folder / "runs" / "mine"), pairs, device="cpu")
+        # The tiny data have too few pairs to fit a run.
+        monkeypatch.setattr("mtkit.check.fit_run", lambda *_, **__: True)
     if command == "export":
         pytest.importorskip("ctranslate2")
     if command == "serve":
@@ -502,6 +512,7 @@ STOPPED = """
 import os, signal, sys, time
 import mtkit.prepare
 from mtkit.__main__ import program
+from mtkit.check import fit_pairs
 number = signal.Signals[sys.argv.pop()]
 def stopped(*_, **__):
     os.kill(os.getpid(), number)
