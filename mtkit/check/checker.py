@@ -13,6 +13,8 @@ from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
 
+# A text with a larger share of new words may be in another language.
+_FOREIGN = 0.34
 _NO_TRANSLATION = {"copied", "language"}
 # Characters that a finding names.
 _SHOWN = 10
@@ -84,14 +86,16 @@ class Checker:
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
-        found = rules.findings(source, translation, self.facts)
+        pair = None if self.coverage is None else self.coverage.of(source, translation)
+        # The lexicon of a run knows more words of the language than the facts do.
+        is_known = pair is not None and pair.tgt.new < _FOREIGN
+        found = rules.findings(source, translation, self.facts, knows_words=is_known)
         if decoded is not None:
             found += _of_decoder(decoded)
         if self.alphabet and not self.alphabet.issuperset(source.replace(" ", "")):
             found += self._unknown(source)
         confidence = None
-        if self.coverage is not None:
-            pair = self.coverage.of(source, translation)
+        if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
             if not any(one.kind in _NO_TRANSLATION for one in found):
                 found += self.coverage.findings(source, translation, pair)

@@ -43,8 +43,15 @@ _LAST_WORD = re.compile(r"\w+(?=\W*\Z)")
 _PAIRED = (("(", ")"), ("[", "]"), ("„", "“"), ("«", "»"), ("“", "”"))
 
 
-def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
-    """All that the rules find wrong with a translation, in the order of `KINDS`."""
+def findings(
+    source: str, translation: str, facts: PairFacts, *, knows_words: bool = False
+) -> list[Finding]:
+    """All that the rules find wrong with a translation, in the order of `KINDS`.
+
+    Args:
+        knows_words: whether most words are known to be of the target language; then it need not be
+            identified, which would take half a second once.
+    """
     if not (translation and not translation.isspace()):
         if source and not source.isspace():
             return [Finding("length", "the translation is empty", 1.0)]
@@ -56,7 +63,10 @@ def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
     copied = list(_copied(src_words, tgt_words, source == translation, facts))
     found += copied
     if not copied:
-        found += _language(source, translation, src_words, tgt_words, facts)
+        if source != translation and not (facts.is_latin and not _NOT_LATIN.search(translation)):
+            found += _script(translation, facts)
+        if not knows_words:
+            found += _language(translation, src_words, tgt_words, facts)
     has_parts = marks.has_copied_parts(source) or marks.has_copied_parts(translation)
     if has_digit(source) or has_digit(translation):
         texts = source, translation
@@ -206,14 +216,11 @@ def _copied(
 
 
 def _language(
-    source: str,
     translation: str,
     src_words: Sequence[str],
     tgt_words: Sequence[str],
     facts: PairFacts,
 ) -> Iterator[Finding]:
-    if source != translation and not (facts.is_latin and not _NOT_LATIN.search(translation)):
-        yield from _script(translation, facts)
     usual, limit = facts.usual_targets, _USUAL * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):
         return
