@@ -163,6 +163,14 @@ PLACEHOLDER_PATTERN = r"""(?:
 PLACEHOLDER = re.compile(PLACEHOLDER_PATTERN, re.VERBOSE)
 
 # Marks that a sentence ends with, in several scripts.
+# Marks that belong to the letter before them, as the inside of a character class; and what a word
+# has: `\w` alone would cut it at the marks.
+LETTER_MARKS = (
+    r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u0610-\u061a\u064b-\u065f"
+    r"\u0670\u06d6-\u06dc\u0711\u0730-\u074a\u0900-\u0963\u0966-\u0df3\u1ab0-\u1aff"
+    r"\u1b00-\u1b44\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+)
+WORD = rf"\w{LETTER_MARKS}"
 END_MARKS = ".!?…。．｡！？।॥؟۔።"
 
 

@@ -67,6 +67,7 @@ class Checker:
         forecast: of a run; without it, there is no confidence.
         alphabet: the characters that the vocabulary of a run has; empty if it has all.
         fitted_to: of a run, the checkpoint that the forecast was fitted to, in words.
+        has_own_lexicon: whether the words of the lexicon are those of this direction alone.
     """
 
     def __init__(
@@ -77,18 +78,20 @@ class Checker:
         forecast: Forecast | None = None,
         alphabet: frozenset[str] = frozenset(),
         fitted_to: str = "",
+        has_own_lexicon: bool = True,
     ) -> None:
         self.facts = facts
         self.coverage = coverage
         self.forecast = forecast
         self.alphabet = alphabet
         self.fitted_to = fitted_to
+        self.has_own_lexicon = has_own_lexicon
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
         pair = None if self.coverage is None else self.coverage.of(source, translation)
         # The lexicon of a run knows more words of the language than the facts do.
-        is_known = pair is not None and pair.tgt.new < _FOREIGN
+        is_known = self.has_own_lexicon and pair is not None and pair.tgt.new < _FOREIGN
         found = rules.findings(source, translation, self.facts, knows_words=is_known)
         if decoded is not None:
             found += _of_decoder(decoded)
@@ -105,24 +108,21 @@ class Checker:
         return Checked(tuple(found), confidence)
 
     def _unknown(self, source: str) -> Iterator[Finding]:
-        """The characters that the vocabulary lacks, also in their normal form.
+        """The characters that the vocabulary lacks in its normal form.
 
         Those of tags and placeholders are not meant.
         """
+        text = marks.without(source)
         lacking = [
             character
-            for character in dict.fromkeys(marks.without(source))
-            if not self.alphabet.issuperset(
-                "".join(unicodedata.normalize("NFKC", character).split())
-            )
-            and unicodedata.category(character)[0] in "LMNPS"
+            for character in dict.fromkeys(unicodedata.normalize("NFKC", text))
+            if character not in self.alphabet and unicodedata.category(character)[0] in "LMNPS"
         ]
         if lacking:
-            start = source.index(lacking[0])
+            start = text.find(lacking[0])
             shown = " ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
-            yield Finding(
-                "unknown", f"the vocabulary lacks {shown}", 0.5, src=range(start, start + 1)
-            )
+            span = range(start, start + 1) if start >= 0 else None
+            yield Finding("unknown", f"the vocabulary lacks {shown}", 0.5, src=span)
 
 
 def _of_decoder(decoded: Decoded) -> Iterator[Finding]:

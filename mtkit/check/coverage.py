@@ -190,7 +190,7 @@ class _Side:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        return bisect(_FOUND, sum(entry[word] for word in entry.keys() & others))
+        return bisect(_FOUND, sum(value for word, value in entry.items() if word in others))
 
     def _word(self, key: str) -> _Word:
         share, entry = self._known.get(key), self._entries.get(key)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from mtkit.base.files import Record
 from mtkit.base.scripts import script_table
-from mtkit.base.text import END_MARKS, base_language
+from mtkit.base.text import END_MARKS, WORD, base_language
 from mtkit.check import marks
 from mtkit.check.language import FEWEST_LETTERS, other_language
 from mtkit.check.number_words import single_words
@@ -54,7 +54,7 @@ _NARROWEST = 0.05
 
 # Languages whose words are not separated by spaces; each of their characters counts as a word.
 _UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
-_WORDS = re.compile(r"\w+")
+_WORDS = re.compile(f"[{WORD}]+")
 _CHARACTERS = re.compile(r"\w")
 # Brackets and quotation marks that may follow the mark at the end of a sentence.
 _CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"

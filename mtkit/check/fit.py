@@ -72,20 +72,24 @@ def fit_pairs(
     """Fit the checks of a run to given pairs, such as those of an imported run.
 
     Raises:
-        MtkitError: if there are too few pairs, or the run cannot translate.
+        MtkitError: if there are too few pairs, if the run cannot translate, or if it has checks of
+            other directions.
     """
+    pairs = _evenly(pairs, _TRAIN_PAIRS)
     valid = pairs[::_HELD_OUT]
     if len(valid) < FEWEST:
         raise MtkitError(f"only {len(pairs):,} pairs; at least {FEWEST * _HELD_OUT:,} are needed")
+    with Translator.load(run, device=device, src_lang=src_lang, tgt_lang=tgt_lang) as translator:
+        languages = translator.src_lang, translator.tgt_lang
+    old = RunChecks.load(run.path)
+    if old is not None and any(one.languages != languages for one in old.directions):
+        raise MtkitError(
+            f"{run.path}: has checks of other directions, which would be lost; "
+            f"mtkit check --fit --run {run.path} fits all to its data"
+        )
     train = [pair for number, pair in enumerate(pairs) if number % _HELD_OUT]
-    data = run.manifest.data
-    direction = _Direction(
-        src_lang or data.src_lang,
-        tgt_lang or data.tgt_lang,
-        _evenly(pairs, SAMPLED),
-        _evenly(valid, _VALID_PAIRS),
-    )
-    return _fit(run, _evenly(train, _TRAIN_PAIRS), [direction], device=device)
+    direction = _Direction(*languages, _evenly(pairs, SAMPLED), _evenly(valid, _VALID_PAIRS))
+    return _fit(run, train, [direction], device=device)
 
 
 def _fit(
@@ -93,14 +97,13 @@ def _fit(
 ) -> RunChecks:
     lexicon = Lexicon.learn(train)
     fitted = []
-    is_multilingual = len(run.manifest.data.directions) > 1
+    has_tags = bool(run.tokenizers().src.language_tags)
     checkpoint = ""
     for one in directions:
         facts = PairFacts.learn(one.usual, src_lang=one.src_lang, tgt_lang=one.tgt_lang)
         coverage = forecast = None
         if len(one.valid) >= FEWEST:
-            languages = (one.src_lang, one.tgt_lang) if is_multilingual else (None, None)
-            src_lang, tgt_lang = languages
+            src_lang, tgt_lang = (one.src_lang, one.tgt_lang) if has_tags else (None, None)
             coverage = Coverage.fit(lexicon, one.valid)
             with Translator.load(
                 run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
@@ -149,7 +152,8 @@ def _training_pairs(data: PreparedData) -> Iterator[Pair]:
     """Training pairs from all parts of the corpus, as text."""
     pairs, vocabularies = data.pairs("train"), data.tokenizers()
     count = min(len(pairs), _TRAIN_PAIRS)
-    rows = np.linspace(0, len(pairs) - 1, count).astype(np.int64)
+    # In no order, because the lexicon is learned from the first ones.
+    rows = np.random.default_rng(1).permutation(len(pairs))[:count]
     for start in range(0, count, 4096):
         some = rows[start : start + 4096]
         sides = [
@@ -171,4 +175,6 @@ def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list
 
 def _evenly(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
     """At most so many of the pairs, from all parts."""
-    return pairs[:: max(1, -(-len(pairs) // most))]
+    if len(pairs) <= most:
+        return pairs
+    return [pairs[i] for i in np.linspace(0, len(pairs) - 1, most).astype(int).tolist()]

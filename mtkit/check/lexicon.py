@@ -22,6 +22,7 @@ import numpy.typing as npt
 from mtkit.base.arrays import IntArray, concat_ranges
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
+from mtkit.base.text import LETTER_MARKS
 
 # Probability that a word of one language translates to a word of the other, by their keys.
 Entries = dict[str, dict[str, float]]
@@ -32,7 +33,8 @@ _KEY = 6
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 )
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_LETTERS = rf"[^\W_{_UNSPACED}]"
+_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
 
 # A key is in the lexicon if it is in at least this many lines, and at most this share of them.
 _FEWEST_LINES = 3
@@ -153,8 +155,9 @@ class _KeyLines:
 
     def add(self, text: str) -> int:
         """Add a line; returns the number of its different keys."""
-        keys = set(keys_of(text))
-        self._lines.append(sorted(keys))
+        # In order, because that of a set changes from one start of Python to the next.
+        keys = sorted(set(keys_of(text)))
+        self._lines.append(keys)
         self._counts.update(keys)
         return len(keys)
 

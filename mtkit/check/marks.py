@@ -15,7 +15,9 @@ _ENTITY = re.compile(
     r"(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
 )
 _ADDRESS = re.compile(
-    r"(?:\b[a-z][a-z+.-]{1,9}://|\bwww\.)[^\s<>\"«»“”]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"(?:\b[a-z][a-z+.-]{1,9}://|\bwww\.)[^\s<>\"«»“”]+"
+    # Nothing is tried twice: a long text with an @ would take minutes.
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+"
 )
 _NOT_OF_ADDRESS = ".,;:!?)]}'’…*_"
 

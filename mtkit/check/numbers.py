@@ -88,7 +88,7 @@ def numbers_of(text: str) -> list[Number]:
             end = at + len(piece)
             if scale := _SCALE.match(text, end):
                 end = scale.end()
-                factors = SCALES[scale[0].strip(" \u00a0\u202f-").lower()]
+                factors = SCALES.get(scale[0].strip(" \u00a0\u202f-").lower(), ())
                 values = [one for one in readings if not isinstance(one, str)]
                 readings.update(round(one * factor, 6) for one in values for factor in factors)
             elif len(piece) == 4 and piece.endswith("0") and _YEARS.match(text, end):
@@ -96,7 +96,7 @@ def numbers_of(text: str) -> list[Number]:
                 readings.add(year % 100 or year // 100 + 1)
             if "." in piece and text.startswith(".", end):
                 # A German date without its year: "25.8."
-                readings.add(int(piece.partition(".")[0][:_LONGEST]))
+                readings.add(int(re.sub(r"\D", "", piece.partition(".")[0])[:_LONGEST]))
             measures = _IMPERIAL.match(text, end), _METRIC.match(text, end)
             found.append(Number(piece, at, frozenset(readings), *map(bool, measures)))
     return found
@@ -207,6 +207,10 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
+# Digits of an hour; and numbers of a side that are compared, because the time grows with
+# their square.
+_HOUR = 2
+_MOST = 300
 Readings = Callable[[Number], AbstractSet[Reading]]
 
 
@@ -214,15 +218,15 @@ def _without_partner(
     src: Sequence[Number], tgt: Sequence[Number], readings: Readings
 ) -> tuple[list[Number], list[Number]]:
     """The numbers of both sides that are not the same as one of the other side, each used once."""
-    rest_src, rest_tgt = [], list(tgt)
-    for one in src:
+    rest_src, rest_tgt = list(src[_MOST:]), list(tgt[:_MOST])
+    for one in src[:_MOST]:
         for index, other in enumerate(rest_tgt):
             if not readings(one).isdisjoint(readings(other)):
                 del rest_tgt[index]
                 break
         else:
             rest_src.append(one)
-    return rest_src, rest_tgt
+    return rest_src, [*rest_tgt, *tgt[_MOST:]]
 
 
 def _on_the_dial(number: Number) -> set[Reading]:
@@ -230,7 +234,7 @@ def _on_the_dial(number: Number) -> set[Reading]:
     times: set[Reading] = set()
     for one in number.readings:
         hour, _, minute = str(one).partition(":")
-        if hour.isdecimal() and int(hour) <= 24:
+        if hour.isdecimal() and len(hour) <= _HOUR and int(hour) <= 24:
             times.add(f"{int(hour) % 12}:{int(minute or 0)}")
     return times
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mtkit.base.scripts import script_share
+from mtkit.base.text import WORD
 from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
@@ -39,7 +40,6 @@ _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
 # A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
 _SHORT = -2.0
 _SHOWN = 40
-_LAST_WORD = re.compile(r"\w+(?=\W*\Z)")
 _PAIRED = (("(", ")"), ("[", "]"), ("„", "“"), ("«", "»"), ("“", "”"))
 
 
@@ -117,7 +117,7 @@ def _loop(
             )
             spans = [
                 match.span()
-                for match in re.finditer(r"\w" if facts.is_unspaced else r"\w+", translation)
+                for match in re.finditer(r"\w" if facts.is_unspaced else f"[{WORD}]+", translation)
             ]
             end = min(len(spans), worst.start + worst.size * worst.times) - 1
             # Lower case may have other words.

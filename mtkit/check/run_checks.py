@@ -28,13 +28,17 @@ class DirectionChecks(Record):
     """What is known of a direction.
 
     Attributes:
-        forecast: None if too few translations were there to fit it.
-        coverage: None as well.
+        coverage, forecast: None if there were too few pairs to fit them.
     """
 
     facts: PairFacts
     coverage: CoverageSettings | None
     forecast: Forecast | None
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The source language and the target language."""
+        return self.facts.src_lang, self.facts.tgt_lang
 
 
 class RunChecks(Record):
@@ -67,7 +71,7 @@ class RunChecks(Record):
     def direction(self, src_lang: str, tgt_lang: str) -> DirectionChecks | None:
         """What is known of a direction; the target language decides if it is the only one."""
         for one in self.directions:
-            if (one.facts.src_lang, one.facts.tgt_lang) == (src_lang, tgt_lang):
+            if one.languages == (src_lang, tgt_lang):
                 return one
         same = [one for one in self.directions if one.facts.tgt_lang == tgt_lang]
         return same[0] if len(same) == 1 else None
@@ -94,6 +98,7 @@ class RunChecks(Record):
             forecast=found.forecast,
             alphabet=alphabet,
             fitted_to=self.checkpoint,
+            has_own_lexicon=len(self.directions) == 1,
         )
 
 
@@ -107,7 +112,7 @@ def save_checks(
     run: Path, lexicon: Lexicon, *, checkpoint: str, directions: list[DirectionChecks]
 ) -> RunChecks:
     """Write both files into a run folder, the lexicon first."""
-    # A pair of files that do not belong together is refused, so the older one goes first.
+    # Files that do not belong together are refused, so this one goes first and is written last.
     (run / CONFIDENCE).unlink(missing_ok=True)
     lexicon.save(run / LEXICON)
     checks = RunChecks(

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 language_option = shared.option_group("Languages")
 
-_FIT_NEEDS_RUN = "--fit requires --run"
+# Pairs that are read for --fit.
+_MOST_FITTED = 500_000
 # Pairs that are sent to a process at a time.
 BLOCK = 2000
 
@@ -104,8 +105,14 @@ def check(
     from mtkit.check import Counts, FindingTable
 
     refuse_torchrun("mtkit check")
+    if fit:
+        useless = ["findings_path", "as_json", "output_path"]
+        shared.refuse_given(useless, "has no effect with --fit")
+        if run_path is None:
+            raise click.UsageError("--fit requires --run")
     if fit and src_path is None:
-        _fit_to_data(run_path)
+        shared.refuse_given(["src_lang", "tgt_lang"], "has no effect with --fit without SRC")
+        _fit_to_data(shared.open_run(run_path))
         return
     if src_path is None or tgt_path is None:
         raise click.UsageError("give two files: mtkit check SRC TGT")
@@ -120,11 +127,10 @@ def check(
     names = shared.name_of(src_path), shared.name_of(tgt_path)
     pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
     run = None if run_path is None else shared.open_run(run_path)
-    if fit:
-        shared.refuse_given(["findings_path", "as_json", "output_path"], "has no effect with --fit")
-        if run is None:
-            raise click.UsageError(_FIT_NEEDS_RUN)
-        _fit_to_pairs(run, list(pairs), src_lang, tgt_lang)
+    if run is not None and run.manifest.data.task == "parsing":
+        raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
+    if fit and run is not None:
+        _fit_to_pairs(run, list(islice(pairs, _MOST_FITTED)), src_lang, tgt_lang)
         return
     checker, pairs = _checker(run, pairs, src_lang, tgt_lang)
     counts = Counts()
@@ -184,20 +190,22 @@ def _fit_to_pairs(run: Run, pairs: list[Pair], src_lang: str | None, tgt_lang: s
         fit_pairs(run, pairs, src_lang=src_lang, tgt_lang=tgt_lang)
 
 
-def _fit_to_data(run_path: Path | None) -> None:
+def _fit_to_data(run: Run) -> None:
     """Fit the checks of a run to the data that it was trained on, and say where they are."""
     from mtkit.check import fit_run
     from mtkit.data import is_prepared
 
-    if run_path is None:
-        raise click.UsageError(_FIT_NEEDS_RUN)
-    run = shared.open_run(run_path)
     if not is_prepared(run.data_path):
         raise MtkitError(
             f"{run.path}: its data, {run.data_path}, is not there; give SRC and TGT instead"
         )
+    data = shared.open_data(run.data_path)
+    if data.fingerprint != run.data_fingerprint:
+        raise MtkitError(
+            f"{run.path}: was trained on other data than {data.path} has now; give SRC and TGT"
+        )
     with _fitted(run):
-        if fit_run(run, shared.open_data(run.data_path)) is None:
+        if fit_run(run, data) is None:
             raise MtkitError(f"{run.path}: was not fitted")
 
 
@@ -210,7 +218,9 @@ def _fitted(run: Run) -> Iterator[None]:
         raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
-    yield
+    # A training may be writing the same files.
+    with type(run).lock(run.path):
+        yield
     log.info("wrote %s and %s", run.path / CONFIDENCE, run.path / LEXICON)
 
 
@@ -218,8 +228,8 @@ def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:
     """What gives the log-probabilities of given translations."""
     from mtkit.translate import Translator
 
-    several = len(run.manifest.data.directions) > 1
-    languages = (src_lang, tgt_lang) if several else (None, None)
+    has_tags = bool(run.tokenizers().src.language_tags)
+    languages = (src_lang, tgt_lang) if has_tags else (None, None)
     config = run.config.decode.model_copy(update={"engine": "torch"})
     return Translator.load(run, config=config, src_lang=languages[0], tgt_lang=languages[1])
 

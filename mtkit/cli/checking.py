@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,8 @@ def check_table(path: Path | None, others: dict[str, Path | None]) -> None:
         raise MtkitError(f"{path}: is not a file that can be replaced; give --findings FILE")
     if not path.parent.is_dir():
         raise MtkitError(f"{path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise MtkitError(f"{path}: the folder {path.parent} is not writable")
 
 
 @dataclass
@@ -131,7 +134,7 @@ class LineChecks:
 
 @contextmanager
 def line_checks(
-    run: Run, translator: Translator, *, reject: float | None, findings_path: Path | None
+    runs: Sequence[Run], translator: Translator, *, reject: float | None, findings_path: Path | None
 ) -> Iterator[LineChecks]:
     """The checks of a translator; at the end they are reported, and the table is written.
 
@@ -140,7 +143,11 @@ def line_checks(
     """
     from mtkit.check import Counts, FindingTable, load_checker
 
+    run, is_ensemble = runs[0], len(runs) > 1
     checker = load_checker(run, src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
+    if is_ensemble:
+        # The forecast is for the log-probabilities of one run.
+        checker.forecast = None
     if checker.forecast is not None and checker.fitted_to != translator.checkpoint:
         log.warning(
             "the confidence was fitted to %s, and %s translates; to fit it again: "
@@ -151,7 +158,9 @@ def line_checks(
         )
     if reject is not None and checker.forecast is None:
         raise MtkitError(
-            f"{run.path}: has no confidence, because its validation set is too small; --reject "
+            "an ensemble has no confidence, which --reject needs"
+            if is_ensemble
+            else f"{run.path}: has no confidence, because it was fitted to too few pairs; --reject "
             f"needs it: mtkit check SRC TGT --fit --run {run.path}"
         )
     if findings_path is None:

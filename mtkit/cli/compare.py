@@ -251,7 +251,7 @@ def _systems(
     has_directions: bool,
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
-    from mtkit.check import ComparedSystem, decoded_of, learned_checker
+    from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker
     from mtkit.data import DirectionText
     from mtkit.score import refuse_unequal
 
@@ -263,6 +263,8 @@ def _systems(
     checkers = {path: _checker(run, text) for path, run in runs.items()}
     # Files are checked like the first run that can say what is usual.
     usual = next(filter(None, checkers.values()), None) or learned_checker(text)
+    # The forecast and the vocabulary of a run say nothing of other systems.
+    other = usual and Checker(usual.facts, coverage=usual.coverage)
     direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
     systems = []
     for path, name in zip(paths, _names(paths), strict=True):
@@ -271,10 +273,10 @@ def _systems(
             decoded = list(map(decoded_of, found))
             lines = [one.text for one in found]
             system = ComparedSystem.make(
-                name, lines, text, checker=checkers[path] or usual, decoded=decoded
+                name, lines, text, checker=checkers[path] or other, decoded=decoded
             )
         else:
-            system = ComparedSystem.make(name, files[path], text, checker=usual)
+            system = ComparedSystem.make(name, files[path], text, checker=other)
         systems.append(system)
     return systems
 

@@ -229,7 +229,7 @@ def translate(
         checks = None
         if shared.given(*_CHECKS):
             checks = stack.enter_context(
-                line_checks(runs[0], translator, reject=reject, findings_path=findings_path)
+                line_checks(runs, translator, reject=reject, findings_path=findings_path)
             )
         line_translator = _LineTranslator(
             translator,

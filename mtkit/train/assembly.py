@@ -24,7 +24,7 @@ from mtkit.check import fit_run
 from mtkit.config import Config, dump_config
 from mtkit.data import Direction, PreparedData
 from mtkit.model import parameter_counts
-from mtkit.run_folder import PAGE, Run
+from mtkit.run_folder import CONFIDENCE, PAGE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
 from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
@@ -180,11 +180,15 @@ def _fit_checks(run: Run, *, data: PreparedData, device: torch.device) -> None:
     """Fit what checks the translations of a finished run; a run without it is complete too."""
     if data.task != "translation":
         return
+    run.check_held()
+    # Those of an earlier end do not belong to the weights any more.
+    (run.path / CONFIDENCE).unlink(missing_ok=True)
     try:
         fit_run(run, data, device=device.type)
-    except (MtkitError, OSError, MemoryError) as error:
-        reason = reason_of(error) or "out of memory"
-        log.warning("confidence: not fitted, because %s; the run is complete", reason)
+    # Whatever it is, days of training are not lost because of it.
+    except Exception as error:
+        reason = reason_of(error) or type(error).__name__
+        log.warning("confidence: not fitted, because of an error: %s; the run is complete", reason)
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:

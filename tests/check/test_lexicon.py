@@ -110,6 +110,7 @@ def test_no_pairs_give_an_empty_lexicon() -> None:
         ("Straßenbahnen", ["straße"]),
         ("l'Europe", ["l", "europe"]),
         ("我爱你 ok", ["我", "爱", "你", "ok"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
         ("", []),
     ],
 )

@@ -349,3 +349,31 @@ def test_a_finding_is_json_without_the_spans_that_it_lacks():
 def test_a_tag_at_the_end_is_not_a_cut(facts: PairFacts):
     for source, translation in demo_pairs(100):
         assert "cut" not in kinds(f"<a>{source}</a>", f"<a>{translation}</a>", facts)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "It cost $1,234.50.",
+        "12 500.25.",
+        "1'000.5.",
+        "5 tau\u017fend.",
+        "2 m\u0131ll\u0131on.",
+        "9" * 5000 + " 7:30",
+    ],
+)
+def test_no_number_is_an_error(source: str, facts: PairFacts):
+    kinds(source, "Es kostet 7 und 8 Euro um 19:30.", facts)
+    kinds("It costs 7 or 8 at 7:30 pm.", source, facts)
+
+
+def test_long_text_is_checked_in_a_moment(facts: PairFacts):
+    # Each took minutes when its time grew with the square of the length.
+    for text in ("a" * 50_000 + "@", "1 " * 20_000, "<" * 50_000, "{" * 50_000, "www." * 10_000):
+        kinds(text, text[1:], facts)
+
+
+@pytest.mark.parametrize("text", ["मामूली काकाकी बात।", "cafe\u0301 cafe\u0301"])
+def test_marks_belong_to_the_letters_before_them(text: str, facts: PairFacts):
+    assert "loop" not in kinds("A small thing.", text, facts)
+    assert len(facts.target_words(text)) == len(text.split())

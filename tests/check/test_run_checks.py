@@ -83,6 +83,14 @@ def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run) -> None:
     assert "unknown" not in kinds
 
 
+def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run) -> None:
+    checker = load_checker(fitted)
+    known = Checker(checker.facts, alphabet=frozenset("caf\u00e9"))
+    assert not [one for one in known.check("cafe\u0301", "f").findings if one.kind == "unknown"]
+    (finding,) = (one for one in known.check("<q>a</q> q", "f").findings if one.kind == "unknown")
+    assert finding.src == range(9, 10)
+
+
 def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> None:
     one, other = load_checker(fitted), load_checker(fitted)
     decoded = Decoded([-0.5, -0.1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import copied_run, number_pairs, reseal
@@ -136,6 +138,33 @@ def test_another_checkpoint_than_that_of_the_confidence_is_a_warning(
     outcome = place.mtkit("-q", "translate", "--run", changed, "--input", "in.txt", "--check")
     (line,) = outcome.err.splitlines()
     assert "the confidence was fitted to step 1, and step 200 translates" in line
+
+
+def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]) -> None:
+    run += ["--run", run[2]]
+    outcome = place.mtkit("-q", *run, "--json", "--check")
+    assert outcome.err == ""
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    assert ["findings" in row for row in rows] == [True] * 5
+    assert not any("confidence" in row for row in rows)
+    assert "an ensemble has no confidence" in place.mtkit("-q", *run, "--reject", "5").error
+
+
+def test_fitting_one_direction_does_not_lose_the_others(place: Place, fitted: Run) -> None:
+    changed = copied_run(fitted, place.folder / "mine")
+
+    def add(content: dict[str, Any]) -> None:
+        other = copy.deepcopy(content["directions"][0])
+        other["facts"]["tgt_lang"] = "fr"
+        content["directions"].append(other)
+
+    reseal(changed / CONFIDENCE, add)
+    before = (changed / CONFIDENCE).read_bytes()
+    for side, name in enumerate(("a.txt", "b.txt")):
+        place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
+    outcome = place.mtkit("-q", "check", "a.txt", "b.txt", "--run", "mine", "--fit")
+    assert "has checks of other directions" in outcome.error
+    assert (changed / CONFIDENCE).read_bytes() == before
 
 
 def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: list[str]) -> None:
