@@ -15,7 +15,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.checking import check_table
+from mtkit.cli.checking import table_of
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 language_option = shared.option_group("Languages")
 
+# With a larger share of lines in another language, the files may be exchanged.
+_MOST_FOREIGN = 0.5
 # Pairs that are read for --fit.
 _MOST_FITTED = 500_000
 # Pairs that are sent to a process at a time.
@@ -120,7 +122,7 @@ def check(
     output = output_of(output_path)
     inputs: dict[str, Path | None] = {"SRC": src_path, "TGT": tgt_path}
     check_output(output, inputs)
-    check_table(findings_path, inputs | {"file of --output": output})
+    findings_path = table_of(findings_path, inputs | {"file of --output": output})
     for option, language in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if language is not None:
             check_language(option, language)
@@ -154,6 +156,11 @@ def check(
             from mtkit.cli import tables
 
             write_text(output, [tables.findings(counts)])
+        if counts.by_kind["language"] > _MOST_FOREIGN * counts.pairs:
+            log.warning(
+                "most lines are not in %s: are the files in the right order?",
+                checker.facts.tgt_lang,
+            )
         if table is not None:
             table.write()
             log.info("wrote %s", findings_path)
@@ -255,6 +262,8 @@ def _checker(
         log.info(
             "source language: %s, target language: %s; --src-lang and --tgt-lang set them", *shown
         )
+    if codes[0] == codes[1] != UNDETERMINED:
+        log.warning("both sides are in %s: is TGT the translation?", codes[0])
     facts = PairFacts.learn(sample, src_lang=codes[0], tgt_lang=codes[1])
     return Checker(facts), chain(sample, pairs)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.output import is_resumable
+from mtkit.cli.output import check_output, is_resumable, output_of
 
 if TYPE_CHECKING:
     from mtkit.check import Checked, Checker, Counts, FindingTable
@@ -26,6 +27,12 @@ log = logging.getLogger(__name__)
 checks_option = shared.option_group("Checks")
 
 
+def _refuse_nan(_: object, __: object, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number between 0 and 100")
+    return value
+
+
 def check_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of the checks, for a command that translates."""
     for option in (
@@ -33,6 +40,7 @@ def check_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--reject BELOW",
             "reject",
             type=click.FloatRange(0, 100),
+            callback=_refuse_nan,
             help="Leave the lines empty whose confidence is below this, 0 to 100, and report how"
             " many these are.",
         ),
@@ -53,21 +61,28 @@ def check_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def check_table(path: Path | None, others: dict[str, Path | None]) -> None:
-    """Refuse a file for --findings that cannot be written, or would replace another one."""
+def table_of(path: Path | None, others: Mapping[str, Path | None]) -> Path | None:
+    """The file of --findings; a link to a file stays a link.
+
+    Args:
+        others: by option or argument; `-` is standard input.
+
+    Raises:
+        MtkitError: if it cannot be written.
+        click.UsageError: if it is a stream, or would replace another file.
+    """
     if path is None:
-        return
+        return None
+    file = output_of(path)
+    if file is None or not (is_resumable(file) or file.is_dir()):
+        raise click.UsageError(f"--findings: give the name of a file, not {path}")
     for name, other in others.items():
-        if other is not None and (
-            path == other or (path.exists() and other.exists() and path.samefile(other))
-        ):
+        if other is not None and file == other:
             raise click.UsageError(f"--findings would replace the {name}")
-    if path.is_dir() or not is_resumable(path):
-        raise MtkitError(f"{path}: is not a file that can be replaced; give --findings FILE")
-    if not path.parent.is_dir():
-        raise MtkitError(f"{path}: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise MtkitError(f"{path}: the folder {path.parent} is not writable")
+    check_output(file, others, option="--findings")
+    if not os.access(file.parent, os.W_OK):
+        raise MtkitError(f"{file}: the folder {file.parent} is not writable")
+    return file
 
 
 @dataclass

@@ -52,6 +52,7 @@ def check_output(
     *,
     restart: bool = False,
     shard: tuple[int, int] | None = None,
+    option: str = "--output",
 ) -> None:
     """Refuse an output that is a folder, in no folder, or one of the inputs.
 
@@ -60,17 +61,18 @@ def check_output(
         inputs: by option or argument, that of the lines first; `-` is standard input.
         restart: refuse an output that cannot be resumed, too.
         shard: if there is one, refuse lines that are not in a file.
+        option: that gives the output.
     """
     if output is not None and output.is_file():
         for name, path in inputs.items():
             if str(path) == "-":
                 with suppress(OSError, ValueError, AttributeError):  # it is not a file, or closed
                     if os.path.samestat(os.fstat(sys.stdin.fileno()), output.stat()):
-                        raise click.UsageError("--output would replace the standard input")
+                        raise click.UsageError(f"{option} would replace the standard input")
             elif path is not None and path.exists() and output.samefile(path):
-                raise click.UsageError(f"--output would replace the {name}")
+                raise click.UsageError(f"{option} would replace the {name}")
     if output is not None and output.is_dir():
-        raise MtkitError(f"{output}: is a folder; give --output FILE")
+        raise MtkitError(f"{output}: is a folder; give {option} FILE")
     if output is not None and not output.parent.is_dir():
         raise MtkitError(f"{output}: the folder {output.parent} does not exist")
     if restart and not (output is not None and is_resumable(output)):

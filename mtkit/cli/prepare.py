@@ -13,6 +13,7 @@ import click
 
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, say
+from mtkit.cli.output import is_resumable, output_of
 
 if TYPE_CHECKING:
     from mtkit.prepare import Corpus, Report, Source
@@ -162,6 +163,8 @@ def prepare(
     target = out or shared.DATA_ROOT / name
     inputs = [] if isinstance(corpus, str) else corpus.files
     inputs += [corpus_file] if corpus_file else []
+    # A link to a file stays a link.
+    check_path = None if check_path is None else output_of(check_path) or check_path
     for option, path in (("--report", page_path), ("--check", check_path)):
         if path:
             _check_place(option, path, target, inputs)
@@ -260,4 +263,6 @@ def _check_place(option: str, file: Path, out: Path, inputs: Sequence[Path]) -> 
             "file outside it"
         )
     # Now, not after hours of work.
+    if str(file) == "-" or not (is_resumable(file) or file.is_dir()):
+        raise click.UsageError(f"{option}: give the name of a file, not {file}")
     check_page(file)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.cli import options as shared
-from mtkit.cli.checking import check_options, check_table, line_checks
+from mtkit.cli.checking import check_options, line_checks, table_of
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def translate(
     files |= {"--glossary": glossary_path}
     shared.refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output_path, files, restart=restart, shard=shard)
-    check_table(findings_path, files | {"file of --output": output_path})
+    findings_path = table_of(findings_path, files | {"file of --output": output_path})
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import part_with_progress
     from mtkit.translate import Doubts

@@ -135,7 +135,7 @@ def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(texts: Place):
     assert "nowhere/x: the folder nowhere does not exist" in refused(
         "test.en", "output.de", "--findings", "nowhere/x"
     )
-    assert "folder: is not a file that can be replaced" in refused(
+    assert "folder: is a folder; give --findings FILE" in refused(
         "test.en", "output.de", "--findings", "folder"
     )
     assert "--src-lang: 'e n' is not a language code" in refused(
@@ -152,3 +152,8 @@ def test_a_full_disk_leaves_no_table(texts: Place):
     assert outcome.status == 1
     assert outcome.err.splitlines()[-1] == "mtkit: error: found.tsv: File too large"
     assert [path.name for path in texts.folder.iterdir() if "found" in path.name] == []
+
+
+def test_two_files_of_one_language_are_a_warning(texts: Place):
+    err = texts.mtkit("check", "test.en", "test.en", "--src-lang", "en", "--tgt-lang", "en").err
+    assert "both sides are in en: is TGT the translation?" in err

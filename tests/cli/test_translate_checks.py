@@ -118,7 +118,10 @@ def test_a_run_without_checks_is_one_line(
         (["--check", "--format", "html"], "cannot be combined with --format html"),
         (["--findings", "in.txt"], "--findings would replace the --input"),
         (["--findings", "missing/found.tsv"], "the folder missing does not exist"),
-        (["--findings", "."], "is not a file that can be replaced"),
+        (["--findings", "."], ".: is a folder; give --findings FILE"),
+        (["--findings", "-"], "--findings: give the name of a file, not -"),
+        (["--findings", "/dev/null"], "--findings: give the name of a file, not /dev/null"),
+        (["--reject", "nan"], "nan is not a number between 0 and 100"),
         (["--findings", "out.txt", "--output", "out.txt"], "--findings would replace the file"),
         (["--reject", "101"], "101.0 is not in the range 0<=x<=100"),
     ],
@@ -138,6 +141,14 @@ def test_another_checkpoint_than_that_of_the_confidence_is_a_warning(
     outcome = place.mtkit("-q", "translate", "--run", changed, "--input", "in.txt", "--check")
     (line,) = outcome.err.splitlines()
     assert "the confidence was fitted to step 1, and step 200 translates" in line
+
+
+def test_a_link_stays_a_link_and_its_file_gets_the_table(place: Place, run: list[str]) -> None:
+    place.write("table.tsv", "old\n")
+    (place.folder / "link").symlink_to("table.tsv")
+    assert place.mtkit(*run, "--findings", "link").status == 0
+    assert (place.folder / "link").is_symlink()
+    assert (place.folder / "table.tsv").read_text(encoding="utf-8").startswith("line\tkind\t")
 
 
 def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]) -> None:
