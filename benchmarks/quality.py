@@ -9,8 +9,8 @@
 counts how many of the pairs are marked as they are. Without `--run` the checks learn what is usual
 from these pairs, as `mtkit check` does. `forecast` translates, and compares the confidence of each
 line with its sentence chrF by sacreBLEU. `cost` and `speed` run the commands, and measure their
-processor time, that of their processes included. The pairs must be new to the run and to whoever
-develops the checks.
+processor time, that of their processes included. Neither the training of the run nor the
+development of the checks may have used the pairs.
 """
 
 from __future__ import annotations

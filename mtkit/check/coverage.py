@@ -195,7 +195,7 @@ class _Side:
     def _word(self, key: str) -> _Word:
         share, entry = self._known.get(key), self._entries.get(key)
         if share is None:
-            # There is no end of such words, so they are not remembered.
+            # They are not remembered, because a text may have any number of them.
             return _UNKNOWN
         word = _Word((), (), math.log(share), 0.0)
         if entry is not None:

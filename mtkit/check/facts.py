@@ -203,7 +203,7 @@ def language_of(lines: Sequence[str]) -> str:
 
     try:
         found = Counter(language_id.languages(lines)).most_common(1)
-    except OSError:  # there is no room for the model
+    except OSError:  # the model cannot be loaded
         return UNDETERMINED
     return found[0][0] if found else UNDETERMINED
 

@@ -27,7 +27,7 @@ def other_language(text: str, language: str) -> str:
     try:
         known = _labels_of(language)
         probabilities = language_id.probabilities(text) if known else {}
-    except OSError:  # there is no room for its model
+    except OSError:  # its model cannot be loaded
         return ""
     if not probabilities or sum(probabilities.get(one, 0.0) for one in known) > _IMPROBABLE:
         return ""

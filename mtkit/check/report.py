@@ -41,6 +41,13 @@ class Counts:
         self.marked += other.marked
         self.by_kind += other.by_kind
 
+    def add_pair(self, findings: Sequence[Finding]) -> None:
+        """Count a pair with what was found in it."""
+        self.pairs += 1
+        if findings:
+            self.marked += 1
+            self.by_kind.update({one.kind for one in findings})
+
     def in_order(self) -> list[tuple[str, int]]:
         """The kinds that were found, in the order of `KINDS`, with the pairs that have them."""
         return [(kind, self.by_kind[kind]) for kind in KINDS if self.by_kind[kind]]
@@ -81,7 +88,7 @@ def check_block(
         place: their file, if the table has a column for it.
         first: the number of the first pair among all, by which equal findings are sorted.
     """
-    counts = Counts(pairs=len(pairs))
+    counts = Counts()
     rows: list[str] = []
     objects: list[str] = []
     of_model = itertools.repeat(None) if decoded is None else decoded
@@ -91,13 +98,11 @@ def check_block(
         checked = checker.check(*pair, known)
         if with_objects:
             objects.append(json_text({"line": number, **checked.as_dict()}) + "\n")
-        if checked.findings:
-            counts.marked += 1
-            counts.by_kind.update({one.kind for one in checked.findings})
-            if with_rows:
-                rows += sortable_rows(
-                    checked.findings, pair, number=number, place=place, order=place_of_pair
-                )
+        counts.add_pair(checked.findings)
+        if with_rows:
+            rows += sortable_rows(
+                checked.findings, pair, number=number, place=place, order=place_of_pair
+            )
     return BlockReport(counts, rows, "".join(objects))
 
 

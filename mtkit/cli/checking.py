@@ -129,13 +129,10 @@ class LineChecks:
     def _count(self, number: int, line: str, text: str, checked: Checked) -> None:
         from mtkit.check import sortable_rows
 
-        self.counts.pairs += 1
+        self.counts.add_pair(checked.findings)
         self.rejected += self._is_rejected(checked)
-        if checked.findings:
-            self.counts.marked += 1
-            self.counts.by_kind.update({one.kind for one in checked.findings})
-            if self.table is not None:
-                self.table.add(sortable_rows(checked.findings, (line, text), number=number))
+        if self.table is not None:
+            self.table.add(sortable_rows(checked.findings, (line, text), number=number))
 
     def _is_rejected(self, checked: Checked) -> bool:
         confidence = checked.confidence
