@@ -25,7 +25,12 @@ if TYPE_CHECKING:
         check_block,
         sortable_rows,
     )
-    from mtkit.check.run_checks import RunChecks, decoded_of, load_checker
+    from mtkit.check.run_checks import (
+        RunChecks,
+        decoded_of,
+        load_checker,
+        warn_of_checkpoint,
+    )
 
 __all__ = [
     "KINDS",
@@ -52,6 +57,7 @@ __all__ = [
     "learned_checker",
     "load_checker",
     "sortable_rows",
+    "warn_of_checkpoint",
 ]
 
 __getattr__ = lazy_names(

@@ -5,6 +5,7 @@ It is written when training ends, and by `mtkit check --fit`. Beside it lies the
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 
 if TYPE_CHECKING:
     from mtkit.translate import Translation
+
+log = logging.getLogger(__name__)
 
 _ADVICE = "run mtkit check --fit again, or delete it"
 
@@ -120,6 +123,20 @@ def save_checks(
     )
     write_record(run / CONFIDENCE, checks)
     return checks
+
+
+def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
+    """Warn if the confidence of a run was fitted to another checkpoint than the one in use.
+
+    Args:
+        fitted_to, used: the checkpoints, in words.
+    """
+    if fitted_to != used:
+        log.warning(
+            "%s: the confidence was fitted to %s, and %s is used; to fit it again: "
+            "mtkit check --fit --run %s",
+            *(run.path, fitted_to, used, run.path),
+        )
 
 
 def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker:

@@ -104,7 +104,7 @@ def check(
     """
     from mtkit.base.launched import available_cores
     from mtkit.base.text import check_language
-    from mtkit.check import Counts, FindingTable
+    from mtkit.check import Counts, FindingTable, warn_of_checkpoint
 
     refuse_torchrun("mtkit check")
     if fit:
@@ -141,6 +141,7 @@ def check(
         if run is not None and as_json and checker.forecast is not None:
             facts = checker.facts
             translator = stack.enter_context(_translator(run, facts.src_lang, facts.tgt_lang))
+            warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         table = None
         if findings_path is not None:
             table = stack.enter_context(FindingTable(findings_path))

@@ -153,21 +153,15 @@ def line_checks(
     Raises:
         MtkitError: if the run has no facts for it, or no confidence and `reject` is given.
     """
-    from mtkit.check import Counts, FindingTable, load_checker
+    from mtkit.check import Counts, FindingTable, load_checker, warn_of_checkpoint
 
     run, is_ensemble = runs[0], len(runs) > 1
     checker = load_checker(run, src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
     if is_ensemble:
         # The forecast is for the log-probabilities of one run.
         checker.forecast = None
-    if checker.forecast is not None and checker.fitted_to != translator.checkpoint:
-        log.warning(
-            "the confidence was fitted to %s, and %s translates; to fit it again: "
-            "mtkit check --fit --run %s",
-            checker.fitted_to,
-            translator.checkpoint,
-            run.path,
-        )
+    if checker.forecast is not None:
+        warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
     if reject is not None and checker.forecast is None:
         raise MtkitError(
             "an ensemble has no confidence, which --reject needs"

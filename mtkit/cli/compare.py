@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mtkit.check import Checker, ComparedSystem, ComparedText
     from mtkit.run_folder import Run
     from mtkit.score import Metric
+    from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +252,13 @@ def _systems(
     has_directions: bool,
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
-    from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker
+    from mtkit.check import (
+        Checker,
+        ComparedSystem,
+        decoded_of,
+        learned_checker,
+        warn_of_checkpoint,
+    )
     from mtkit.data import DirectionText
     from mtkit.score import refuse_unequal
 
@@ -269,11 +276,19 @@ def _systems(
     systems = []
     for path, name in zip(paths, _names(paths), strict=True):
         if path in runs:
-            found = translated(runs[path], direction, options.decode, has_directions=has_directions)
+            run, checker = runs[path], checkers[path]
+
+            def warn(translator: Translator, run: Run = run, own: Checker | None = checker) -> None:
+                if own is not None and own.forecast is not None:
+                    warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
+
+            found = translated(
+                run, direction, options.decode, has_directions=has_directions, on_loaded=warn
+            )
             decoded = list(map(decoded_of, found))
             lines = [one.text for one in found]
             system = ComparedSystem.make(
-                name, lines, text, checker=checkers[path] or other, decoded=decoded
+                name, lines, text, checker=checker or other, decoded=decoded
             )
         else:
             system = ComparedSystem.make(name, files[path], text, checker=other)

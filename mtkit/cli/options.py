@@ -315,12 +315,21 @@ class DecodeOptions:
         return self.changes.get(name, getattr(run.config.decode, name))
 
     def translations(
-        self, run: Run, lines: list[str], *, tokenized: bool = False
+        self,
+        run: Run,
+        lines: list[str],
+        *,
+        tokenized: bool = False,
+        on_loaded: Callable[[Translator], None] | None = None,
     ) -> list[Translation]:
         """The best translation of each line, for a score, with a progress bar.
 
         A line is translated as a whole unless splitting is asked for, so that scores can be
-        compared with published ones. `tokenized` is as in `load`.
+        compared with published ones.
+
+        Args:
+            tokenized: as in `load`.
+            on_loaded: called with the translator before it translates.
         """
         from mtkit.cli.progress import shown_progress
         from mtkit.translate import Window, windows
@@ -332,6 +341,8 @@ class DecodeOptions:
             whole.load([run], tokenized=tokenized) as translator,
             shown_progress(len(lines)) as progress,
         ):
+            if on_loaded is not None:
+                on_loaded(translator)
             given_windows = (Window(first, window) for first, window in windows(lines, size=len))
             for _, translations in translator.translate_windows(
                 given_windows, progress=progress.advance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mtkit.run_folder import Run
     from mtkit.score import Metric, Score, System
     from mtkit.segment_scores import SegmentMetric
-    from mtkit.translate import Translation
+    from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
 
@@ -220,14 +220,22 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
 
 
 def translated(
-    run: Run, text: DirectionText, decode: DecodeOptions, *, has_directions: bool
+    run: Run,
+    text: DirectionText,
+    decode: DecodeOptions,
+    *,
+    has_directions: bool,
+    on_loaded: Callable[[Translator], None] | None = None,
 ) -> list[Translation]:
-    """The translations of a text by a run; the data of the text may have several directions."""
+    """The translations of a text by a run; the data of the text may have several directions.
+
+    `on_loaded` is as in `DecodeOptions.translations`.
+    """
     # A bilingual model is not asked for languages, because they may be codes of regions.
     languages: dict[str, Any] = {}
     if has_directions or is_multilingual(run):
         languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
-    return replace(decode, **languages).translations(run, text.src)
+    return replace(decode, **languages).translations(run, text.src, on_loaded=on_loaded)
 
 
 def _public_test_set(run: Run, options: ScoreOptions) -> PublicTestSet:

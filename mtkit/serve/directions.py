@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import Checker, load_checker
+from mtkit.check import Checker, RunChecks, load_checker, warn_of_checkpoint
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
 from mtkit.translate import Translator
@@ -32,7 +33,9 @@ class Directions:
         self.threads = 1
         self.engines: list[str] = []
         for run in runs:
-            for translator in _translators_of(run, load):
+            translators = _translators_of(run, load)
+            _warn_of_checkpoint(run, translators[0])
+            for translator in translators:
                 pair = public_code(translator.src_lang), public_code(translator.tgt_lang)
                 if other := self._runs.get(pair):
                     raise MtkitError(
@@ -84,6 +87,15 @@ class Directions:
     def targets(self, source: str) -> list[str]:
         """The languages to translate one into, sorted."""
         return sorted(target for one, target in self._translators if one == source)
+
+
+def _warn_of_checkpoint(run: Run, translator: Translator) -> None:
+    """Warn at the start, for all directions of a run, whose checkers are read later."""
+    # Damaged files are reported when a text is checked; without checks the server needs none.
+    with contextlib.suppress(MtkitError):
+        checks = RunChecks.load(run.path)
+        if checks is not None and any(one.forecast for one in checks.directions):
+            warn_of_checkpoint(run, fitted_to=checks.checkpoint, used=translator.checkpoint)
 
 
 def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> list[Translator]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,15 +131,42 @@ def test_useless_options_are_refused(
     assert message in place.mtkit("-q", *run, *options).error
 
 
-def test_another_checkpoint_than_that_of_the_confidence_is_a_warning(
-    place: Place, fitted: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["translate", "--input", "in.txt", "--check"],
+        ["check", "in.txt", "out.txt", "--json"],
+        ["compare", "--src", "in.txt", "--reference", "out.txt", "--output", "page.html"],
+        ["serve", "--port", "0"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
+    place: Place, fitted: Run, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = copied_run(fitted, tmp_path / "run")
+    monkeypatch.setattr("mtkit.serve.Server.run", lambda server, on_ready: server._socket.close())
+    place.write("in.txt", "one\nthree two\n")
+    place.write("out.txt", "eins\nzwei drei\n")
+    changed = copied_run(fitted, place.folder / "mine")
+    run = ["mine"] if command[0] == "compare" else ["--run", "mine"]
+    assert place.mtkit("-q", *command, *run).err == ""
+    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 1"))
+    outcome = place.mtkit("-q", *command, *run)
+    assert outcome.status == 0
+    assert outcome.err == (
+        "mtkit: warning: mine: the confidence was fitted to step 1, and step 200 is used; to fit it"
+        " again: mtkit check --fit --run mine\n"
+    )
+
+
+def test_the_checkpoint_of_the_confidence_does_not_matter_where_there_is_none(
+    place: Place, fitted: Run
+) -> None:
+    changed = copied_run(fitted, place.folder / "mine")
     reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 1"))
     place.write("in.txt", "one\n")
-    outcome = place.mtkit("-q", "translate", "--run", changed, "--input", "in.txt", "--check")
-    (line,) = outcome.err.splitlines()
-    assert "the confidence was fitted to step 1, and step 200 translates" in line
+    place.write("out.txt", "eins\n")
+    assert place.mtkit("-q", "check", "in.txt", "out.txt", "--run", "mine").err == ""
 
 
 def test_a_link_stays_a_link_and_its_file_gets_the_table(place: Place, run: list[str]) -> None:
