@@ -16,6 +16,8 @@ from mtkit.serve.errors import RequestError
 _TOO_LARGE = 8
 # Fields of a form or a query.
 _MOST_FIELDS = 1000
+# How a form and a query say yes and no.
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # What the APIs read; the rest of a request need not stay in memory until it is answered.
 _KNOWN = {
@@ -133,6 +135,24 @@ def texts_of(value: Any, name: str) -> list[str]:
             400, f"Invalid request: {name} parameter is not a text or a list of texts"
         )
     return [_SURROGATES.sub("\ufffd", text) for text in texts]
+
+
+def flag_of(parameters: Parameters, name: str) -> bool:
+    """A parameter that is true or false; false if it is not given.
+
+    In a form or a query it is `true`, `false`, `1` or `0`.
+
+    Raises:
+        RequestError: if it is something else.
+    """
+    value = parameters.get(name)
+    if isinstance(value, list) and value and not parameters.is_json:
+        value = value[0]
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if parameters.is_json or value not in _FLAGS:
+        raise RequestError(400, f"Invalid request: {name} parameter is not true or false")
+    return _FLAGS[value]
 
 
 def text_of(parameters: Parameters, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mtkit.base.language_id import language_name
-from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.bodies import Parameters, flag_of, text_of, texts_of
 from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
@@ -13,8 +13,6 @@ from mtkit.serve.texts import Format
 
 _NO_FILES = "Files translation are disabled on this server."
 _NO_SUGGESTIONS = "Suggestions are disabled on this server."
-# How JSON, a form and a query say yes.
-_YES = (True, "true", "1")
 _FORMS: dict[str, Format] = {"": "text", "text": "text", "html": "html"}
 
 
@@ -42,8 +40,8 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     form_name = text_of(given, "format")
     form = _FORMS.get(form_name)
     alternatives = _number(given.get("alternatives", 0))
-    with_links = given.get("alignments") in _YES
-    is_checked = given.get("check") in _YES
+    with_links = flag_of(given, "alignments")
+    is_checked = flag_of(given, "check")
     if form is None:
         raise RequestError(400, f"{form_name[:100]} format is not supported")
     if is_checked and form != "text":

@@ -67,6 +67,34 @@ def test_a_text_that_is_not_translated_has_no_confidence(checked: Served) -> Non
     assert answer["confidence"] is None
 
 
+@pytest.mark.parametrize("name", ["check", "alignments"])
+def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name: str) -> None:
+    message = f"Invalid request: {name} parameter is not true or false"
+    for value in ("yes", "true", "", 1, 0, [True], {}):
+        reply = asked(checked, "one", **{name: value})
+        assert (reply.status, reply.json) == (400, {"error": message}), value
+    for value in ("yes", "", "True"):
+        form = {"q": "one", "source": "en", "target": "de", name: value}
+        reply = checked.form("/translate", form)
+        assert (reply.status, reply.json) == (400, {"error": message}), value
+
+
+@pytest.mark.parametrize(
+    ("value", "is_checked"), [("true", True), ("1", True), ("false", False), ("0", False)]
+)
+def test_a_form_says_true_and_false_in_words_or_digits(
+    checked: Served, value: str, is_checked: bool
+) -> None:
+    form = {"q": "one", "source": "en", "target": "de", "check": value}
+    reply = checked.form("/translate", form)
+    assert reply.status == 200
+    assert ("findings" in reply.json) == is_checked
+
+
+def test_null_is_the_same_as_nothing(checked: Served) -> None:
+    assert "findings" not in asked(checked, "one", check=None).json
+
+
 def test_html_is_not_checked(checked: Served) -> None:
     reply = asked(checked, "<b>one</b>", check=True, format="html")
     assert reply.status == 400
