@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper"]
 
 PAPER_NAME = "BLEU-paper"
+# What the options call the metrics of mtkit, and how they are printed; in lower case.
+METRIC_NAMES = frozenset({*get_args(Metric), "chrf2", "chrf2++", PAPER_NAME.lower(), "parseval"})
 # Why the two kinds of BLEU differ (Section 6.1 does not say which it uses). The difference depends
 # on the text: for three models on Multi30k it was from 1.0 less to 0.05 more.
 PAPER_NOTE = (

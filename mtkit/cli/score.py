@@ -41,11 +41,20 @@ def named_files(
     _context: Any, _option: Any, values: tuple[str, ...]
 ) -> tuple[tuple[str, Path], ...]:
     """The name of the metric and the file of each `NAME=FILE`."""
+    if not values:
+        return ()
+    from mtkit.score import METRIC_NAMES
+
     parts = [value.partition("=") for value in values]
     for value, (name, _, file) in zip(values, parts, strict=True):
         if not name or not file:
             raise click.UsageError(
                 f"--segment-scores: expected NAME=FILE, as in COMET=scores.txt, not {value!r}"
+            )
+        if name.lower() in METRIC_NAMES:
+            raise click.UsageError(
+                f"--segment-scores: {name} is a metric of mtkit; give these scores another name, "
+                "or use --metric"
             )
     return tuple((one_line(name), Path(file)) for name, _, file in parts)
 

@@ -483,6 +483,10 @@ def test_a_run_has_scores_from_outside_beside_its_own(trained: Place):
         ([*COMETS, "--lower-is-better", "comet"], "--lower-is-better comet: requires"),
         ([*COMETS[:3], "COMET=b.txt"], "b.txt, line 1: 'zwei"),
         ([*COMETS[:3], "COMET=nowhere"], "nowhere: No such file"),
+        *(
+            (["--segment-scores", f"{name}=a.comet"], f"{name} is a metric of mtkit")
+            for name in ("BLEU", "chrF", "ChrF++", "chrF2", "Ter", "bleu-PAPER", "parseval")
+        ),
         (["--segment-scores", "x=-"] * 2, "standard input (-) can be read once"),
     ],
 )
