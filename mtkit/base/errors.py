@@ -8,7 +8,7 @@ import re
 # that is not UTF-8 (PEP 383).
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNENCODABLE = re.compile("[\ud800-\udfff]")
-_NOT_IN_A_COLUMN = re.compile("[\\\\\t\n\r\ud800-\udfff]")
+_NOT_IN_A_COLUMN = re.compile(rf"\\|{_UNPRINTABLE.pattern}")
 
 # The longest message in characters; enough for two paths of the maximum length on Linux.
 _LONGEST = 10_000
@@ -61,7 +61,8 @@ def encodable(text: str) -> str:
 def column(text: str) -> str:
     r"""Text for a column of a table: tab, newline, return and backslash are `\t`, `\n`, `\r`, `\\`.
 
-    A byte of a file name that is not UTF-8 becomes `\xff`, so no two names look the same.
+    Other control characters are `\x1b` or, above ASCII, `\u0085`, and line separators `\u2028`.
+    A byte of a file name that is not UTF-8 becomes `\xff`. So no two texts look the same.
     """
     return _NOT_IN_A_COLUMN.sub(_escaped, text)
 
@@ -70,4 +71,5 @@ def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
-    return match[0].encode("unicode_escape").decode()
+    # From 128 on, \x is a byte of a name.
+    return f"\\u{code:04x}" if 0x80 <= code <= 0xFF else ascii(match[0])[1:-1]
