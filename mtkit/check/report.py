@@ -54,6 +54,8 @@ class Counts:
 
     def sentence(self) -> str:
         """The counts in one line, for a note."""
+        if not self.pairs:
+            return "there is nothing to check: 0 lines"
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.in_order())
         share = self.marked / max(1, self.pairs)
         marked = f"{self.marked:,} of {self.pairs:,} lines are marked ({share:.1%})"

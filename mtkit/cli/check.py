@@ -150,13 +150,16 @@ def check(
         parts = _checked(function, blocks, counts, table, workers or available_cores())
         if as_json:
             write_text(output, parts)
-            log.info("%s", counts.sentence())
+            if counts.pairs:
+                log.info("%s", counts.sentence())
         else:
             for _ in parts:
                 pass
             from mtkit.cli import tables
 
-            write_text(output, [tables.findings(counts)])
+            write_text(output, [tables.findings(counts)] if counts.pairs else [])
+        if not counts.pairs:
+            log.warning("%s", counts.sentence())
         if counts.by_kind["language"] > _MOST_FOREIGN * counts.pairs:
             log.warning(
                 "most lines are not in %s: are the files in the right order?",
@@ -258,7 +261,7 @@ def _checker(
         language_of([pair[side] for pair in sample]) if language is None else language
         for side, language in enumerate((src_lang, tgt_lang))
     ]
-    if src_lang is None or tgt_lang is None:
+    if sample and (src_lang is None or tgt_lang is None):
         shown = ["not identified" if code == UNDETERMINED else code for code in codes]
         log.info(
             "source language: %s, target language: %s; --src-lang and --tgt-lang set them", *shown

@@ -42,7 +42,7 @@ def test_a_block_has_counts_rows_and_a_line_of_json_for_each_pair(checker: Check
 
 def test_the_sentence_of_counts_names_the_kinds_in_their_order():
     counts = Counts()
-    assert counts.sentence() == "0 of 0 lines are marked (0.0%)"
+    assert counts.sentence() == "there is nothing to check: 0 lines"
     counts.add(Counts(2000, 3))
     counts.by_kind.update({"cut": 2, "loop": 1})
     assert counts.sentence() == "3 of 2,000 lines are marked (0.1%): 1 loop, 2 cut"
@@ -58,6 +58,17 @@ def test_a_table_has_the_worst_first_and_a_tab_is_escaped(checker: Checker, tmp_
     assert heading == ["line", "kind", "severity", "reason", "source", "translation"]
     assert [row[:2] for row in rows] == [["3", "length"], ["4", "placeholders"], ["2", "numbers"]]
     assert rows[1][4:] == ["Hello {name}.\\t!", "Hallo.\\t!"]
+
+
+def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
+    text = "a\x1b[31m\r\n\t\x00\x7f\x85\x9b\u2028\u2029\\é猫"
+    path = tmp_path / "findings.tsv"
+    with FindingTable(path) as table:
+        table.add(sortable_rows([Finding("loop", text, 1)], (text, text), number=1))
+        table.write()
+    _, row = path.read_text("utf-8").splitlines()
+    escaped = r"a\x1b[31m\r\n\t\x00\x7f\u0085\u009b\u2028\u2029\\é猫"
+    assert row.split("\t") == ["1", "loop", "1.00", *[escaped] * 3]
 
 
 @pytest.mark.parametrize(("characters", "files"), [(1 << 20, 64), (2000, 64), (300, 3)])
@@ -81,6 +92,6 @@ def test_what_does_not_fit_in_memory_is_sorted_as_if_it_did(
     assert lines[0] == "file\tline\tkind\tseverity\treason\tsource\ttranslation"
     expected = sorted(rows, key=lambda row: (-row[0], row[1]))
     assert lines[1:-1] == [
-        f"file\t{number}\tloop\t{severity:.2f}\twhy\ta\u2028{number}\\r\tx"
+        f"file\t{number}\tloop\t{severity:.2f}\twhy\ta\\u2028{number}\\r\tx"
         for severity, number, _ in expected
     ]

@@ -94,20 +94,26 @@ def test_the_files_may_be_compressed_or_standard_input_and_so_may_the_output(tex
     assert "placeholders" in (texts.folder / "table.txt").read_text()
 
 
-def test_three_lines_and_no_lines_can_be_checked(place: Place):
+def test_three_lines_can_be_checked(place: Place):
     place.write("a.en", "One {x}.\nTwo.\nThree.\n")
     place.write("a.de", "Eins.\nZwei.\nDrei.\n")
     outcome = place.mtkit("check", "a.en", "a.de")
     assert outcome.status == 0
     assert "source language: not identified" in outcome.err
     assert outcome.out.splitlines()[1].split()[:3] == ["placeholders", "1", "33.33%"]
-    place.write("empty", "")
-    assert place.mtkit("check", "empty", "empty").out.splitlines()[-1].split() == [
-        "all",
-        "lines",
-        "0",
+
+
+def test_files_without_lines_are_one_warning_and_no_error(place: Place):
+    place.write("a.en", "")
+    place.write("a.de", "")
+    for options in ([], ["--json"]):
+        outcome = place.mtkit("check", "a.en", "a.de", *options)
+        assert (outcome.status, outcome.out) == (0, "")
+        assert outcome.err == "mtkit: warning: there is nothing to check: 0 lines\n"
+    place.mtkit("check", "a.en", "a.de", "--findings", "found.tsv")
+    assert (place.folder / "found.tsv").read_text().splitlines() == [
+        "line\tkind\tseverity\treason\tsource\ttranslation"
     ]
-    assert place.mtkit("check", "empty", "empty", "--json").out == ""
 
 
 def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(texts: Place):
