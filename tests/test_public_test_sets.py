@@ -202,3 +202,22 @@ def test_a_run_translates_a_test_set_of_its_languages(mirror: Mirror, trained: P
     for option in ("--split=valid", "--data=data/tiny"):
         error = trained.refused("score", "--test-set", "mine/full", option)
         assert f"{option.partition('=')[0]} cannot be combined with --test-set" in error
+
+
+def test_runs_and_files_are_compared_on_a_test_set(mirror: Mirror, trained: Place) -> None:
+    trained.write("hyp.de", "".join(f"{line}\n" for line in REFERENCES[0]))
+    common = ["--test-set", "mine/full", "--metric", "chrf", "--output", "page.html"]
+    outcome = trained.mtkit("-q", "compare", "runs/tiny", "hyp.de", *common)
+    assert (outcome.status, outcome.err) == (0, "")
+    page = (trained.folder / "page.html").read_text(encoding="utf-8")
+    assert "mine/full:en-de" in page
+    assert "test:mine/full" in page or "mine/full" in page
+    for line in (*SOURCE, *REFERENCES[0]):
+        assert line in page
+    # Without a run the direction must be named.
+    assert "needs a direction" in trained.refused("compare", "hyp.de", *common)
+    languages = ["--src-lang", "en", "--tgt-lang", "fr"]
+    assert trained.mtkit("-q", "compare", "hyp.de", *common, *languages).status == 0
+    assert "nrefs:2" in (trained.folder / "page.html").read_text(encoding="utf-8")
+    error = trained.refused("compare", "runs/tiny", *common, "--split", "valid")
+    assert "--split cannot be combined with --test-set" in error

@@ -33,6 +33,8 @@ class ComparedText:
         references: one for each line.
         sources: one for each line; None if they are not known.
         src_lang, tgt_lang: language codes; empty if they are not known.
+        others: more sets of references, each with one for each line.
+        test_set: its full name, if it is one of sacreBLEU.
     """
 
     name: str
@@ -40,6 +42,13 @@ class ComparedText:
     sources: Sequence[str] | None = None
     src_lang: str = ""
     tgt_lang: str = ""
+    others: Sequence[Sequence[str]] = ()
+    test_set: str | None = None
+
+    @property
+    def sets(self) -> list[Sequence[str]]:
+        """All sets of references."""
+        return [self.references, *self.others]
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ def comparison_page(
         MtkitError: if the number of lines differs, or there are none.
     """
     names = [system.name for system in systems]
-    by_line = [_line_scores(system.translations, text.references) for system in systems]
+    by_line = [_line_scores(system.translations, text) for system in systems]
     is_checked = any(system.checked is not None for system in systems)
     return render(
         "compare.html",
@@ -125,7 +134,7 @@ def comparison_page(
         },
         names=names,
         by_metric=[
-            *(_scores(systems, text.references, metric) for metric in metrics),
+            *(_scores(systems, text, metric) for metric in metrics),
             *(one.means() if len(systems) == 1 else one.compare(names) for one in segment_metrics),
         ],
         is_paired=len(systems) > 1,
@@ -154,30 +163,31 @@ def comparison_page(
             ],
             "sources": None if text.sources is None else list(map(printable, text.sources)),
             "references": list(map(printable, text.references)),
+            "others": [list(map(printable, lines)) for lines in text.others],
             "languages": {"src": text.src_lang, "tgt": text.tgt_lang},
             "kinds": list(KINDS),
         },
     )
 
 
-def _line_scores(translations: Sequence[str], references: Sequence[str]) -> list[float | None]:
-    """The chrF of each line; None for a line whose reference is blank."""
+def _line_scores(translations: Sequence[str], text: ComparedText) -> list[float | None]:
+    """The chrF of each line, with the reference that it is nearest to; None if all are blank."""
+    by_set = [sentence_chrf(translations, references) for references in text.sets]
     return [
-        value if reference.strip() else None
-        for value, reference in zip(
-            sentence_chrf(translations, references), references, strict=True
+        max(values) if any(reference.strip() for reference in of_line) else None
+        for values, of_line in zip(
+            zip(*by_set, strict=True), zip(*text.sets, strict=True), strict=True
         )
     ]
 
 
-def _scores(
-    systems: Sequence[ComparedSystem], references: Sequence[str], metric: Metric
-) -> list[Score]:
+def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metric) -> list[Score]:
     """The score of each system; of several with the paired tests."""
     if len(systems) == 1:
-        return [score(systems[0].translations, [references], metric=metric)]
+        (one,) = systems
+        return [score(one.translations, text.sets, metric=metric, test_set=text.test_set)]
     named = [System(system.name, system.translations) for system in systems]
-    return compare(named, [references], metric=metric)
+    return compare(named, text.sets, metric=metric, test_set=text.test_set)
 
 
 def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:

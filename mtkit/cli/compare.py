@@ -14,12 +14,12 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
 from mtkit.cli.options import DecodeOptions
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
-from mtkit.cli.score import named_files
 from mtkit.cli.score_systems import (
     TextChoice,
     common_texts,
     is_multilingual,
     segment_metrics,
+    test_set_of,
     translated,
 )
 
@@ -47,7 +47,8 @@ class _Options:
     """The files of the text that is compared, or its choice from data; how runs translate it."""
 
     src_path: Path | None
-    reference_path: Path | None
+    references: tuple[Path, ...]
+    test_set: str | None
     choice: TextChoice
     decode: DecodeOptions
 
@@ -64,11 +65,8 @@ class _Options:
 @shared.in_out_option(
     "--output FILE", "output_path", required=True, help="HTML page to write. -: standard output."
 )
-@shared.in_out_option(
-    "--reference FILE",
-    "reference_path",
-    help="Reference translations. Default: those of the data of the runs.",
-)
+@shared.references_option
+@shared.test_set_option
 @shared.in_out_option(
     "--src FILE",
     "src_path",
@@ -92,20 +90,7 @@ class _Options:
     help="Metric of the table of scores. Repeatable. Default: bleu and chrf. Lines are compared by"
     " chrF.",
 )
-@shared.in_out_option(
-    "--segment-scores NAME=FILE",
-    "segment_scores",
-    multiple=True,
-    callback=named_files,
-    help="Scores of the lines by another metric, as for mtkit score. Give it once for each system,"
-    " in their order.",
-)
-@shared.in_out_option(
-    "--lower-is-better NAME",
-    "lower_is_better",
-    multiple=True,
-    help="Lower scores of this metric of --segment-scores are better. Repeatable.",
-)
+@shared.segment_score_options(shared.in_out_option)
 @shared.model_option(
     "--src-lang L", help="Source language. Of a model with several: compare only this one."
 )
@@ -128,7 +113,8 @@ def compare(
     segment_scores: tuple[tuple[str, Path], ...],
     lower_is_better: tuple[str, ...],
     src_path: Path | None,
-    reference_path: Path | None,
+    references: tuple[Path, ...],
+    test_set: str | None,
     data_path: Path | None,
     split: Literal["valid", "test"],
     src_lang: str | None,
@@ -142,6 +128,7 @@ def compare(
     mtkit compare RUN...                translate the test set, and compare
     mtkit compare RUN FILE              ... with translations of the test set
     mtkit compare FILE... --reference R compare files of translations
+      with --test-set NAME              compare on a test set of sacreBLEU
 
     A RUN is a folder, and a FILE has one translation per line. With one system, it is the page of
     its worst lines. Each line has its findings: what is probably wrong with it. The page is one
@@ -149,12 +136,13 @@ def compare(
     """
     advice = "give --data, or --src and --reference"
     choice = TextChoice(data_path, split, src_lang, tgt_lang, advice)
-    options = _Options(src_path, reference_path, choice, DecodeOptions.parse(**decode))
+    options = _Options(src_path, references, test_set, choice, DecodeOptions.parse(**decode))
     files = [path for path in paths if not path.is_dir()]
     _check(paths, files, options)
     output = output_of(output_path)
     given = {f"file {path}": path for path in [*files, *(path for _, path in segment_scores)]}
-    check_output(output, {"--src": src_path, "--reference": reference_path, **given})
+    given |= {f"--reference {path}": path for path in references}
+    check_output(output, {"--src": src_path, **given})
     from mtkit.check import comparison_page
     from mtkit.score import note_tokenised
 
@@ -188,15 +176,20 @@ def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> N
     has_runs = len(files) < len(paths)
     if not has_runs:
         shared.refuse_given(_TRANSLATING, "requires a RUN")
-    if options.reference_path is None:
+    if options.test_set is not None:
+        others = ["references", "data_path", "split"]
+        shared.refuse_given(others, "cannot be combined with --test-set")
+    if not options.references:
         shared.refuse_given(["src_path"], "requires --reference")
-        if not has_runs:
-            raise click.UsageError("files of translations require --reference, and a RUN does not")
+        if not has_runs and options.test_set is None:
+            raise click.UsageError(
+                "files of translations require --reference or --test-set, and a RUN does not"
+            )
     else:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --reference")
         if has_runs and options.src_path is None:
             raise click.UsageError("--reference requires --src, which RUN translates")
-    shared.refuse_stdin_twice([*files, options.src_path, options.reference_path])
+    shared.refuse_stdin_twice([*files, options.src_path, *options.references])
     if len(paths) > 1:
         check_seed()
 
@@ -207,7 +200,10 @@ def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
     from mtkit.check import ComparedText
     from mtkit.score import refuse_unequal
 
-    if options.reference_path is None:
+    src_lang, tgt_lang = options.choice.src_lang or "", options.choice.tgt_lang or ""
+    if options.test_set is not None:
+        return _public_text(runs, options.test_set, src_lang=src_lang, tgt_lang=tgt_lang), False
+    if not options.references:
         found = common_texts(runs, options.choice)
         if len(found) > 1:
             raise click.UsageError(
@@ -219,20 +215,36 @@ def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
         name = f"{direction} {name} of the data".strip()
         compared = ComparedText(name, text.tgt, text.src, text.src_lang, text.tgt_lang)
         return compared, bool(direction)
-    references = list(shared.lines_of(options.reference_path, keeps_mark=True))
-    src_lang, tgt_lang = options.choice.src_lang or "", options.choice.tgt_lang or ""
+    sets = [list(shared.lines_of(path, keeps_mark=True)) for path in options.references]
+    references, *others = sets
+    names = list(map(shared.name_of, options.references))
+    for name, lines in zip(names[1:], others, strict=True):
+        refuse_unequal(name, lines, names[0], references)
     if runs and not is_multilingual(runs[0]):
         data = runs[0].manifest.data
         src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
     sources = None
     if options.src_path is not None:
         sources = list(shared.lines_of(options.src_path))
-        names = map(shared.name_of, (options.src_path, options.reference_path))
-        refuse_unequal(next(names), sources, next(names), references)
+        refuse_unequal(shared.name_of(options.src_path), sources, names[0], references)
         src_lang = src_lang or _language(sources)
         tgt_lang = tgt_lang or _language(references)
-    name = shared.name_of(options.reference_path)
-    return ComparedText(shareable_name(name), references, sources, src_lang, tgt_lang), False
+    shown = " and ".join(map(shareable_name, names))
+    return ComparedText(shown, references, sources, src_lang, tgt_lang, others), False
+
+
+def _public_text(runs: Sequence[Run], wanted: str, *, src_lang: str, tgt_lang: str) -> ComparedText:
+    """A test set of sacreBLEU; if it names no direction, in that of the options or of a run."""
+    from mtkit.check import ComparedText
+    from mtkit.public_test_sets import find_test_set
+
+    if runs:
+        found = test_set_of(runs[0], wanted, src_lang=src_lang, tgt_lang=tgt_lang)
+    else:
+        found = find_test_set(wanted, src_lang=src_lang, tgt_lang=tgt_lang)
+    name, (references, *others) = found.full_name, found.references
+    languages = found.src_lang, found.tgt_lang
+    return ComparedText(name, references, found.src, *languages, others=others, test_set=name)
 
 
 def _language(lines: Sequence[str]) -> str:

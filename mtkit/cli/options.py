@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli.console import standard_input
 
 if TYPE_CHECKING:
@@ -183,6 +183,28 @@ def _shard(_context: Any, _option: Any, value: str | None) -> tuple[int, int] | 
     return index, count
 
 
+def _named_files(
+    _context: Any, _option: Any, values: tuple[str, ...]
+) -> tuple[tuple[str, Path], ...]:
+    """The name of the metric and the file of each `NAME=FILE`."""
+    if not values:
+        return ()
+    from mtkit.score import METRIC_NAMES
+
+    parts = [value.partition("=") for value in values]
+    for value, (name, _, file) in zip(values, parts, strict=True):
+        if not name or not file:
+            raise click.UsageError(
+                f"--segment-scores: expected NAME=FILE, as in COMET=scores.txt, not {value!r}"
+            )
+        if name.lower() in METRIC_NAMES:
+            raise click.UsageError(
+                f"--segment-scores: {name} is a metric of mtkit; give these scores another name, "
+                "or use --metric"
+            )
+    return tuple((one_line(name), Path(file)) for name, _, file in parts)
+
+
 def _one_run(_context: Any, _option: Any, paths: tuple[Path, ...]) -> Path | None:
     if (count := len(set(paths))) > 1:
         raise click.UsageError(f"--run: give one run, not {count}")
@@ -236,6 +258,43 @@ output_options = _together(
         " order, are the output of the whole file.",
     ),
 )
+
+references_option = in_out_option(
+    "--reference FILE",
+    "references",
+    multiple=True,
+    help="Reference translations of a file. Repeatable, for several references per sentence.",
+)
+
+test_set_option = in_out_option(
+    "--test-set NAME[:SRC-TGT]",
+    "test_set",
+    help="Test set of sacreBLEU, such as wmt14/full:en-de, downloaded the first time. A run"
+    " translates its source, and then the languages may be left out. `sacrebleu --list` prints the"
+    " names.",
+)
+
+
+def segment_score_options(option: Callable[..., Decorator]) -> Decorator:
+    """`--segment-scores` and `--lower-is-better`, in the group of `option`."""
+    return _together(
+        option(
+            "--segment-scores NAME=FILE",
+            "segment_scores",
+            multiple=True,
+            callback=_named_files,
+            help="Scores that another program (COMET, MetricX) or a person gave to each line: one"
+            " number per line, tab-separated columns, or JSON lines. The score is their mean. With"
+            " several systems, give it once for each, in the same order.",
+        ),
+        option(
+            "--lower-is-better NAME",
+            "lower_is_better",
+            multiple=True,
+            help="Lower scores of this metric of --segment-scores are better. Repeatable.",
+        ),
+    )
+
 
 beam_options = _together(
     search_option("--beam-size N", help="Beam size. 1: greedy search."),

@@ -37,28 +37,6 @@ TEXTS_ONLY = (
 )
 
 
-def named_files(
-    _context: Any, _option: Any, values: tuple[str, ...]
-) -> tuple[tuple[str, Path], ...]:
-    """The name of the metric and the file of each `NAME=FILE`."""
-    if not values:
-        return ()
-    from mtkit.score import METRIC_NAMES
-
-    parts = [value.partition("=") for value in values]
-    for value, (name, _, file) in zip(values, parts, strict=True):
-        if not name or not file:
-            raise click.UsageError(
-                f"--segment-scores: expected NAME=FILE, as in COMET=scores.txt, not {value!r}"
-            )
-        if name.lower() in METRIC_NAMES:
-            raise click.UsageError(
-                f"--segment-scores: {name} is a metric of mtkit; give these scores another name, "
-                "or use --metric"
-            )
-    return tuple((one_line(name), Path(file)) for name, _, file in parts)
-
-
 @shared.command(
     "Score translations with BLEU, chrF or TER.",
     "mtkit score",
@@ -70,12 +48,7 @@ def named_files(
     "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
 )
 @click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=shared.PathArgument)
-@shared.in_out_option(
-    "--reference FILE",
-    "references",
-    multiple=True,
-    help="Reference translations for HYP. Repeatable, for several references per sentence.",
-)
+@shared.references_option
 @shared.in_out_option(
     "--data FOLDER",
     "data_path",
@@ -86,13 +59,7 @@ def named_files(
     default="test",
     help="Translate and score the test set (default) or the validation set.",
 )
-@shared.in_out_option(
-    "--test-set NAME[:SRC-TGT]",
-    "test_set",
-    help="Test set of sacreBLEU, such as wmt14/full:en-de, downloaded the first time. Without HYP,"
-    " its source is translated, and the languages may be left out. `sacrebleu --list` prints the"
-    " names.",
-)
+@shared.test_set_option
 @shared.in_out_option("--json", "as_json", help="Print JSON.")
 @metric_option(
     "--metric [bleu|chrf|chrf++|ter|parseval]",
@@ -108,21 +75,7 @@ def named_files(
     " tokenisation and split compounds.",
 )
 @metric_option("--lowercase", help="Ignore upper and lower case. TER always does.")
-@metric_option(
-    "--segment-scores NAME=FILE",
-    "segment_scores",
-    multiple=True,
-    callback=named_files,
-    help="Scores that another program (COMET, MetricX) or a person gave to each line: one number"
-    " per line, tab-separated columns, or JSON lines. The score is their mean. With several HYP or"
-    " --run, give it once for each, in the same order.",
-)
-@metric_option(
-    "--lower-is-better NAME",
-    "lower_is_better",
-    multiple=True,
-    help="Lower scores of this metric of --segment-scores are better. Repeatable.",
-)
+@shared.segment_score_options(metric_option)
 @metric_option(
     "--tgt-lang L",
     help="Language code of HYP, for --protocol paper. Of a model with several languages: score only"

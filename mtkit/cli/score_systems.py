@@ -180,7 +180,10 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
     from mtkit.score import System
 
     _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
-    found = _public_test_set(runs[0], options) if options.test_set is not None else None
+    found = None
+    if options.test_set is not None:
+        languages = {"src_lang": options.src_lang, "tgt_lang": options.tgt_lang}
+        found = test_set_of(runs[0], options.test_set, **languages)
     if found:
         text = DirectionText(found.src_lang, found.tgt_lang, found.src, found.references[0])
         texts = {"": text}
@@ -238,15 +241,15 @@ def translated(
     return replace(decode, **languages).translations(run, text.src, on_loaded=on_loaded)
 
 
-def _public_test_set(run: Run, options: ScoreOptions) -> PublicTestSet:
-    """The test set of `--test-set`, in the direction of a run if it names none."""
+def test_set_of(
+    run: Run, wanted: str, *, src_lang: str | None, tgt_lang: str | None
+) -> PublicTestSet:
+    """The test set of `--test-set`; if it names no direction, in that of the options or the run."""
     from mtkit.public_test_sets import find_test_set
 
-    assert options.test_set is not None
     own = run.manifest.data
-    languages = {"src_lang": options.src_lang or own.src_lang}
-    languages["tgt_lang"] = options.tgt_lang or own.tgt_lang
-    found = find_test_set(options.test_set, **languages)
+    languages = {"src_lang": src_lang or own.src_lang, "tgt_lang": tgt_lang or own.tgt_lang}
+    found = find_test_set(wanted, **languages)
     is_known = all(languages.values()) and not is_multilingual(run)
     if is_known and [*languages.values()] != [found.src_lang, found.tgt_lang]:
         log.warning(

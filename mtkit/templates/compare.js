@@ -4,6 +4,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { systems, sources, references, metrics } = data;
+  const sets = [references, ...data.others];
   const PAGE = 50;
   // Longer lines, by the product of their numbers of words, are compared without regard to order.
   const MOST_CELLS = 4e6;
@@ -154,8 +155,9 @@
 
   let lowered, lengths;
   const lower = (line) => {
-    lowered ??= references.map((reference, i) =>
-      [sources?.[i] ?? "", reference, ...systems.map((one) => one.texts[i])].join("\n").toLowerCase());
+    lowered ??= references.map((_, i) =>
+      [sources?.[i] ?? "", ...sets.map((set) => set[i]), ...systems.map((one) => one.texts[i])]
+        .join("\n").toLowerCase());
     return lowered[line];
   };
   const lengthOf = (line) => {
@@ -203,16 +205,21 @@
   // The class of a system: the colour of its marks.
   const classOf = (system, choice) => (system === choice.shown[0] ? "one" : "two");
 
-  // Ranges to mark in the reference and in the text of each system that is shown.
+  // Ranges to mark in each reference and in the text of each system that is shown.
   function marksOf(line, choice) {
-    const marks = { reference: [], of: choice.shown.map(() => []) };
+    const marks = { references: sets.map(() => []), of: choice.shown.map(() => []) };
     const texts = choice.shown.map((one) => wordsOf(systems[one].texts[line]));
-    if (choice.mark === "reference" && references[line]) {
-      const reference = wordsOf(references[line]);
+    if (choice.mark === "reference" && sets.some((set) => set[line])) {
+      const given = sets.map((set) => wordsOf(set[line]));
       choice.shown.forEach((one, i) => {
         const name = classOf(one, choice);
-        const [lacking, added] = differences(reference, texts[i]);
-        marks.reference.push(...ranges(reference, lacking, `lacks-${name}`));
+        // Marked is a word that no reference has.
+        let added = texts[i].map(() => true);
+        given.forEach((words, set) => {
+          const [lacking, extra] = differences(words, texts[i]);
+          marks.references[set].push(...ranges(words, lacking, `lacks-${name}`));
+          added = added.map((before, word) => before && extra[word]);
+        });
         marks.of[i].push(...ranges(texts[i], added, name));
       });
     } else if (choice.mark === "systems" && isPair) {
@@ -266,8 +273,10 @@
       const nodes = boxed(sources[line], [], spots(found, "src"));
       rows.append(row(["Source"], nodes, data.languages.src));
     }
-    const reference = marked(references[line], marks.reference);
-    rows.append(row(["Reference"], reference, data.languages.tgt));
+    sets.forEach((set, i) => {
+      const label = i ? `Reference ${i + 1}` : "Reference";
+      rows.append(row([label], marked(set[line], marks.references[i]), data.languages.tgt));
+    });
     choice.shown.forEach((one, i) => rows.append(systemRow(one, line, choice, marks.of[i])));
     return element("li", "line", heading, rows);
   }
@@ -279,7 +288,9 @@
       sample(classOf(one, choice), element("bdi", "", systems[one].name)));
     const joined = names.flatMap((name, i) => (i ? [" and ", name] : [name]));
     if (choice.mark === "reference") {
-      parts.push("Marked in ", ...joined, ": words that the reference does not have. Underlined in the",
+      const [lacking, where] = sets.length > 1 ? ["no reference has", "a"]
+        : ["the reference does not have", "the"];
+      parts.push("Marked in ", ...joined, `: words that ${lacking}. Underlined in ${where}`,
         " reference: ", ...choice.shown.flatMap((one, i) => [
           i ? ", " : "",
           sample(`lacks-${classOf(one, choice)}`, `missing from ${systems[one].name}`)]), ".");

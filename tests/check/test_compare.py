@@ -94,6 +94,22 @@ def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
     assert data["systems"][0]["scores"][0][0] == 100
 
 
+def test_several_references_are_scored_together_and_a_line_by_the_nearest_one() -> None:
+    others = [line.upper() for line in REFERENCES[:3]] + ["something"]
+    text = ComparedText("t", REFERENCES, SOURCES, others=[others])
+    page = page_of(BAD, text=text, metrics=("bleu", "chrf"))
+    for metric in ("bleu", "chrf"):
+        expected = score_of(BAD.translations, [REFERENCES, others], metric=metric)
+        assert f"{expected.value:.2f}" in page.texts("td")
+        assert expected.signature in page.texts("code")
+    data = data_of(page)
+    assert (data["references"], data["others"]) == (REFERENCES, [others])
+    found = sentence_scores(BAD.translations, [REFERENCES, others], metric="chrf")
+    (scores,) = data["systems"][0]["scores"]
+    # The last line has a reference now.
+    assert scores == pytest.approx([one.value for one in found], abs=0.005)
+
+
 def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines() -> None:
     errors = SegmentMetric("MQM", [[0, 1, 2, 5], [3.25, 0, 0, 0]], lower_is_better=True)
     page = page_of(GOOD, BAD, segment_metrics=[errors])

@@ -222,6 +222,16 @@ def test_as_few_words_are_marked_as_can_be(browser: Browser, tmp_path: Path) -> 
         assert len(reference) - len(lacking) == (expected if reference else 0)
 
 
+def test_marked_are_words_that_no_reference_has(browser: Browser, tmp_path: Path) -> None:
+    text = ComparedText("t", ["a b c", ""], others=[["a x c", "y"]])
+    show(browser, tmp_path, [ComparedSystem("x", ["a x d", "y z"])], text, address="#order=line")
+    assert marked(browser, 0, 2, "one") == ["d"]
+    assert marked(browser, 0, 0, "lacks-one") == ["b c"]
+    assert marked(browser, 0, 1, "lacks-one") == ["c"]
+    # A blank reference lacks nothing.
+    assert marked(browser, 1, 2, "one") == ["z"]
+
+
 def test_words_of_a_script_without_spaces_are_its_characters(
     browser: Browser, tmp_path: Path
 ) -> None:

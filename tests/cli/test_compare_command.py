@@ -91,6 +91,19 @@ def test_outside_scores_are_in_the_page(files: Place) -> None:
     assert "0.7000" in page.texts("td")
 
 
+def test_several_references_are_compared_with(files: Place) -> None:
+    files.write("other.de", "ein Mann sitzt\nzwei Hunde rennen\nam 18. Mai 2020\n")
+    outcome = files.mtkit("-q", "compare", "second.de", *FILES, "--reference", "other.de", *OUTPUT)
+    assert outcome.status == 0, outcome.err
+    page, data = page_of(files)
+    assert data["systems"][0]["scores"] == [[100, 100, 100]]
+    assert "test.de and other.de" in page.texts("dd")
+    assert any("nrefs:2" in signature for signature in page.texts("code"))
+    files.write("short.de", "1\n")
+    error = files.refused("compare", "second.de", *FILES, "--reference", "short.de", *OUTPUT)
+    assert "short.de has 1 lines and test.de has 3" in error
+
+
 def test_the_page_can_go_to_standard_output(files: Place) -> None:
     command = ("-q", "compare", "-", "--reference", "test.de", "--output", "-")
     outcome = files.mtkit(*command, stdin=FIRST.encode())
@@ -156,6 +169,9 @@ def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
         (["first.de", *FILES, "--beam-size", "2", *OUTPUT], "--beam-size requires a RUN"),
         (["short.de", *FILES, *OUTPUT], "short.de has 1 lines and the reference has 3"),
         (["first.de", "--reference", "short.de", "--src", "test.en", *OUTPUT], "short.de has 1"),
+        (["first.de", *FILES, "--test-set", "x", *OUTPUT], "--reference cannot be combined with"),
+        (["first.de", "--test-set", "wmt1", *OUTPUT], "there is no test set wmt1"),
+        (["first.de", "--test-set", "x", "--src", "test.en", *OUTPUT], "--src requires"),
         (["-", "--reference", "-", *OUTPUT], "standard input (-) can be read once"),
         (["first.de", *FILES, "--output", "test.de"], "would replace the --reference"),
         (["first.de", *FILES, "--output", "first.de"], "would replace the file first.de"),
