@@ -108,7 +108,7 @@ class Checkpoint:
             MtkitError: if it cannot be written.
         """
         path, partial = self.path, files.partial_name(self.path)
-        with naming_tensors(path):
+        with files.naming_target(partial, path), naming_tensors(path):
             try:
                 # Also deletes what a killed save or prune left.
                 for old in path.parent.glob(".*.partial"):

@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +31,9 @@ from mtkit.base.text import compressed
 log = logging.getLogger(__name__)
 
 _CHECKSUM = "checksum"
+# Characters of the name of a file in its temporary name. A name has at most 255 bytes, and a
+# character up to four.
+_NAME_IN_PARTIAL = 50
 # The errors of a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -114,9 +118,45 @@ def naming_file(path: Path) -> Iterator[None]:
         raise MtkitError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
+@contextlib.contextmanager
+def naming_target(partial: Path, target: Path) -> Iterator[None]:
+    """Disk errors about a temporary file or folder name what it will be instead."""
+    try:
+        yield
+    except OSError as error:
+        # The error of a full disk has no name.
+        name = str(target) if error.filename is None else str(error.filename)
+        error.filename = name.replace(str(partial), str(target))
+        raise
+    except MtkitError as error:
+        error.args = (str(error).replace(str(partial), str(target)),)
+        raise
+
+
 def partial_name(path: Path) -> Path:
-    """The temporary name next to `path` for a file or folder that is incomplete."""
+    """The temporary name next to `path` for a folder that is incomplete; one process has it."""
     return path.with_name(f".{path.name}.partial")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The temporary name, next to `path`, of a file that replaces it when it is written.
+
+    No other process has the same name, and none sees an incomplete file under the name of `path`.
+
+    Raises:
+        OSError: if writing fails, with the name of the file, which is unchanged then.
+    """
+    unique = f"{path.name[:_NAME_IN_PARTIAL]}.{secrets.token_hex(4)}"
+    partial = path.with_name(f".{unique}.partial")
+    try:
+        with naming_target(partial, path):
+            yield partial
+            sync(partial)
+            partial.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def write_whole(path: Path, parts: str | Iterable[str]) -> None:
@@ -127,22 +167,9 @@ def write_whole(path: Path, parts: str | Iterable[str]) -> None:
     Raises:
         OSError: if writing fails, with the name of the file, which is unchanged then.
     """
-    partial = partial_name(path)
-    try:
-        with partial.open("wb") as raw, compressed(path, raw) as file:
-            file.writelines(
-                part.encode() for part in ([parts] if isinstance(parts, str) else parts)
-            )
-        sync(partial)
-        partial.replace(path)
-    except OSError as error:
-        # The error of a full disk has no name, others have the temporary one.
-        if error.filename is None or Path(error.filename) == partial:
-            error.filename = str(path)
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    texts = [parts] if isinstance(parts, str) else parts
+    with replacing(path) as partial, partial.open("xb") as raw, compressed(path, raw) as file:
+        file.writelines(part.encode() for part in texts)
 
 
 def sync(path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mtkit.base.errors import LostWorkerError, MtkitError
-from mtkit.base.files import lock, resolved
+from mtkit.base.files import lock, naming_target, resolved
 
 SCRATCH = "scratch"
 KEY = "key"
@@ -74,7 +74,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         holding = path.with_name(f"{partial.name}.lock")
-        with lock(holding, what=path, doing="written"):
+        with naming_target(partial, path), lock(holding, what=path, doing="written"):
             is_left = False
             try:
                 partial.mkdir(exist_ok=True)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import json_text, partial_name, sync
+from mtkit.base.files import json_text, replacing
 from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import (
@@ -119,19 +119,16 @@ def _pack(folder: Path, file: Path) -> None:
     metadata = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
     # Not the name of Argos' own packages, whose files would stay beside these.
     root = f"mtkit-{metadata['from_code']}_{metadata['to_code']}"
-    partial = partial_name(file)
-    try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                entry = zipfile.ZipInfo(f"{root}/{path.relative_to(folder).as_posix()}")
-                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                entry.file_size = path.stat().st_size
-                with path.open("rb") as source, archive.open(entry, "w") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
-        sync(partial)
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        replacing(file) as partial,
+        zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            entry = zipfile.ZipInfo(f"{root}/{path.relative_to(folder).as_posix()}")
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            entry.file_size = path.stat().st_size
+            with path.open("rb") as source, archive.open(entry, "w") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from mtkit.base import files
@@ -138,16 +137,13 @@ class ResumableOutput:
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
         """Write a file, which appears under its name when it is complete and on the disk."""
-        partial = files.partial_name(path)
-        with files.naming_file(path):
-            try:
-                with partial.open("wb") as file, compressed(path, file) as stream:
-                    stream.writelines(pieces)
-                files.sync(partial)
-                partial.replace(path)
-            finally:
-                with suppress(OSError):
-                    partial.unlink()
+        with (
+            files.naming_file(path),
+            files.replacing(path) as partial,
+            partial.open("xb") as file,
+            compressed(path, file) as stream,
+        ):
+            stream.writelines(pieces)
 
 
 def _digest(content: bytes) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -188,6 +189,44 @@ def test_a_lock_can_be_taken_again_and_again_by_one_process(tmp_path: Path):
         ):
             pytest.fail("it was held twice")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_writers_of_a_file_do_not_mix(tmp_path: Path):
+    path = tmp_path / "file"
+
+    def parts(text: str) -> Iterator[str]:
+        yield text
+        if text == "first ":
+            write_whole(path, parts("second "))
+            assert path.read_text() == "second second "
+        yield text
+
+    write_whole(path, parts("first "))
+    assert path.read_text() == "first first "
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "語" * 85], ids=["ascii", "cjk"])
+def test_a_file_may_have_the_longest_name(name: str, tmp_path: Path):
+    write_whole(tmp_path / name, "text")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_an_error_in_a_new_folder_names_the_folder_and_not_its_hidden_name(tmp_path: Path):
+    def by_library(file: Path) -> None:
+        raise MtkitError(f"{file}: Disk quota exceeded")
+
+    out = tmp_path / "out"
+    for write, reason in ((Path.read_text, "No such file"), (by_library, "Disk quota exceeded")):
+        with pytest.raises(MtkitError, match=f"^{out}/model: {reason}"), new_folder(out) as folder:
+            write(folder / "model")
+    with (
+        full_disk(),
+        pytest.raises(MtkitError, match=f"^{out}(/model)?: File too large"),
+        new_folder(out) as folder,
+    ):
+        write_whole(folder / "model", "x" * 1000)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_lock_in_a_folder_that_is_not_there_is_one_line(tmp_path: Path):

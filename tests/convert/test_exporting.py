@@ -312,8 +312,9 @@ def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
 def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(
     format: Any, tiny_run: Run, tmp_path: Path
 ) -> None:
-    with full_disk(5000), pytest.raises(MtkitError, match="File too large"):
+    with full_disk(5000), pytest.raises(MtkitError, match="File too large") as caught:
         export(tiny_run, tmp_path / "out", format=format)
+    assert str(caught.value).startswith(f"{tmp_path}/out")
     assert list(tmp_path.iterdir()) == []
 
 
