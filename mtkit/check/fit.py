@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 from mtkit.base.errors import MtkitError
 from mtkit.check.confidence import FEWEST, Forecast, features_of
@@ -18,7 +21,7 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.score import sentence_chrf
 from mtkit.tokenizer import Tokenizer
-from mtkit.translate import Translator
+from mtkit.translate import Translation, Translator, Window, windows
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +54,15 @@ def fit_run(run: Run, data: PreparedData, *, device: str = "auto") -> RunChecks 
     if max(len(one.src) for one in texts) < FEWEST:
         log.info("confidence: not fitted, because the validation set has under %d pairs", FEWEST)
         return None
-    train = list(_training_pairs(data))
-    directions = []
-    for one in texts:
-        valid = _evenly(list(zip(one.src, one.tgt, strict=True)), _VALID_PAIRS)
-        # The training pairs of several directions are together.
-        usual = valid if len(texts) > 1 else _evenly(train, SAMPLED)
-        directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
-    return _fit(run, train, directions, device=device)
+    by_text = [_evenly(list(zip(one.src, one.tgt, strict=True)), _VALID_PAIRS) for one in texts]
+    with _reported(by_text):
+        train = list(_training_pairs(data))
+        directions = []
+        for one, valid in zip(texts, by_text, strict=True):
+            # The training pairs of several directions are together.
+            usual = valid if len(texts) > 1 else _evenly(train, SAMPLED)
+            directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
+        return _fit(run, train, directions, device=device)
 
 
 def fit_pairs(
@@ -89,7 +93,18 @@ def fit_pairs(
         )
     train = [pair for number, pair in enumerate(pairs) if number % _HELD_OUT]
     direction = _Direction(*languages, _evenly(pairs, SAMPLED), _evenly(valid, _VALID_PAIRS))
-    return _fit(run, train, [direction], device=device)
+    with _reported([direction.valid]):
+        return _fit(run, train, [direction], device=device)
+
+
+@contextmanager
+def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
+    """Say when the checks are being fitted, and how long it took."""
+    lines = sum(len(valid) for valid in by_direction if len(valid) >= FEWEST)
+    log.info("checks: fitting them to the translations of %s lines", f"{lines:,}")
+    began = time.monotonic()
+    yield
+    log.info("checks: fitted in %.0f s", time.monotonic() - began)
 
 
 def _fit(
@@ -122,7 +137,7 @@ def _fit_forecast(
     """None if all translations are equally bad, as those of a model that learned nothing."""
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
-    found = [best for best, *_ in translator.translate_nbest(sources, n_best=1)]
+    found = _translated(translator, sources)
     # A blank line has no log-probabilities.
     used = [i for i, one in enumerate(found) if one.log_probs]
     features = [
@@ -133,6 +148,24 @@ def _fit_forecast(
         log.info("confidence: not fitted, because all translations have nearly the same chrF")
         return None
     return Forecast.fit(features, chrf)
+
+
+def _translated(translator: Translator, sources: list[str]) -> list[Translation]:
+    """The best translation of each line, with a progress bar on a terminal."""
+    found: list[Translation] = []
+    given = (Window(first, window) for first, window in windows(sources, size=len))
+    with tqdm(
+        total=len(sources),
+        leave=False,
+        dynamic_ncols=True,
+        # None: off where standard error is not a terminal.
+        disable=None if log.isEnabledFor(logging.INFO) else True,
+        # With split sentences, a part of a line counts as a fraction.
+        bar_format="fitting checks {n:.0f}/{total_fmt} {bar} {remaining} left",
+    ) as bar:
+        for _, translations in translator.translate_windows(given, progress=bar.update):
+            found += [best for best, *_ in translations]
+    return found
 
 
 def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None:

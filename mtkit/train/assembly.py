@@ -9,6 +9,7 @@ import importlib.metadata
 import logging
 import platform
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -176,15 +177,28 @@ def warn_of_start(initial: Initial, config: Config) -> None:
         )
 
 
-def _fit_checks(run: Run, *, data: PreparedData, device: torch.device) -> None:
-    """Fit what checks the translations of a finished run; a run without it is complete too."""
+def _fit_checks(
+    run: Run, signals: Sequence[int], *, data: PreparedData, device: torch.device
+) -> None:
+    """Fit what checks the translations of a finished run; a run without it is complete too.
+
+    After a signal that asks to stop it is not begun, and a signal ends it.
+    """
     if data.task != "translation":
         return
     run.check_held()
     # Those of an earlier end do not belong to the weights any more.
     (run.path / CONFIDENCE).unlink(missing_ok=True)
     try:
+        if signals:
+            raise KeyboardInterrupt
         fit_run(run, data, device=device.type)
+    except KeyboardInterrupt:
+        log.warning(
+            "confidence: not fitted, because of an interrupt; the run is complete; to fit it: "
+            "mtkit check --run %s --fit",
+            run.path,
+        )
     # Whatever it is, days of training are not lost because of it.
     except Exception as error:
         reason = reason_of(error) or type(error).__name__

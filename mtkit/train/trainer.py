@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
 from typing import Any
 
@@ -159,10 +159,13 @@ class Trainer:
             progress=self.workers.progress,
         )
 
-    def fit(self, run: Run, *, at_end: Callable[[Run], None] = lambda run: None) -> bool:
+    def fit(
+        self, run: Run, *, at_end: Callable[[Run, Sequence[int]], None] = lambda run, signals: None
+    ) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
 
-        The first worker calls `at_end` when the run is finished, before its page is written.
+        The first worker calls `at_end` when the run is finished, before its page is written, with
+        the signals that came until then. Meanwhile a signal has its usual effect.
 
         Returns:
             False if a signal ended it.
@@ -175,8 +178,10 @@ class Trainer:
         agreement = StopAgreement(self.workers, pauses)
         validation: Validation | None = None
         self.batches.load_state_dict(self._position)
+        deferred = ExitStack()
+        signals = deferred.enter_context(stop_on_signal(quiet=not first))
         with (
-            stop_on_signal(quiet=not first) as signals,
+            deferred,
             TrainingProgress(self.step, settings.last_step, active=first) as progress,
             CheckpointWriter(run, reports=first) as writer,
             Prefetcher(
@@ -226,7 +231,9 @@ class Trainer:
             if not unfinished:
                 metrics.is_finished, progress.left = True, ""
                 if first:
-                    at_end(run)
+                    # Everything is saved.
+                    deferred.close()
+                    at_end(run, signals)
             self.workers.barrier()
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, checkpoints.CONTINUE)

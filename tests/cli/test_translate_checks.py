@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
+import signal
 from typing import Any
 
 import pytest
@@ -242,7 +245,31 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
     assert outcome.out == ""
     assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
     assert "points on average, correlation" in outcome.err
+    begin, *_, end, _ = (line for line in outcome.err.splitlines() if "step" not in line)
+    assert begin == "mtkit: checks: fitting them to the translations of 120 lines"
+    assert re.fullmatch("mtkit: checks: fitted in [0-9]+ s", end)
     assert place.mtkit("check", "a.txt", "b.txt", "--run", "mine").status == 0
+
+
+def test_an_interrupt_of_the_fit_changes_nothing(
+    place: Place, fitted: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copied_run(fitted, place.folder / "mine")
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    for side, name in enumerate(("a.txt", "b.txt")):
+        place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
+
+    def translate_windows(*_: object, **__: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("mtkit.translate.Translator.translate_windows", translate_windows)
+    outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
+    assert outcome.status == 130
+    assert outcome.err.splitlines()[1:] == [
+        "mtkit: checks: fitting them to the translations of 120 lines",
+        "mtkit: interrupted",
+    ]
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
 def test_a_run_is_fitted_to_its_own_data(place: Place, sharp_run: Run) -> None:

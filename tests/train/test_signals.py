@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from support.training import Trainings, assert_same_state, before_update
 from torch import Tensor
 
+from mtkit.run_folder import CONFIDENCE, Run
 from mtkit.train.distributed import StopAgreement, Workers
 from mtkit.train.launcher import stop_on_signal
 
@@ -143,3 +145,38 @@ def test_workers_agree_before_and_after_what_takes_long():
     assert trained(lambda _: 0.001, every=100, signal_in=100)[0] == 100
     _, agreed = trained(lambda _: 0.001, every=100)
     assert {99, 100, 199, 200, 299, 300} <= {*agreed}
+
+
+@pytest.mark.parametrize("step", [4, None], ids=["in the last update", "while they are fitted"])
+def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
+    step: int | None,
+    trainings: Trainings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun = []
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def fit_run(*_: object, **__: object) -> None:
+        begun.append(True)
+        interrupt()
+        pytest.fail("the signal was not heeded")
+
+    monkeypatch.setattr("mtkit.train.assembly.fit_run", fit_run)
+    if step is not None:
+        before_update(monkeypatch, step, interrupt)
+    assert trainings.run("stopped", max_steps=4)
+    assert begun == ([] if step else [True])
+    path = trainings.folder / "stopped"
+    assert (
+        "confidence: not fitted, because of an interrupt; the run is complete; to fit it: "
+        f"mtkit check --run {path} --fit"
+    ) in caplog.messages
+    assert not (path / CONFIDENCE).exists()
+    run = Run.open(path)
+    assert run.checkpoints()[-1].step == 4
+    monkeypatch.undo()
+    assert trainings.run("whole", max_steps=4)
+    assert_same_state(path, trainings.folder / "whole")
