@@ -46,7 +46,7 @@ RULES = (
 HOMES = {
     "click": {"cli"},
     "rich": {"cli.tables"},
-    "tqdm": {"cli.console", "cli.progress", "train.progress", "prepare.passes"},
+    "tqdm": {"cli.console", "cli.progress", "train.progress", "prepare.passes", "check.fit"},
     "backports": {"base.text"},
     "compression": {"base.text"},
     "ruamel": {"base.yaml"},

@@ -163,7 +163,11 @@ def _translated(translator: Translator, sources: list[str]) -> list[Translation]
         # With split sentences, a part of a line counts as a fraction.
         bar_format="fitting checks {n:.0f}/{total_fmt} {bar} {remaining} left",
     ) as bar:
-        for _, translations in translator.translate_windows(given, progress=bar.update):
+
+        def advance(lines: float) -> None:
+            bar.update(lines)
+
+        for _, translations in translator.translate_windows(given, progress=advance):
             found += [best for best, *_ in translations]
     return found
 

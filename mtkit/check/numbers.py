@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from mtkit.base.text import base_language
 from mtkit.check.number_words import SCALES, InWords, numbers_in_words
 
 _DIGIT, _DIGITS = re.compile(r"\d"), re.compile(r"\d+")
 _NUMBER = re.compile(
     r"""(?P<grouped>(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}(?!\d))+(?:[.,]\d+)?)
       | (?P<clock>(?<!\d)\d{1,2}[ \u00a0\u202f]?(?:h|H|heures?|Uhr)[ \u00a0\u202f]?\d\d(?!\d))
+      | (?<![\w.,)])\.\d+(?![.,]?\d)
       | \d+(?:[.,:]\d+)*""",
     re.VERBOSE,
 )
@@ -20,6 +22,22 @@ _NUMBER = re.compile(
 _SCALE = re.compile(
     rf"[ \u00a0\u202f-]?(?:{'|'.join(sorted(SCALES, key=len, reverse=True))})\b", re.IGNORECASE
 )
+# Those that can be nothing else; an "m" may also be metres, and a cent money.
+_CLEAR_SCALES = {word for word in SCALES if len(word) > 2 and not word.startswith("cent")}
+_CLEAR_SCALE = re.compile(
+    rf"\d[ \u00a0\u202f-]?(?:{'|'.join(sorted(_CLEAR_SCALES))})\b", re.IGNORECASE
+)
+# Such words after one number, as in "5 hundred thousand".
+_MOST_SCALES = 3
+# One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
+_FRACTION = re.compile(
+    r"(?<![\d/.,])(?:(?P<whole>\d{1,4})(?:[ \u00a0\u202f-]|(?=[¼½¾⅓⅔⅛])))?"
+    r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
+)
+# A fraction is rounded: a third is 0.33.
+_ROUNDED = 0.005
+# The mark between thousands, of languages whose decimal mark is another one.
+_THOUSANDS = {"en": ",", "de": "."}
 _TIME = re.compile(
     r"\d[ \u00a0\u202f]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|[ap]\.? ?m\b|noon|midi\b)",
     re.IGNORECASE,
@@ -49,15 +67,17 @@ class Number:
     """A number of a text.
 
     Attributes:
-        text: as it is there; a number in words too.
+        text: as it is there, with a word such as "million"; a number in words too.
         start: the place of its first character; None of a number in words.
         readings: all values that it may have.
+        scaled: those with a word such as "million", if there is one.
         is_imperial, is_metric: whether a measure of this system follows.
     """
 
     text: str
     start: int | None
     readings: frozenset[Reading]
+    scaled: frozenset[Reading] = frozenset()
     is_imperial: bool = False
     is_metric: bool = False
 
@@ -72,8 +92,9 @@ def has_digit(text: str) -> bool:
     return _DIGIT.search(text) is not None
 
 
-def numbers_of(text: str) -> list[Number]:
+def numbers_of(text: str, *, lang: str = "") -> list[Number]:
     """The numbers in digits of a text."""
+    thousands = _THOUSANDS.get(base_language(lang), "")
     found = []
     for match in _NUMBER.finditer(text):
         body, start = match[0], match.start()
@@ -84,21 +105,37 @@ def numbers_of(text: str) -> list[Number]:
             # A date or a version: its parts are numbers.
             pieces = [(start + one.start(), one[0]) for one in _DIGITS.finditer(body)]
         for at, piece in pieces:
-            readings = _clock(*_DIGITS.findall(piece)) if is_clock else _readings(piece)
+            readings = _clock(*_DIGITS.findall(piece)) if is_clock else _readings(piece, thousands)
             end = at + len(piece)
-            if scale := _SCALE.match(text, end):
+            scaled = {one for one in readings if not isinstance(one, str)}
+            is_clear, digits_end = False, end
+            for _ in range(_MOST_SCALES):
+                scale = _SCALE.match(text, end)
+                if scale is None:
+                    break
                 end = scale.end()
-                factors = SCALES.get(scale[0].strip(" \u00a0\u202f-").lower(), ())
-                values = [one for one in readings if not isinstance(one, str)]
-                readings.update(round(one * factor, 6) for one in values for factor in factors)
-            elif len(piece) == 4 and piece.endswith("0") and _YEARS.match(text, end):
+                word = scale[0].strip(" \u00a0\u202f-").lower()
+                scaled = {
+                    round(one * factor, 6) for one in scaled for factor in SCALES.get(word, ())
+                }
+                readings |= scaled
+                is_clear |= word in _CLEAR_SCALES
+            if is_clear:
+                piece = text[at:end]
+            elif (
+                end == digits_end
+                and len(piece) == 4
+                and piece.endswith("0")
+                and _YEARS.match(text, end)
+            ):
                 year = int(piece)
                 readings.add(year % 100 or year // 100 + 1)
-            if "." in piece and text.startswith(".", end):
+            if piece.find(".") > 0 and text.startswith(".", end):
                 # A German date without its year: "25.8."
                 readings.add(int(re.sub(r"\D", "", piece.partition(".")[0])[:_LONGEST]))
             measures = _IMPERIAL.match(text, end), _METRIC.match(text, end)
-            found.append(Number(piece, at, frozenset(readings), *map(bool, measures)))
+            of_scale = frozenset(scaled) if is_clear else frozenset[Reading]()
+            found.append(Number(piece, at, frozenset(readings), of_scale, *map(bool, measures)))
     return found
 
 
@@ -112,8 +149,8 @@ def _is_one(body: str) -> bool:
     return ":" not in separators and 0 < len(groups[0]) < 4 and all(len(one) == 3 for one in inner)
 
 
-def _readings(body: str) -> set[Reading]:
-    """All values that a number may have, whatever the language is."""
+def _readings(body: str, thousands: str = "") -> set[Reading]:
+    """All values that a number may have; `thousands` is the mark that is no decimal mark."""
     digits = re.sub(r"\D", "", body)
     if len(digits) > _LONGEST:
         return {digits}
@@ -127,8 +164,14 @@ def _readings(body: str) -> set[Reading]:
     readings: set[Reading] = set()
     if last == ":":
         return _clock(head, tail)
+    if not head:
+        # ".5" is 0.5, and a calibre may be with the point or without.
+        return {float(body), int(digits)}
     if len(tail) == 3 and not (len(separators) == 1 and (len(head) > 3 or head.startswith("0"))):
         readings.add(int(digits))
+        # "5-6,000" is 5,000 to 6,000.
+        if last == thousands and tail != "000":
+            return readings
     if last in ".," and (len(separators) == 1 or separators.count(last) == 1):
         whole = re.sub(r"\D", "", head)
         readings.add(round(float(f"{whole}.{tail}"), 9))
@@ -158,15 +201,19 @@ class Unmatched:
 
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers of each side for which the other side has neither digits nor words."""
-    # Most pairs have the same digits.
+    # Most pairs have the same digits, and no scales that could differ.
     if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)):
-        return Unmatched([], [])
-    src, tgt = numbers_of(source), numbers_of(translation)
-    rest_src, rest_tgt = _without_partner(src, tgt, lambda one: one.readings)
-    if rest_src and rest_tgt and (_TIME.search(source) or _TIME.search(translation)):
-        rest_src, rest_tgt = _without_partner(rest_src, rest_tgt, _on_the_dial)
-    # The same digits, cut at other places.
-    if _digits(rest_src) == _digits(rest_tgt):
+        scales, others = (len(_CLEAR_SCALE.findall(text)) for text in (source, translation))
+        if scales != others or not scales:
+            return Unmatched([], [])
+    src, tgt = numbers_of(source, lang=src_lang), numbers_of(translation, lang=tgt_lang)
+    rest_src, rest_tgt = _without_partner(src, tgt, _are_equal)
+    rest_src, rest_tgt = _without_fractions(source, rest_src, rest_tgt)
+    rest_tgt, rest_src = _without_fractions(translation, rest_tgt, rest_src)
+    is_time = bool(_TIME.search(source) or _TIME.search(translation))
+    if rest_src and rest_tgt and is_time:
+        rest_src, rest_tgt = _without_partner(rest_src, rest_tgt, _are_equal_on_the_dial)
+    if _are_cut_elsewhere(rest_src, rest_tgt):
         return Unmatched([], [])
     is_converted = _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation)
     if is_converted or any(one.is_imperial for one in rest_src + rest_tgt):
@@ -184,7 +231,7 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
         [one for one in rest if _spoken(one).isdisjoint(words.values - weak)]
         for rest, words in ((rest_src, tgt_words), (rest_tgt, src_words))
     )
-    if _digits(rest_src) == _digits(rest_tgt):
+    if _are_cut_elsewhere(rest_src, rest_tgt):
         return Unmatched([], [])
     # Was there a number in words, which is not there any more?
     if rest_src and not rest_tgt and not is_converted:
@@ -202,8 +249,8 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
         return Unmatched([], [])
     if _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation):
         return Unmatched([], [])
-    src = _missing(src_words, numbers_of(translation), tgt_words)
-    tgt = _missing(tgt_words, numbers_of(source), src_words)
+    src = _missing(src_words, numbers_of(translation, lang=tgt_lang), tgt_words)
+    tgt = _missing(tgt_words, numbers_of(source, lang=src_lang), src_words)
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
@@ -211,22 +258,77 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
 # their square.
 _HOUR = 2
 _MOST = 300
-Readings = Callable[[Number], AbstractSet[Reading]]
 
 
 def _without_partner(
-    src: Sequence[Number], tgt: Sequence[Number], readings: Readings
+    src: Sequence[Number], tgt: Sequence[Number], are_equal: Callable[[Number, Number], bool]
 ) -> tuple[list[Number], list[Number]]:
     """The numbers of both sides that are not the same as one of the other side, each used once."""
     rest_src, rest_tgt = list(src[_MOST:]), list(tgt[:_MOST])
     for one in src[:_MOST]:
         for index, other in enumerate(rest_tgt):
-            if not readings(one).isdisjoint(readings(other)):
+            if are_equal(one, other):
                 del rest_tgt[index]
                 break
         else:
             rest_src.append(one)
     return rest_src, [*rest_tgt, *tgt[_MOST:]]
+
+
+def _are_equal(one: Number, other: Number) -> bool:
+    """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
+    if one.scaled and other.scaled:
+        return not one.scaled.isdisjoint(other.scaled)
+    return not one.readings.isdisjoint(other.readings)
+
+
+def _are_equal_on_the_dial(one: Number, other: Number) -> bool:
+    return not _on_the_dial(one).isdisjoint(_on_the_dial(other))
+
+
+def _without_fractions(
+    text: str, numbers: list[Number], others: list[Number]
+) -> tuple[list[Number], list[Number]]:
+    """The numbers of both sides, without fractions of the text that are decimals on the other.
+
+    Args:
+        numbers: of the text; those of its fractions may be among them.
+    """
+    rest = list(others)
+    for match in _FRACTION.finditer(text) if others else ():
+        whole = int(match["whole"] or 0)
+        part = unicodedata.numeric(match["sign"]) if match["sign"] else None
+        value = whole + (int(match["over"]) / int(match["under"]) if part is None else part)
+        for one in rest:
+            if any(not isinstance(x, str) and abs(x - value) < _ROUNDED for x in one.readings):
+                rest.remove(one)
+                place = range(*match.span())
+                numbers = [number for number in numbers if number.start not in place]
+                break
+    return numbers, rest
+
+
+def _are_cut_elsewhere(src: Sequence[Number], tgt: Sequence[Number]) -> bool:
+    """Whether both sides have the same digits, and only cut at other places.
+
+    Telephone numbers and dates are; not so 1.5 and 15, or 3 million and 3 billion.
+    """
+    if _digits(src) != _digits(tgt):
+        return False
+    if len(src) != len(tgt):
+        return True
+    return not any(
+        _digits([one]) == _digits([other])
+        and ((one.scaled and other.scaled) or _has_point(one) != _has_point(other))
+        for one, other in zip(src, tgt, strict=True)
+    )
+
+
+def _has_point(number: Number) -> bool:
+    """Whether it is surely a decimal number, and not also thousands or a time."""
+    values = number.readings
+    is_time = any(isinstance(one, str) for one in values)
+    return not is_time and int(_digits([number])) not in values
 
 
 def _on_the_dial(number: Number) -> set[Reading]:
@@ -260,7 +362,7 @@ def _lost(
 
     Only those that may have become one of `rest`, as they have as many digits.
     """
-    sizes = {len(one.text) for one in rest}
+    sizes = {size for one in rest for size in (len(one.text), len(_digits([one])))}
     return [
         one
         for one in _missing(words, others, other_words)

@@ -280,7 +280,9 @@ def _number_words(
 
 
 def _changed(rest: Unmatched) -> str:
-    return _difference(*([one.text for one in side] for side in (rest.src, rest.tgt)))
+    # A comma between them would be read as a decimal mark.
+    src, tgt = ([one.text for one in side] for side in (rest.src, rest.tgt))
+    return _difference(src, tgt, joint=" and ")
 
 
 def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
@@ -298,10 +300,10 @@ def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[F
             yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
 
 
-def _difference(missing: Sequence[str], added: Sequence[str]) -> str:
+def _difference(missing: Sequence[str], added: Sequence[str], *, joint: str = ", ") -> str:
     """In words, what is missing in the translation, and what was added."""
     parts = [
-        f"{_shown(', '.join(some))} {one if len(some) == 1 else several}"
+        f"{_shown(joint.join(some))} {one if len(some) == 1 else several}"
         for some, one, several in (
             (missing, "is missing", "are missing"),
             (added, "was added", "were added"),

@@ -28,6 +28,9 @@ def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tup
         ("12.01 a.m.", "00 h 01"),
         ("50 million", "50,000,000", "50 Mio.", "50 000 000", "50 Millionen"),
         ("1.5 billion", "1,5 Milliarden", "1 500 000 000", "1 500 millions"),
+        ("5 hundred thousand", "500 Tausend", "500.000", "0,5 million"),
+        (".5%", "0.5 %", "0,5 Prozent"),
+        ("a .45 pistol", "Kaliber 45"),
         ("3rd", "3.", "3e", "3"),
         ("90%", "90 %", "90 percent"),
         ("1998/99", "1998-1999"),
@@ -51,6 +54,10 @@ def test_ways_to_write_a_number_are_equal(texts: tuple[str, ...]):
         ("14:30", "14h20"),
         ("7.15 p.m.", "19 h 19"),
         ("50 million", "60 millions"),
+        ("3.5 million", "3,5 Milliarden"),
+        ("1.5", "15"),
+        ("12.5%", "125 Prozent"),
+        ("2.0", "20"),
         ("1998", "1989"),
         ("90%", "95 %"),
         ("Directive 96/29", "directive 96/26"),
@@ -186,3 +193,48 @@ def test_strange_digits_are_read():
     assert rest("m2", "m²") == (["2"], [])
     assert rest("1" * 5000, "1" * 5001) == (["1" * 5000], ["1" * 5001])
     assert rest("1." * 500, "1," * 500) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("fraction", "decimal"),
+    [("2½", "2.5"), ("2 1/2", "2,5"), ("2-1/2", "2.5"), ("½", "0,5"), ("1/3", "0.33")],
+)
+def test_a_fraction_may_be_a_decimal(fraction: str, decimal: str):
+    source, translation = f"{fraction} litres of 7", f"{decimal} litres sur 8"
+    assert rest(source, translation) == (["7"], ["8"])
+    assert rest(translation, source) == (["8"], ["7"])
+    assert rest(fraction, "0.6") != ([], [])
+
+
+@pytest.mark.parametrize(
+    ("texts", "languages"),
+    [
+        (("1,500 pages", "1,5 Seiten"), ("en", "de")),
+        (("1.500 Seiten", "1.5 pages"), ("de", "en")),
+    ],
+)
+def test_thousands_are_not_read_as_a_decimal_where_the_language_has_none_like_it(
+    texts: tuple[str, str], languages: tuple[str, str]
+):
+    assert rest(*texts, *languages) == tuple([text.split()[0]] for text in texts)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(("0,125 kg", "0.125 kg"), ("1.500 GHz", "1,5 GHz"), ("1,500", "1500")),
+        ("5-6,000 people", "5.000 bis 6.000 Menschen"),
+    ],
+)
+def test_a_sloppy_decimal_mark_is_not_a_change(texts: tuple[str, str]):
+    assert rest(*texts, "en", "de") == ([], [])
+
+
+def test_a_scale_may_be_given_once_for_two_numbers():
+    assert rest("from 4.1 million to 7.4 million", "de 4, 1 à 7, 4 millions") == ([], [])
+    assert rest("from 3 million to 4 million", "de 3 à 4 millions") == ([], [])
+
+
+@pytest.mark.parametrize(("one", "other"), [("at 1430", "um 14.30"), ("0 30 12", "03012")])
+def test_times_and_telephone_numbers_may_be_cut_at_other_places(one: str, other: str):
+    assert rest(one, other, "en", "de") == rest(other, one, "de", "en") == ([], [])

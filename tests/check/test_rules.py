@@ -216,6 +216,11 @@ def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
     assert translation[found.tgt.start : found.tgt.stop] == "18"
 
 
+def test_numbers_are_not_joined_by_what_may_be_a_decimal_mark(no_facts: PairFacts):
+    found = only("numbers", "From 1.5 m, 2 m to 3 million.", "Von 4 bis 3 Milliarden.", no_facts)
+    assert found.reason == "1.5 and 2 and 3 million are missing, 4 and 3 Milliarden were added"
+
+
 def test_a_number_in_words_that_was_changed_is_found(no_facts: PairFacts):
     found = only("numbers", "Two men wait.", "Drei Männer warten.", no_facts)
     assert found.reason == "two is missing, drei was added"
@@ -360,6 +365,9 @@ def test_a_tag_at_the_end_is_not_a_cut(facts: PairFacts):
         "5 tau\u017fend.",
         "2 m\u0131ll\u0131on.",
         "9" * 5000 + " 7:30",
+        "It rose by .5.",
+        "3" + 1000 * " billion",
+        "1/2/3 and 5/0 and ½ and 0 1/1",
     ],
 )
 def test_no_number_is_an_error(source: str, facts: PairFacts):
