@@ -196,6 +196,8 @@ class Trainer:
                     self._record(metrics, self.validate(), last=False)
             early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.last_step and not stopped and not early:
+                # Here, so that a failure of the last save is an error.
+                writer.settle(wait=False)
                 with self._memory_explained(writer):
                     update = updates.next()
                     self._position = update.position
@@ -221,7 +223,6 @@ class Trainer:
                     with meter.paused("checkpoint", every=settings.checkpoint_every):
                         self.save(writer, validation, extra=not due)
                         saved = self.step
-                writer.settle(wait=False)
                 stopped = agreement.reached(self.step, bool(signals))
             if saved != self.step:
                 # Stopped by a signal, between two checkpoints of the schedule.
