@@ -265,10 +265,9 @@ def test_an_interrupt_of_the_fit_changes_nothing(
     monkeypatch.setattr("mtkit.translate.Translator.translate_windows", translate_windows)
     outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert outcome.status == 130
-    assert outcome.err.splitlines()[1:] == [
-        "mtkit: checks: fitting them to the translations of 120 lines",
-        "mtkit: interrupted",
-    ]
+    assert "mtkit: checks: fitting them to the translations of 120 lines" in outcome.err
+    assert outcome.err.splitlines()[-1] == "mtkit: interrupted"
+    assert "fitted in" not in outcome.err
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
