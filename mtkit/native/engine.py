@@ -26,6 +26,12 @@ from mtkit.native.weights import load
 
 Ints = npt.NDArray[np.int32]
 
+# The largest number that the library reads. No output and no vocabulary is as large, so a limit
+# above it means the same as this one.
+_LARGEST = 2**31 - 1
+# Settings that may be above it.
+_UNBOUNDED = ("min_length", "no_repeat_ngram", "top_k")
+
 
 @dataclass(frozen=True)
 class Search:
@@ -132,9 +138,12 @@ class NativeModel:
             if uniforms is None or uniforms.shape[:2] != (B, search.samples):
                 raise ValueError(f"uniforms are not of shape ({B}, {search.samples}, steps)")
             uniforms = np.ascontiguousarray(uniforms, dtype=np.float64)
+        limits = [min(limit, _LARGEST) for limit in limits]
         most, forbidden = int32s(limits), int32s(search.forbidden)
         names = [field[0] for field in Settings._fields_]
         same = {name: getattr(search, name) for name in names if hasattr(search, name)}
+        # ctypes would cut off the upper bits.
+        same |= {name: min(same[name], _LARGEST) for name in _UNBOUNDED}
         settings = Settings(power_penalty=search.penalty_form == "power", **same)
         request = Request(
             ids=address(of_sentences.ids),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -167,3 +168,31 @@ def test_translations_do_not_depend_on_their_batch_or_thread(
             [hypotheses] for hypotheses in together
         ]
     assert translate(range(39, -1, -1)) == together[::-1]
+
+
+@pytest.mark.parametrize("large", [2**31, 2**32 + 1, 10**18])
+@torch.inference_mode()
+def test_settings_above_32_bits_mean_what_they_mean_in_pytorch(
+    large: int, draw: Draw, to_native: ToNative
+) -> None:
+    model = draw()
+    native = to_native(model)
+    sentences, limits, prefixes = batch_of(model, random.Random(3), 4)
+    numbers = uniforms(1, range(4), n_samples=2, steps=25)
+    for search in (
+        Search(BOS_ID, EOS_ID, no_repeat_ngram=large),
+        Search(BOS_ID, EOS_ID, beam_size=3, min_length=large),
+        Search(BOS_ID, EOS_ID, samples=2, top_k=large),
+    ):
+        expected = with_pytorch(model, sentences, limits, search, prefixes, numbers)
+        found = native.translate(sentences, limits, search, prefixes=prefixes, uniforms=numbers)
+        assert_near(found, expected)
+
+
+def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(
+    draw: Draw, to_native: ToNative
+) -> None:
+    native = to_native(draw())
+    search = Search(BOS_ID, EOS_ID, forbidden=range(70))  # ends at once: no token is possible
+    with contextlib.suppress(MemoryError):
+        assert native.translate([[EOS_ID]], [10**18], search) == [[]]
