@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -54,6 +55,7 @@ class NativeDecoder(LocalDecoder):
         self.capacity = _AT_A_TIME * threads if threads > 1 else 1
         self._stop = np.zeros(1, np.int32)
         self._pool: ThreadPoolExecutor | None = None
+        self._process = 0  # the one that the threads of the pool are in
         self._begun: dict[PendingBatch, Future[None]] = {}
 
     def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
@@ -116,9 +118,12 @@ class NativeDecoder(LocalDecoder):
 
     def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Decode batches in this order."""
-        if self._pool is None:
+        # A forked process has the pool of its parent, but not the threads.
+        if self._pool is None or self._process != os.getpid():
             self._stop = np.zeros(1, np.int32)
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mtkit")
+            self._process = os.getpid()
+            self._begun.clear()
         for batch in batches:
             self._begun[batch] = self._pool.submit(self._decode, batch)
 

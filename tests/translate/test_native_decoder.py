@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,27 @@ def test_several_threads_decode_many_small_batches_in_order(
                 for line in lines
             ]
             held.close()
+
+
+def test_a_forked_process_translates_in_threads_of_its_own(translator: Translator):
+    lines = numbers(5)
+    with natively(translator, Copier({}, precision="fp32"), threads=2) as held:
+        expected = list(held.translate(lines))
+        with warnings.catch_warnings():
+            # Python 3.12 warns of a fork of a process with threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(60)  # so that a child that waits for ever ends
+                status = int(list(held.translate(lines)) != expected)
+                held.close()
+            finally:
+                os._exit(status)
+        assert os.waitpid(process, 0)[1] == 0
+        assert list(held.translate(lines)) == expected
 
 
 def test_pytorch_has_the_checkpoints_that_the_engine_has_and_loads_them_once(
