@@ -103,7 +103,8 @@ class NativeModel:
         self.vocab_size = vocab_size
         self.precision = precision
         self.handle = load(weights, config, vocab_size, src_vocab_size, precision=precision)
-        weakref.finalize(self, library().mtkit_free, self.handle)
+        # Not at exit, when a daemon thread may still compute with it.
+        weakref.finalize(self, library().mtkit_free, self.handle).atexit = False
 
     def translate(
         self,
@@ -212,7 +213,7 @@ class NativeDecoding:
             )
         )
         # The library's decoding refers to the model, which must live as long.
-        weakref.finalize(self, _end, self.handle, model)
+        weakref.finalize(self, _end, self.handle, model).atexit = False
 
     def step(
         self, tokens: Sequence[int] | Ints, rows: Sequence[int] | Ints

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -187,6 +190,32 @@ def test_settings_above_32_bits_mean_what_they_mean_in_pytorch(
         expected = with_pytorch(model, sentences, limits, search, prefixes, numbers)
         found = native.translate(sentences, limits, search, prefixes=prefixes, uniforms=numbers)
         assert_near(found, expected)
+
+
+# A program that holds two models and drops one of them.
+HOLDING = """
+import random, sys
+sys.path.insert(0, sys.argv[1])
+from hostile_engine import V, small_config, weights_of
+from mtkit import native
+from mtkit.native.library import library
+free = library().mtkit_free
+library().mtkit_free = lambda model: (free(model), print("freed", flush=True))
+config = small_config(random.Random(1))
+models = [native.NativeModel(weights_of(config, random.Random(1)), config, V) for _ in range(2)]
+decoding = models[0].start([[1]], 1)
+models.pop()
+print("end", flush=True)
+"""
+
+
+def test_a_model_is_freed_when_it_is_dropped_but_not_at_exit() -> None:
+    """A daemon thread may still be in the engine then."""
+    support = str(Path(__file__).parents[1] / "support")
+    done = subprocess.run(
+        [sys.executable, "-c", HOLDING, support], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "freed\nend\n"
 
 
 def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(
