@@ -67,7 +67,6 @@ class Checker:
         forecast: of a run; without it, there is no confidence.
         alphabet: the characters that the vocabulary of a run has; empty if it has all.
         fitted_to: of a run, the checkpoint that the forecast was fitted to, in words.
-        has_own_lexicon: whether the words of the lexicon are those of this direction alone.
     """
 
     def __init__(
@@ -78,20 +77,18 @@ class Checker:
         forecast: Forecast | None = None,
         alphabet: frozenset[str] = frozenset(),
         fitted_to: str = "",
-        has_own_lexicon: bool = True,
     ) -> None:
         self.facts = facts
         self.coverage = coverage
         self.forecast = forecast
         self.alphabet = alphabet
         self.fitted_to = fitted_to
-        self.has_own_lexicon = has_own_lexicon
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
         pair = None if self.coverage is None else self.coverage.of(source, translation)
         # The lexicon of a run knows more words of the language than the facts do.
-        is_known = self.has_own_lexicon and pair is not None and pair.tgt.new < _FOREIGN
+        is_known = pair is not None and pair.tgt.new < _FOREIGN
         found = rules.findings(source, translation, self.facts, knows_words=is_known)
         if decoded is not None:
             found += _of_decoder(decoded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -56,11 +56,11 @@ def fit_run(run: Run, data: PreparedData, *, device: str = "auto") -> RunChecks 
         return None
     by_text = [_evenly(list(zip(one.src, one.tgt, strict=True)), _VALID_PAIRS) for one in texts]
     with _reported(by_text):
-        train = list(_training_pairs(data))
+        train = _training_pairs(data)
         directions = []
         for one, valid in zip(texts, by_text, strict=True):
-            # The training pairs of several directions are together.
-            usual = valid if len(texts) > 1 else _evenly(train, SAMPLED)
+            # The training pairs of several source languages are together.
+            usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], SAMPLED)
             directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
         return _fit(run, train, directions, device=device)
 
@@ -94,7 +94,7 @@ def fit_pairs(
     train = [pair for number, pair in enumerate(pairs) if number % _HELD_OUT]
     direction = _Direction(*languages, _evenly(pairs, SAMPLED), _evenly(valid, _VALID_PAIRS))
     with _reported([direction.valid]):
-        return _fit(run, train, [direction], device=device)
+        return _fit(run, {direction.tgt_lang: train}, [direction], device=device)
 
 
 @contextmanager
@@ -108,15 +108,21 @@ def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
 
 
 def _fit(
-    run: Run, train: Iterable[Pair], directions: Sequence[_Direction], *, device: str
+    run: Run,
+    train: Mapping[str, Iterable[Pair]],
+    directions: Sequence[_Direction],
+    *,
+    device: str,
 ) -> RunChecks:
-    lexicon = Lexicon.learn(train)
+    """Fit all directions; `train` has the training pairs of each target language."""
+    lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}
     fitted = []
     has_tags = bool(run.tokenizers().src.language_tags)
     checkpoint = ""
     for one in directions:
         facts = PairFacts.learn(one.usual, src_lang=one.src_lang, tgt_lang=one.tgt_lang)
         coverage = forecast = None
+        lexicon = lexicons[one.tgt_lang]
         if len(one.valid) >= FEWEST:
             src_lang, tgt_lang = (one.src_lang, one.tgt_lang) if has_tags else (None, None)
             coverage = Coverage.fit(lexicon, one.valid)
@@ -128,7 +134,7 @@ def _fit(
         fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
         if forecast is not None:
             _report(one, forecast, several=len(directions) > 1)
-    return save_checks(run.path, lexicon, checkpoint=checkpoint, directions=fitted)
+    return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
 
 
 def _fit_forecast(
@@ -185,19 +191,24 @@ def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None
     )
 
 
-def _training_pairs(data: PreparedData) -> Iterator[Pair]:
-    """Training pairs from all parts of the corpus, as text."""
+def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
+    """Training pairs of each target language from all parts of the corpus, as text."""
     pairs, vocabularies = data.pairs("train"), data.tokenizers()
-    count = min(len(pairs), _TRAIN_PAIRS)
-    # In no order, because the lexicon is learned from the first ones.
+    found: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
+    languages = {tag: language for language, tag in vocabularies.src.language_tags.items()}
+    only = next(iter(found))
+    count = min(len(pairs), _TRAIN_PAIRS * len(found))
+    # In no order, because a lexicon is learned from the first ones.
     rows = np.random.default_rng(1).permutation(len(pairs))[:count]
     for start in range(0, count, 4096):
         some = rows[start : start + 4096]
-        sides = [
-            _decoded(tokenizer, *array.select(some))
-            for tokenizer, array in zip(vocabularies, (pairs.src, pairs.tgt), strict=True)
-        ]
-        yield from zip(*sides, strict=True)
+        ids, lengths = pairs.src.select(some)
+        first = ids[np.cumsum(lengths) - lengths].tolist()
+        sources = _decoded(vocabularies.src, ids, lengths)
+        targets = _decoded(vocabularies.tgt, *pairs.tgt.select(some))
+        for tag, *pair in zip(first, sources, targets, strict=True):
+            found[languages.get(tag, only)].append((pair[0], pair[1]))
+    return found
 
 
 def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,35 +97,8 @@ class Lexicon:
             tgt_shares,
         )
 
-    @classmethod
-    def load(cls, path: Path) -> Lexicon:
-        """Read it from a file.
-
-        Raises:
-            MtkitError: if the file cannot be read, or is damaged.
-        """
-        entries: tuple[Entries, Entries] = {}, {}
-        shares: tuple[dict[str, float], dict[str, float]] = {}, {}
-        try:
-            with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
-                for line in file:
-                    src, tgt, *probabilities = line.rstrip("\n").split("\t")
-                    forward, backward = map(float, probabilities)
-                    if not (src and tgt):
-                        shares[not src][src or tgt] = forward
-                        continue
-                    if forward:
-                        entries[0].setdefault(src, {})[tgt] = forward
-                    if backward:
-                        entries[1].setdefault(tgt, {})[src] = backward
-        except ValueError:
-            raise MtkitError(
-                f"{path}: is damaged; run mtkit check --fit again, or delete it"
-            ) from None
-        return cls(*entries, *shares)
-
-    def save(self, path: Path) -> None:
-        """Write it: rows of a source key, a target key, and both probabilities.
+    def rows(self) -> list[str]:
+        """The rows of a file: a source key, a target key, and both probabilities.
 
         A row with one key has the share of lines that have it.
         """
@@ -139,11 +112,70 @@ class Lexicon:
         for tgt, sources in self.tgt_to_src.items():
             for src, backward in sources.items():
                 rows.setdefault((src, tgt), (0.0, backward))
-        text = "".join(
+        return [
             f"{src}\t{tgt}\t{forward:.3g}\t{backward:.3g}\n"
             for (src, tgt), (forward, backward) in sorted(rows.items())
-        )
-        write_whole(path, text)
+        ]
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[str]) -> Lexicon:
+        """The lexicon of such rows.
+
+        Raises:
+            ValueError: if a row is damaged.
+        """
+        entries: tuple[Entries, Entries] = {}, {}
+        shares: tuple[dict[str, float], dict[str, float]] = {}, {}
+        for row in rows:
+            src, tgt, *probabilities = row.rstrip("\n").split("\t")
+            forward, backward = map(float, probabilities)
+            if not (src and tgt):
+                shares[not src][src or tgt] = forward
+                continue
+            if forward:
+                entries[0].setdefault(src, {})[tgt] = forward
+            if backward:
+                entries[1].setdefault(tgt, {})[src] = backward
+        return cls(*entries, *shares)
+
+
+def save_lexicons(path: Path, lexicons: Mapping[str, Lexicon]) -> None:
+    """Write one file of the lexicons of several target languages.
+
+    The rows of each follow a row with its language alone; those of the only one do not.
+    """
+    rows: list[str] = []
+    for language, lexicon in lexicons.items():
+        rows += [f"{language}\n"] if len(lexicons) > 1 else []
+        rows += lexicon.rows()
+    write_whole(path, rows)
+
+
+def load_lexicon(path: Path, language: str) -> Lexicon:
+    """Read the lexicon of a target language, or the only one.
+
+    Raises:
+        MtkitError: if the file cannot be read, is damaged, or is without the language.
+    """
+    try:
+        with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
+            return Lexicon.of_rows(_of_language(file, language))
+    except ValueError:
+        raise MtkitError(f"{path}: is damaged; run mtkit check --fit again, or delete it") from None
+
+
+def _of_language(rows: Iterable[str], language: str) -> Iterator[str]:
+    """The rows of a language, without those of others."""
+    is_found = is_mine = True
+    for number, row in enumerate(rows):
+        if "\t" in row:
+            if is_mine:
+                yield row
+            continue
+        is_mine = row == f"{language}\n"
+        is_found = is_mine or (is_found and number > 0)
+    if not is_found:
+        raise ValueError(f"no lexicon of {language}")
 
 
 class _KeyLines:

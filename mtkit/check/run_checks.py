@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from mtkit.check.checker import Checker, Decoded
 from mtkit.check.confidence import Forecast
 from mtkit.check.coverage import Coverage, CoverageSettings
 from mtkit.check.facts import PairFacts
-from mtkit.check.lexicon import Lexicon
+from mtkit.check.lexicon import Lexicon, load_lexicon, save_lexicons
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 
 if TYPE_CHECKING:
@@ -94,14 +95,13 @@ class RunChecks(Record):
                     f"{path}: is missing, or was changed since it was written; "
                     "run mtkit check --fit"
                 )
-            coverage = Coverage(Lexicon.load(path), found.coverage)
+            coverage = Coverage(load_lexicon(path, found.facts.tgt_lang), found.coverage)
         return Checker(
             found.facts,
             coverage=coverage,
             forecast=found.forecast,
             alphabet=alphabet,
             fitted_to=self.checkpoint,
-            has_own_lexicon=len(self.directions) == 1,
         )
 
 
@@ -112,12 +112,16 @@ def decoded_of(translation: Translation) -> Decoded:
 
 
 def save_checks(
-    run: Path, lexicon: Lexicon, *, checkpoint: str, directions: list[DirectionChecks]
+    run: Path,
+    lexicons: Mapping[str, Lexicon],
+    *,
+    checkpoint: str,
+    directions: list[DirectionChecks],
 ) -> RunChecks:
-    """Write both files into a run folder, the lexicon first."""
+    """Write both files into a run folder, first the lexicon of each target language."""
     # Files that do not belong together are refused, so this one goes first and is written last.
     (run / CONFIDENCE).unlink(missing_ok=True)
-    lexicon.save(run / LEXICON)
+    save_lexicons(run / LEXICON, lexicons)
     checks = RunChecks(
         checkpoint=checkpoint, lexicon=sha256_of(run / LEXICON), directions=directions
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.check.lexicon import Lexicon, keys_of, words_of
+from mtkit.check.lexicon import Lexicon, keys_of, load_lexicon, save_lexicons, words_of
 
 # Nothing is too frequent in so many lines of different words.
 WORDS = [f"s{chr(97 + i)}{chr(97 + j)}" for i in range(6) for j in range(5)]
@@ -80,13 +80,26 @@ def test_a_rare_word_has_neither() -> None:
 
 def test_a_saved_lexicon_is_read_as_it_was(tmp_path: Path) -> None:
     found = Lexicon.learn(_pairs(200))
-    found.save(tmp_path / "one.tsv")
-    again = Lexicon.load(tmp_path / "one.tsv")
-    again.save(tmp_path / "two.tsv")
+    save_lexicons(tmp_path / "one.tsv", {"de": found})
+    again = load_lexicon(tmp_path / "one.tsv", "de")
+    save_lexicons(tmp_path / "two.tsv", {"de": again})
     assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "two.tsv").read_bytes()
     assert again.src_to_tgt.keys() == found.src_to_tgt.keys()
     for source, entry in found.src_to_tgt.items():
         assert again.src_to_tgt[source] == pytest.approx(entry, rel=0.01)
+
+
+def test_each_target_language_has_its_own_lexicon(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.tsv"
+    german, greek = (
+        Lexicon({"one": {word: 1.0}}, {word: {"one": 0.5}}, {"one": 0.1}, {word: 0.1})
+        for word in ("eins", "ena")
+    )
+    save_lexicons(path, {"de": german, "el": greek})
+    assert load_lexicon(path, "de") == german
+    assert load_lexicon(path, "el") == greek
+    with pytest.raises(MtkitError, match="is damaged"):
+        load_lexicon(path, "fr")
 
 
 @pytest.mark.parametrize("content", [b"one\n", b"a\tb\tx\ty\n", b"\xff\xfe\n", b"a\tb\t1\t1\t1\n"])
@@ -94,7 +107,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, content: bytes) -
     path = tmp_path / "lexicon.tsv"
     path.write_bytes(content)
     with pytest.raises(MtkitError, match=r"lexicon\.tsv: is damaged"):
-        Lexicon.load(path)
+        load_lexicon(path, "de")
 
 
 def test_no_pairs_give_an_empty_lexicon() -> None:

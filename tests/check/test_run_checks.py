@@ -7,10 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import copied_run, number_pairs, reseal
+from conftest import (
+    GERMAN,
+    GREEK,
+    copied_run,
+    number_pairs,
+    random_run,
+    reseal,
+    write_pairs,
+)
+from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, load_checker
+from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
+from mtkit.check.lexicon import keys_of, load_lexicon
+from mtkit.data import PreparedData
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 from mtkit.score import sentence_chrf
 from mtkit.translate import Translator
@@ -174,3 +185,31 @@ def test_training_with_a_small_validation_set_goes_on_without(
     caplog.set_level(logging.INFO)
     assert fit_run(sharp_run, PreparedData.open(sharp_run.data_path), device="cpu") is None
     assert "confidence: not fitted, because the validation set has under 100 pairs" in caplog.text
+
+
+def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_language(
+    tmp_path: Path,
+) -> None:
+    directions = []
+    for tgt_lang, words in (("de", GERMAN), ("el", GREEK)):
+        folder = tmp_path / tgt_lang
+        folder.mkdir()
+        files = {
+            split: write_pairs(folder, split, number_pairs(count, seed, words=words))
+            for split, count, seed in (("train", 400, 1), ("valid", 120, 2))
+        }
+        directions.append(
+            {"src_lang": "en", "tgt_lang": tgt_lang}
+            | {split: [pair] if split == "train" else pair for split, pair in files.items()}
+        )
+    prepare_several("two", tmp_path / "data", directions=directions, vocab_size=330, workers=1)
+    data = PreparedData.open(tmp_path / "data")
+    run = random_run(tmp_path / "run", data, 1)
+    fit_run(run, data, device="cpu")
+    for tgt_lang, words in (("de", GERMAN), ("el", GREEK)):
+        found = load_lexicon(run.path / LEXICON, tgt_lang)
+        assert set(found.tgt_shares) == {keys_of(word)[0] for word in words}
+        checker = load_checker(run, src_lang="en", tgt_lang=tgt_lang)
+        assert checker.coverage is not None
+        pair = checker.coverage.of("one two three", " ".join(words[digit] for digit in (3, 2, 1)))
+        assert (pair.src.new, pair.tgt.new) == (0.0, 0.0)
