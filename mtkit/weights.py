@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 # which is the first half of a float32.
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
 # Numbers that are averaged at a time.
-_BLOCK = 2**18
+_BLOCK = 2**16
 
 
 class WeightFile:
@@ -59,15 +59,29 @@ class WeightFile:
         except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
             raise MtkitError(f"{path}: is not a safetensors file of weights") from None
 
-    def read(self, name: str, start: int = 0, count: int = -1) -> Array:
-        """Numbers of a tensor, flat: float32 for bfloat16, else of its own type."""
+    def blocks(self, name: str, most: int) -> Iterator[Array]:
+        """The numbers of a tensor, flat, at most so many at a time; float32 for bfloat16.
+
+        A block is valid until the next one is read.
+
+        Raises:
+            MtkitError: if the file cannot be read, or has become shorter.
+        """
         kind, offset = self._places[name]
-        dtype = np.dtype(_DTYPES[kind])
-        left = math.prod(self.shapes[name]) - start
-        count = left if count < 0 else min(count, left)
-        with naming_file(self.path):
-            found = np.fromfile(self.path, dtype, count, offset=offset + start * dtype.itemsize)
-        return (found.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else found
+        left = math.prod(self.shapes[name])
+        buffer = np.empty(min(left, most), _DTYPES[kind])
+        with naming_file(self.path), self.path.open("rb") as file:
+            file.seek(offset)
+            while left:
+                block = buffer[:left]
+                if file.readinto(block.data) != block.nbytes:
+                    raise MtkitError(f"{self.path}: has become shorter while it was read")
+                left -= len(block)
+                yield (block.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else block
+
+    def is_mask(self, name: str) -> bool:
+        """Whether a tensor has truth values."""
+        return self._places[name][0] == "BOOL"
 
     def as_type_of(self, name: str, values: Array) -> Array:
         """Numbers in float64, rounded to the type of a tensor as PyTorch rounds them."""
@@ -104,14 +118,22 @@ class Weights(Mapping[str, Array]):
         return iter(self.shapes)
 
     def __getitem__(self, name: str) -> Array:
-        shape, (first, *others) = self.shapes[name], self._files
+        shape, first = self.shapes[name], self._files[0]
         size = math.prod(shape)
-        is_mask = first.read(name, 0, 0).dtype == np.bool_
-        result: Array = np.empty(size, np.bool_ if is_mask else np.float32)
-        for start in range(0, size, _BLOCK):
-            total = first.read(name, start, _BLOCK).astype(np.float64)
+        result: Array = np.empty(size, np.bool_ if first.is_mask(name) else np.float32)
+        # All blocks together stay in the caches of the CPU.
+        sums = np.empty(min(size, _BLOCK))
+        files = [file.blocks(name, _BLOCK) for file in self._files]
+        starts = range(0, size, _BLOCK)
+        for start, (block, *others) in zip(starts, zip(*files, strict=True), strict=True):
+            end = start + len(block)
+            if not others:
+                result[start:end] = block
+                continue
+            total = sums[: len(block)]
+            total[:] = block
             for other in others:
-                total += other.read(name, start, _BLOCK)
+                total += other
             total /= len(self._files)
-            result[start : start + len(total)] = first.as_type_of(name, total)
+            result[start:end] = first.as_type_of(name, total)
         return result.reshape(shape)

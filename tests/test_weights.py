@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,17 @@ def test_files_with_other_tensors_have_no_mean(tmp_path: Path):
         Weights([WeightFile(tmp_path / name) for name in "ab"])
 
 
-def test_part_of_a_tensor_is_read_from_its_place(tmp_path: Path):
+def test_a_tensor_is_read_from_its_place_in_blocks(tmp_path: Path):
     numbers = torch.arange(100.0)
     save_file({"before": torch.ones(3), "w": numbers.bfloat16()}, tmp_path / "w")
-    assert WeightFile(tmp_path / "w").read("w", 90, 20).tolist() == list(np.arange(90.0, 100.0))
+    blocks = [block.tolist() for block in WeightFile(tmp_path / "w").blocks("w", 30)]
+    assert [len(block) for block in blocks] == [30, 30, 30, 10]
+    assert sum(blocks, []) == list(range(100))
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path):
+    save_file({"w": torch.ones(100)}, tmp_path / "w")
+    file = WeightFile(tmp_path / "w")
+    os.truncate(tmp_path / "w", file.path.stat().st_size - 4)
+    with pytest.raises(MtkitError, match=r"w: has become shorter while it was read$"):
+        Weights([file])["w"]
