@@ -12,9 +12,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.overrides import parse_value
 from mtkit.base.yaml import cut
 from mtkit.config import Count, Section, Seed, first_mistake, setting
+from mtkit.tokenizer import LARGEST_VOCABULARY
 
-# SentencePiece allocates memory for all subwords at once.
-LARGEST_VOCABULARY = 1 << 22
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 VocabSize = Annotated[int, Field(ge=4, le=LARGEST_VOCABULARY)]
 

@@ -31,13 +31,14 @@ import sentencepiece as spm
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in
 from mtkit.base.words import BLOCK, MAX_WORD_BYTES, WordCounts, count_words
-from mtkit.prepare_config import LARGEST_VOCABULARY
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
 _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 FIXED_PIECES = len(_SPECIAL) + 256
+# SentencePiece allocates memory for all subwords at once.
+LARGEST_VOCABULARY = 1 << 22
 
 _LANGUAGE_TAG = re.compile(">>(.+)<<")
 _CORPUS_TAG = re.compile("<tag:(.+)>")

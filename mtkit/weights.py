@@ -23,8 +23,9 @@ Array = npt.NDArray[Any]
 # The types that weights have here, by their names in the header of the file. NumPy has no bfloat16,
 # which is the first half of a float32.
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
-# Numbers that are averaged at a time.
-_BLOCK = 2**16
+# Numbers that are averaged at a time: they stay in the CPU's caches, and malloc gives such blocks
+# again and again, while larger ones would be new memory of the system for each tensor.
+_BLOCK = 2**14
 
 
 class WeightFile:
@@ -121,7 +122,6 @@ class Weights(Mapping[str, Array]):
         shape, first = self.shapes[name], self._files[0]
         size = math.prod(shape)
         result: Array = np.empty(size, np.bool_ if first.is_mask(name) else np.float32)
-        # All blocks together stay in the caches of the CPU.
         sums = np.empty(min(size, _BLOCK))
         files = [file.blocks(name, _BLOCK) for file in self._files]
         starts = range(0, size, _BLOCK)

@@ -9,15 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
-
 # In the order of their numbers, from 1.
 Kind = Literal["normal", "unknown", "control", "symbol", "unused", "byte"]
 _KINDS: tuple[Kind, ...] = ("normal", "unknown", "control", "symbol", "unused", "byte")
 _BPE = 2
-# Its classes are made when it is loaded, so type checkers do not see them.
-_Message: Any = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,13 @@ def is_bpe(model: bytes) -> bool:
 
 
 def _parsed(model: bytes) -> Any:
+    # On first use: a tokenizer that is only applied does not need it.
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2
+
+    # Its classes are made when it is loaded, so type checkers do not see them.
+    message: Any = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
     try:
-        return _Message.FromString(model)
+        return message.FromString(model)
     except DecodeError as error:
         raise ValueError(str(error)) from error

@@ -7,28 +7,17 @@ standard error. What a command needs is imported inside it, so that help answers
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 import click
 
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
-from mtkit.cli import (
-    align,
-    check,
-    compare,
-    export,
-    import_model,
-    inspect,
-    prepare,
-    score,
-    serve,
-    train,
-    translate,
-)
 from mtkit.cli.console import (
     configure_logging,
     is_later_worker,
@@ -141,7 +130,38 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
         context.exit()
 
 
+class _Commands(Mapping[str, click.Command]):
+    """The commands by their names. Each is imported when it is asked for, because it takes time."""
+
+    # Of each command its module and its name there.
+    places: Mapping[str, str] = {
+        "prepare": "prepare.prepare",
+        "train": "train.train",
+        "translate": "translate.translate",
+        "align": "align.align",
+        "check": "check.check",
+        "serve": "serve.serve",
+        "inspect": "inspect.inspect",
+        "score": "score.score",
+        "compare": "compare.compare",
+        "export": "export.export",
+        "import": "import_model.import_",
+    }
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, attribute = self.places[name].partition(".")
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 @click.group(
+    commands=_Commands(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""
     \b
@@ -183,19 +203,3 @@ def commands(quiet: bool, verbose: bool) -> None:
     configure_logging(quiet=quiet)
     if click.get_current_context().invoked_subcommand != "translate":
         gc.enable()
-
-
-for _command in (
-    prepare.prepare,
-    train.train,
-    translate.translate,
-    align.align,
-    check.check,
-    serve.serve,
-    inspect.inspect,
-    score.score,
-    compare.compare,
-    export.export,
-    import_model.import_,
-):
-    commands.add_command(_command)

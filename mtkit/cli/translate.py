@@ -391,8 +391,6 @@ class _LineTranslator:
         self, found: list[list[Translation]], window: Window
     ) -> Iterator[Alignment | None]:
         """The word alignment of each translation, one after another."""
-        from mtkit.translate import align_by_sentence
-
         given = [
             (number, line, translation)
             for number, (line, translations) in enumerate(
@@ -402,6 +400,8 @@ class _LineTranslator:
         ]
         if self.aligner is None or not given:
             return itertools.repeat(None)
+        from mtkit.translate import align_by_sentence
+
         numbers, sources, texts = map(list, zip(*given, strict=True))
         return iter(align_by_sentence(self.aligner, sources, texts, numbers=numbers))
 

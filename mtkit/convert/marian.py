@@ -31,9 +31,16 @@ from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.untrusted import damage
 from mtkit.kernels.loss import NEVER
 from mtkit.model import Transformer
-from mtkit.prepare_config import LARGEST_VOCABULARY
 from mtkit.run_manifest import OldIds, OldIdsOfSides
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    LARGEST_VOCABULARY,
+    PAD_ID,
+    UNK_ID,
+    Tokenizer,
+    Vocabularies,
+)
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
 # Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its

@@ -8,7 +8,8 @@ from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.parsing.bracketing import Scores, compare_trees, different_words, score_trees
-    from mtkit.parsing.task import Parsing, Task, counted_words, make_task
+    from mtkit.parsing.parser import Parsing, counted_words, make_task
+    from mtkit.parsing.task import Task
     from mtkit.parsing.trees import (
         Phrase,
         Tree,
@@ -37,4 +38,4 @@ __all__ = [
     "split_words",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "trees", "bracketing", "task")
+__getattr__ = lazy_names(__name__, __all__, "task", "trees", "bracketing", "parser")

@@ -9,16 +9,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mtkit.base.memory import memory_explained
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
-from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.requests import BaseDecoder, Sentence, Translation, hypotheses_of
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
-from mtkit.translate.terms import Demand, TermEncoder
+
+if TYPE_CHECKING:
+    from mtkit.translate.terms import Demand, TermEncoder
 
 
 class LocalDecoder(BaseDecoder):
@@ -112,6 +114,8 @@ class LocalDecoder(BaseDecoder):
     @cached_property
     def terms(self) -> TermEncoder:
         """Encodes the target terms of a glossary."""
+        from mtkit.translate.terms import TermEncoder
+
         return TermEncoder(self.tokenizer)
 
     def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
@@ -160,6 +164,8 @@ def _terms_of(demands: Sequence[Demand]) -> tuple[str, ...]:
 
 def rank_by_mbr(samples: Sequence[Translation]) -> list[Translation]:
     """Each text once, those most similar to all samples first; of equal ones the first sample."""
+    from mtkit.score import mutual_chrf
+
     similarities = mutual_chrf([translation.text for translation in samples])
     scored: dict[str, Translation] = {}
     for translation, score in zip(samples, similarities, strict=True):

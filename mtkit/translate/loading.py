@@ -6,14 +6,17 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.folders import is_unfinished
 from mtkit.config import DecodeConfig
-from mtkit.parsing import Task, make_task
+from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate.terms import Glossary
+
+if TYPE_CHECKING:
+    from mtkit.translate.terms import Glossary
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +60,15 @@ def load_runs(
     if config.split_sentences == "auto":
         config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
     _check_ensemble(runs, vocabularies)
-    task_name = "translation" if linearised else origin.task
+    task = Task()
+    if origin.task == "parsing" and not linearised:
+        from mtkit.parsing import make_task
+
+        task = make_task(origin.task, vocabularies.tgt, tokenized=tokenized)
     return Loaded(
         vocabularies=vocabularies,
         config=config,
-        task=make_task(task_name, vocabularies.tgt, tokenized=tokenized),
+        task=task,
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         src_prefix=[tags[tgt_lang]] if tags else [],

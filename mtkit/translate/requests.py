@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.translate.reading import Window
-from mtkit.translate.terms import Demand
+
+if TYPE_CHECKING:
+    from mtkit.translate.terms import Demand
 
 Range = tuple[int, int]
 # The characters of a sentence in its line, and those of its translation.

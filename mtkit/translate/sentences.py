@@ -9,6 +9,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
@@ -18,7 +19,9 @@ from mtkit.tokenizer import Vocabularies
 from mtkit.translate.doubts import Doubts, check_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
-from mtkit.translate.terms import Demand, Glossary
+
+if TYPE_CHECKING:
+    from mtkit.translate.terms import Demand, Glossary
 
 log = logging.getLogger(__name__)
 

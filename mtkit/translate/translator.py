@@ -29,13 +29,13 @@ from mtkit.translate.native_decoder import load_native
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import BaseDecoder, PendingWindow, Translation, plan
 from mtkit.translate.sentences import SentenceReader
-from mtkit.translate.terms import Glossary
 
 if TYPE_CHECKING:
     import torch
 
     from mtkit.align import Aligner, Alignment, AlignmentHead, Method
     from mtkit.model import Transformer
+    from mtkit.translate.terms import Glossary
     from mtkit.translate.torch_models import TorchModels
 
 
@@ -154,6 +154,8 @@ class Translator:
         if (workers or 1) > 1 and not prepared:
             raise ValueError("weights as they were trained are for one worker")
         if isinstance(glossary, Path | str):
+            from mtkit.translate.terms import Glossary
+
             glossary = Glossary.read(Path(glossary))
         loaded = load_runs(
             runs,

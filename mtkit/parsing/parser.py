@@ -1,0 +1,123 @@
+"""The task of a parser: it translates the words of a sentence to a linearised tree (`trees`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.base.errors import MtkitError
+from mtkit.parsing.bracketing import score_trees
+from mtkit.parsing.mask import BracketTokens, TreeMask
+from mtkit.parsing.task import Task
+from mtkit.parsing.trees import (
+    ANY_TAG,
+    Tree,
+    linearise,
+    model_source,
+    parse_trees,
+    restore,
+    split_words,
+    treebank_words,
+)
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
+
+
+class Parsing(Task):
+    """Parsing: the model reads words, and writes a linearised tree; the result is in brackets.
+
+    Args:
+        tokenizer: of linearised trees.
+        tokenized: whether lines are words already, separated by spaces; otherwise they are plain
+            text, which is split as in the Penn Treebank.
+    """
+
+    name = "parsing"
+
+    def __init__(self, tokenizer: Tokenizer, *, tokenized: bool) -> None:
+        self.tokenized = tokenized
+        self._brackets = BracketTokens(tokenizer)
+        # Whether the model writes part-of-speech tags.
+        self.tags = bool({*self._brackets.words.values()} - {ANY_TAG})
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line; none if it is blank."""
+        return split_words(line) if self.tokenized else treebank_words(line)
+
+    def source_text(self, line: str) -> str:
+        """The words, separated by spaces."""
+        return model_source(self.words(line))
+
+    def target_text(self, line: str, number: int) -> str:
+        """A tree in brackets as a linearised tree; nothing for a blank line.
+
+        Raises:
+            MtkitError: with the number of the line, if it is not a tree.
+        """
+        trees = list(parse_trees([line], name="trees", first_line=number))
+        return " ".join(linearise(tree, tags=self.tags) for tree in trees)
+
+    def result(self, words: Sequence[str], text: str) -> tuple[str, bool | None]:
+        """The tree over these words, in brackets on one line; without words, the text itself."""
+        if not words:
+            return text, None
+        tree, repaired = restore(text, words)
+        return str(tree), repaired
+
+    def metrics(self, results: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """F1 of labelled brackets."""
+        trees, golds = (list(parse_trees(lines, name="valid")) for lines in (results, references))
+        return {"f1": score_trees(trees, golds).all.f1}
+
+    def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask]:
+        """Masks that keep the search to well-formed trees.
+
+        Raises:
+            MtkitError: if the vocabulary has no whole brackets.
+        """
+        self._brackets.check(needed_by="decode.well_formed_trees")
+        return [
+            TreeMask(self._brackets, words=count, limit=limit)
+            for count, limit in zip(words, limits, strict=True)
+        ]
+
+    def tree(self, line: str, text: str) -> Tree:
+        """A given tree of a line, in brackets.
+
+        Raises:
+            MtkitError: if it is not one tree over the words of the line.
+        """
+        words = self.words(line)
+        trees = list(parse_trees([text], name="the tree"))
+        if len(trees) != 1:
+            raise MtkitError(f"the tree {text[:100]!r}: expected one tree, not {len(trees)}")
+        if list(trees[0].words) != words:
+            raise MtkitError(
+                f"the tree {text[:100]!r} must have exactly these words: {' '.join(words)[:300]!r}"
+            )
+        return trees[0]
+
+
+def make_task(name: str, tokenizer: Tokenizer, *, tokenized: bool) -> Task:
+    """The task of this name, for a model with this target vocabulary."""
+    return Parsing(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
+
+
+def counted_words(
+    vocabularies: Vocabularies,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """The tokens that words are counted by, with `model.positions: words`.
+
+    Returns:
+        (V,) of the source, True for a subword that begins a word, and EOS; (V,) of the target, True
+        for the tokens that are words of the sentence.
+
+    Raises:
+        MtkitError: if these are not the vocabularies of a parser.
+    """
+    src = vocabularies.src.begins_word.copy()
+    src[EOS_ID] = True
+    tgt = BracketTokens(vocabularies.tgt)
+    tgt.check(needed_by="model.positions")
+    return src, tgt.mask(word=True)
