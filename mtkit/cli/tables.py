@@ -14,15 +14,12 @@ from dataclasses import asdict
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from mtkit import config
-
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mtkit.align import AlignmentScore
     from mtkit.check import Counts
+    from mtkit.config import Section
     from mtkit.parsing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score
@@ -119,17 +116,21 @@ def findings(counts: Counts) -> str:
 
 def presets() -> str:
     """The configurations that ship with mtkit, with a line about each."""
+    from mtkit import config
+
     table = _table("PRESET", "DESCRIPTION", wraps=1)
     for name in config.presets():
-        table.add_row(name, escape(config.describe_preset(name)))
+        table.add_row(name, _escaped(config.describe_preset(name)))
     return _render(table)
 
 
-def settings(model: type[config.Section]) -> str:
+def settings(model: type[Section]) -> str:
     """The settings of a configuration, with their defaults and descriptions."""
+    from mtkit.config import setting_fields
+
     table = _table("KEY", "DEFAULT", "DESCRIPTION", wraps=2)
-    for key, field in config.setting_fields(model).items():
-        table.add_row(key, json.dumps(field.default), escape(field.description or ""))
+    for key, field in setting_fields(model).items():
+        table.add_row(key, json.dumps(field.default), _escaped(field.description or ""))
     return _render(table)
 
 
@@ -257,7 +258,7 @@ def tree_scores(
         for kind, part in kinds.items():
             values = (part.precision, part.recall, part.f1, part.exact)
             cells = [kind, f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
-            table.add_row(*([escape(name), *cells, *of_all] if kind == "all" else ["", *cells]))
+            table.add_row(*([_escaped(name), *cells, *of_all] if kind == "all" else ["", *cells]))
     return _render(table) + f"{scores[0].signature}\n"
 
 
@@ -299,7 +300,7 @@ def alignment_scores(
         return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
     table = _table("FILE", "AER", "PRECISION", "RECALL", wraps=0, right=(1, 2, 3))
     for name, row in named:
-        table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
+        table.add_row(_escaped(name), *(f"{value:.1f}" for value in row.values()))
     return _render(table)
 
 
@@ -325,7 +326,7 @@ def _table_of_scores(
 ) -> str:
     is_compared = by_metric[0][0].mean is not None
     more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []
-    headings = [heading for metric in by_metric for heading in (escape(metric[0].name), *more)]
+    headings = [heading for metric in by_metric for heading in (_escaped(metric[0].name), *more)]
     table = _table("SYSTEM", *headings, wraps=0, right=range(1, 1 + len(headings)))
     for name, *of_system in zip(names, *by_metric, strict=True):
         cells = []
@@ -335,13 +336,13 @@ def _table_of_scores(
                 cells.append(f"{value.shown(value.mean)} ± {value.shown(value.interval)}")
                 p_values = map(_p_value, (value.p_bootstrap, value.p_randomisation))
                 cells += ["identical"] * 2 if value.identical else p_values
-        table.add_row(escape(name), *cells)
+        table.add_row(_escaped(name), *cells)
     for group in groups:
         cells = []
         for metric in by_metric:
             center, deviation = map(metric[0].shown, _spread(metric, group).values())
             cells += [f"{center} ± {deviation}", *[""] * len(more)]
-        members = escape(", ".join(names[index] for index in group))
+        members = _escaped(", ".join(names[index] for index in group))
         table.add_row(f"mean ± deviation of {members}", *cells)
     return _render(table)
 
@@ -359,6 +360,9 @@ def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
 
     If that is the first one, a name, others are broken at spaces, so that no number is cut.
     """
+    # On first use, because most results are lines and need no table.
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for i, heading in enumerate(headings):
         table.add_column(
@@ -370,7 +374,16 @@ def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
     return table
 
 
+def _escaped(text: str) -> str:
+    """A text for a cell, whose brackets are not markup."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
 def _render(table: Table) -> str:
+    from rich.console import Console
+
     text = io.StringIO()
     # In a file or pipe a row stays on one line, however long it is.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000

@@ -24,7 +24,7 @@ import pytest
 from conftest import number_pairs
 from support.command_line import Outcome, Place
 
-from mtkit import __version__
+from mtkit import __version__, native
 from mtkit.__main__ import program
 from mtkit.check import fit_pairs
 from mtkit.cli import commands, main
@@ -64,7 +64,7 @@ for command in ("", *commands):
     except SystemExit as stop:
         assert stop.code == 0
 slow = {"torch", "numpy", "datasets", "sentencepiece", "sacrebleu", "pydantic", "ruamel", "tqdm"}
-slow |= {"starlette", "uvicorn"}
+slow |= {"starlette", "uvicorn", "rich"}
 sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() else 0)
 """
     done = subprocess.run(
@@ -72,6 +72,47 @@ sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() els
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage: mtkit") == 10
+
+
+OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "mtkit.prepare"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (
+            "translate --run {run} --device cpu",
+            {"google.protobuf", "sacrebleu", "mtkit.parsing.trees", "mtkit.translate.terms"}
+            | {"safetensors", "rich", "mtkit.align", "mtkit.cli.check", "mtkit.cli.score"},
+        ),
+        ("score {text} --reference {text}", {"pydantic", "ruamel", "rich", "mtkit.cli.translate"}),
+        ("check {text} {text}", {"sacrebleu", "safetensors", "google.protobuf"}),
+    ],
+    ids=["translate", "score", "check"],
+)
+def test_a_command_imports_nothing_that_it_does_not_need(
+    arguments: str, unneeded: set[str], tiny_run: Run, tmp_path: Path
+):
+    if reason := arguments.startswith("translate") and native.available():
+        pytest.skip(reason)
+    (tmp_path / "text").write_text("One line.\n")
+    code = """
+import sys
+from mtkit.cli import main
+try:
+    main()
+except SystemExit as stop:
+    assert stop.code == 0
+print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+    words = arguments.format(run=tiny_run.path, text=tmp_path / "text").split()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        input="1 2 3\n", capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    loaded = set(done.stderr.splitlines())
+    assert f"mtkit.cli.{words[0]}" in loaded
+    assert not loaded & (unneeded | OTHER_COMMANDS | {"torch", "datasets"})
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
