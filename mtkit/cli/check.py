@@ -80,7 +80,9 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
 )
 @language_option("--src-lang L", help="Source language. Default: identified, or that of the run.")
 @language_option("--tgt-lang L", help="Target language. Default: identified, or that of the run.")
-@shared.hardware_option("--workers N", help="Processes. Default: one per core.")
+@shared.hardware_option(
+    "--workers N", type=shared.WORKERS, help="Processes. Default: one per core."
+)
 def check(
     src_path: Path | None,
     tgt_path: Path | None,

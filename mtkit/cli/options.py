@@ -68,6 +68,9 @@ _TYPES = {
     "N": click.IntRange(1),
 }
 
+# Threads or processes; more than the CPUs of any machine only need memory.
+WORKERS = click.IntRange(1, 1024)
+
 
 class GroupedOption(click.Option):
     """An option that is printed in a group of the help, under this heading.
@@ -327,6 +330,7 @@ hardware_options = _together(
     ),
     hardware_option(
         "--workers N",
+        type=WORKERS,
         help="Threads of the native engine (default: one per core), or worker processes of PyTorch"
         " (default: one per GPU, or one on the CPU).",
     ),

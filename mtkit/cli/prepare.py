@@ -91,7 +91,9 @@ two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument),
     help="Check the pairs that are kept, as mtkit check does, and write a table of findings, worst"
     " first: file, line, kind, severity, reason, source and target, tab-separated.",
 )
-@shared.hardware_option("--workers N", help="Processes. Default: one per core.")
+@shared.hardware_option(
+    "--workers N", type=shared.WORKERS, help="Processes. Default: one per core."
+)
 @shared.information_option(
     "--dry-run",
     help="Print how many pairs would be dropped, with samples. Write nothing.",

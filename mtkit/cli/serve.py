@@ -92,6 +92,7 @@ limit_option = shared.option_group("Limits")
 )
 @limit_option(
     "--timeout N",
+    type=click.IntRange(1, 24 * 3600),
     default=60,
     help="Maximum seconds for the translation of a request. Default: 60.",
 )

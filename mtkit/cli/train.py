@@ -75,6 +75,7 @@ configuration_option = shared.option_group("Configuration")
 @shared.device_option
 @shared.hardware_option(
     "--workers N",
+    type=shared.WORKERS,
     help="Worker processes that train together on this machine. Default: one per GPU, or one on "
     "the CPU.",
 )

@@ -313,6 +313,12 @@ def test_the_version_is_that_of_the_installed_package(place: Place):
         (["translate", "--beam-size", "0"], "0"),
         (["translate", "--beam-size", "four"], "four"),
         (["translate", "--beams", "4"], "--beams"),
+        *(
+            ([*command.split(), "--workers", "100000"], "--workers': 100000 is not in the range")
+            for command in ("translate", "serve", "score", "check one two", "prepare demo-en-de")
+        ),
+        (["train", "--config", "demo", "--workers", "1025"], "--workers': 1025 is not in the"),
+        (["serve", "--timeout", "9" * 400], "is not in the range 1<=x<=86400"),
         (["score", "--metric", "rouge"], "rouge"),
         (["prepare"], "--list"),
         (["prepare", "../escaped"], "../escaped"),
