@@ -163,6 +163,12 @@ class Service:
                 f"{language_name(target)} ({target}) is not available as a target language from "
                 f"{language_name(source.language)} ({source.language})",
             )
+        if request.glossary and (translator.config.sample or translator.config.mbr_samples):
+            raise RequestError(
+                400,
+                "Invalid request: glossary parameter is not possible, because this server samples "
+                "its translations",
+            )
         checker = None
         if request.is_checked:
             checker = await self._checker(source.language, target)
