@@ -12,7 +12,7 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -138,6 +138,11 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> 
     try:
         await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
+            # It may have been refused at the same time. asyncio logs errors that nobody has read.
+            with suppress(asyncio.CancelledError, RequestError):
+                running.result()
             raise ClientDisconnect
         return running.result()
     finally:
@@ -345,6 +350,9 @@ def listen(host: str, port: int) -> socket.socket:
         MtkitError: if the address cannot be used.
     """
     try:
+        if not host:
+            # For the system, that would be every address of the machine.
+            raise ValueError("the address is empty")
         is_six = ":" in host and ipaddress.ip_address(host).version == 6
         family = socket.AF_INET6 if is_six else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
@@ -352,7 +360,8 @@ def listen(host: str, port: int) -> socket.socket:
         number = error.errno if isinstance(error, OSError) else None
         other = "--port" if number in (errno.EADDRINUSE, errno.EACCES) else "--host"
         reason = str(error)
-        if isinstance(error, socket.gaierror):
+        # `create_server` makes an OSError of a gaierror; the numbers of those are negative.
+        if isinstance(error, socket.gaierror) or (number or 0) < 0:
             reason = "there is no such address"
         elif number:
             reason = os.strerror(number)

@@ -112,6 +112,7 @@ class Service:
     def __init__(self, directions: Directions, limits: Limits, access: Access) -> None:
         self.directions, self.limits, self.access = directions, limits, access
         self.metrics = Metrics()
+        self._unchecked = set[tuple[str, str]]()
         self.scheduler = Scheduler(
             directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
         )
@@ -187,7 +188,10 @@ class Service:
         try:
             return await asyncio.to_thread(self.directions.checker, source, target)
         except MtkitError as error:
-            log.warning("a text was not checked: %s", error)
+            if (source, target) not in self._unchecked:
+                # Once: clients may ask again and again.
+                self._unchecked.add((source, target))
+                log.warning("a text was not checked: %s", error)
             raise RequestError(
                 400, f"Invalid request: {source} to {target} cannot be checked on this server"
             ) from None

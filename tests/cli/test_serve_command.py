@@ -98,12 +98,13 @@ def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
     assert last.endswith("Address already in use; give another --port")
 
 
-@pytest.mark.parametrize("host", ["no.such.invalid", "1.2.3.4.5", "::g"])
+@pytest.mark.parametrize("kind", [socket.gaierror, OSError])
+@pytest.mark.parametrize("host", ["no.such.invalid", "1.2.3.4.5", "::g", ""])
 def test_a_host_that_does_not_exist_is_one_line(
-    host: str, trained: Place, monkeypatch: pytest.MonkeyPatch
+    kind: type[OSError], host: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A network that answers for every name would know them.
-    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known (while ...)")
+    # A network that answers for every name would know them. Python makes an OSError of it.
+    unknown = kind(socket.EAI_NONAME, "Name or service not known (while ...)")
     monkeypatch.setattr("socket.create_server", Mock(side_effect=unknown))
     outcome = trained.mtkit("serve", "--host", host, "--port", "0", "--device", "cpu")
     assert outcome.status == 1
@@ -111,6 +112,8 @@ def test_a_host_that_does_not_exist_is_one_line(
     assert last.startswith(f"mtkit: error: --host {host} --port 0: ")
     assert last.endswith("; give another --host")
     assert "while" not in last
+    assert ("the address is empty" if not host else host) in last
+    assert "Unknown error" not in last
 
 
 @pytest.mark.parametrize(

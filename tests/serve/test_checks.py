@@ -101,8 +101,15 @@ def test_html_is_not_checked(checked: Served) -> None:
     assert "check parameter requires the text format" in reply.json["error"]
 
 
-def test_a_run_that_cannot_be_checked_is_a_clear_answer(served: Served) -> None:
-    reply = asked(served, "one two", check=True)
-    assert reply.status == 400
-    assert reply.json["error"] == ("Invalid request: en to de cannot be checked on this server")
-    assert asked(served, "one two").status == 200
+def test_a_run_that_cannot_be_checked_is_a_clear_answer(
+    untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Served([untrained]) as served:
+        for _ in range(3):
+            reply = asked(served, "one two", check=True)
+            assert reply.status == 400
+            message = "Invalid request: en to de cannot be checked on this server"
+            assert reply.json["error"] == message
+        assert asked(served, "one two").status == 200
+    # A client must not be able to fill the log.
+    assert caplog.text.count("a text was not checked: ") == 1

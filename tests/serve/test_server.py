@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import http.client
 import inspect
@@ -22,13 +23,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+from starlette.requests import ClientDisconnect
 from support.served import Gate, Served
 
 from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
+from mtkit.serve.errors import RequestError
+from mtkit.serve.server import _while_connected
 from mtkit.translate import Sentence, Translator, Window
 from mtkit.translate.sentences import SentenceReader
 
@@ -219,6 +224,30 @@ def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate) -> None:
         for client in busy:
             client.close()
         assert "three" not in gate.texts
+
+
+def test_a_request_that_is_refused_while_its_client_goes_is_not_an_error_of_the_server() -> None:
+    errors = []
+
+    async def refused() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise RequestError(429, "Slowdown")
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        gone = Mock(receive=AsyncMock(return_value={"type": "http.disconnect"}))
+        with pytest.raises(ClientDisconnect):
+            await _while_connected(gone, refused())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        # Then asyncio reports the errors of tasks that nobody has read.
+        gc.collect()
+
+    asyncio.run(serve())
+    assert errors == []
 
 
 def post(body: bytes) -> bytes:
