@@ -27,8 +27,9 @@ WordLink = tuple[tuple[int, int], tuple[int, int]]
 # Texts of more characters are read in a thread, so that the event loop answers others meanwhile.
 _LONG = 2000
 # The time and the memory of a sentence grow with the terms that it must have, one for each time
-# that a source term is in it.
+# that a source term is in it, and with the characters of these terms.
 _MOST_TERMS = 100
+_MOST_TERM_CHARACTERS = 1000
 # Pairs that are aligned at a time; between them, other requests have their turn.
 _PAIRS = 32
 
@@ -221,13 +222,18 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
     """The translations of lines.
 
     Raises:
-        RequestError: if a sentence has too many terms of the glossary.
+        RequestError: if a sentence has too many terms of the glossary, or too long ones.
     """
     reader, size = ticket.translator.reader, sum(map(len, window.lines))
     lines = await _in_thread_if_long(size, reader.read, window)
-    if any(len(sentence.terms) > _MOST_TERMS for line in lines for sentence in line):
-        message = f"Invalid request: a sentence has more than {_MOST_TERMS} terms of the glossary"
-        raise RequestError(400, message)
+    for terms in (sentence.terms for line in lines for sentence in line if sentence.terms):
+        too_many = ""
+        if len(terms) > _MOST_TERMS:
+            too_many = f"more than {_MOST_TERMS} terms of the glossary"
+        elif sum(len(demand.term) for demand in terms) > _MOST_TERM_CHARACTERS:
+            too_many = f"terms of the glossary with more than {_MOST_TERM_CHARACTERS} characters"
+        if too_many:
+            raise RequestError(400, f"Invalid request: a sentence has {too_many}")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     found = iter(await ticket.translate(wanted))
     of_lines = [[next(found) if one.ids else None for one in line] for line in lines]

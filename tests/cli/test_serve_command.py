@@ -112,7 +112,7 @@ def test_a_host_that_does_not_exist_is_one_line(
     assert last.startswith(f"mtkit: error: --host {host} --port 0: ")
     assert last.endswith("; give another --host")
     assert "while" not in last
-    assert ("the address is empty" if not host else host) in last
+    assert (host or "the address is empty") in last
     assert "Unknown error" not in last
 
 

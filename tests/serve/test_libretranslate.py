@@ -255,6 +255,17 @@ def test_a_sentence_with_too_many_terms_is_refused(
     assert (reply.status, reply.json) == (400, {"error": message})
 
 
+def test_a_sentence_with_too_long_terms_is_refused(served: Served) -> None:
+    # One such sentence would keep the thread of PyTorch busy for minutes.
+    message = "Invalid request: a sentence has terms of the glossary with more than 1000 characters"
+    for fields in ({}, {"format": "html"}):
+        reply = served.translate("one " * 6, glossary={"one": "x" * 200}, **fields)
+        assert (reply.status, reply.json) == (400, {"error": message})
+    # Of two sentences each has half of them.
+    text = f"{'one ' * 3}\n{'one ' * 3}"
+    assert served.translate(text, glossary={"one": "x" * 200}).status == 200
+
+
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
