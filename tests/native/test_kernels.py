@@ -6,6 +6,7 @@ The plain kernels are C++ without vector instructions; the others must give the 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -233,13 +234,11 @@ def test_linear_in_int8_is_a_product_of_rounded_numbers(
 
 def test_int8_is_exact_at_its_limits(parts: Parts) -> None:
     # Sums of pairs of products of 127 · 127 would overflow 16 bits if an input could be 128.
-    x = np.full((2, 256), 127, np.float32)
-    x[1] = -127
-    weight = np.full((64, 256), -127, np.float32)
-    weight[::2] = 127
-    y = parts.linear(x, weight, precision=INT8)
-    assert (np.abs(y) == 256 * 127 * 127).all()
-    assert (np.sign(y[:, 0]) == [1, -1]).all()
+    signs = np.array(list(itertools.product((-127, 127), repeat=4)), np.float32)
+    x, weight = np.tile(signs, (1, 64)), np.tile(signs, (4, 64))
+    for rows in (x, x[:2]):
+        y = parts.linear(rows, weight, precision=INT8)
+        assert (y == rows @ weight.T).all()
 
 
 def test_rows_and_columns_of_zeros_stay_zero_in_int8(parts: Parts, normal: Any) -> None:

@@ -78,11 +78,8 @@ MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* we
         for (int p = 0; p < P; ++p) {
             const Ints w = load_ints(weights + p * panel_stride);
             MTKIT_UNROLL
-            for (int m = 0; m < M; ++m) {
-                int32_t four;
-                __builtin_memcpy(&four, x + m * x_stride + k, 4);
-                sums[m][p] = dot(sums[m][p], w, broadcast_int(four));
-            }
+            for (int m = 0; m < M; ++m)
+                sums[m][p] = dot(sums[m][p], w, x + m * x_stride + k * INPUT_BYTES);
         }
     }
 }
@@ -188,6 +185,9 @@ void all_rows(const Product& product, int first, int last) {
 #ifdef MTKIT_TILES
 #include "tiles.h"
 #endif
+#ifdef MTKIT_SIGNS
+#include "signs.h"
+#endif
 
 // Copies rows as the product reads them (quantised, rounded, or as they are). Rows get 64 bytes
 // more: with a stride of a power of two, all would fall into few sets of the L1 cache.
@@ -195,7 +195,7 @@ inline void prepare_rows(Product& product, const float* x, int rows, Scratch& sc
     const int in = product.matrix.in;
     const Precision precision = product.matrix.precision;
     if (precision == Precision::int8) {
-        product.x_stride = in + 64;
+        product.x_stride = in * INPUT_BYTES + 64;
         int8_t* bytes = reinterpret_cast<int8_t*>(
             scratch.prepared.room(size_t(rows) * size_t(product.x_stride)));
         float* scales = scratch.row_scales.room(size_t(rows));
@@ -226,6 +226,10 @@ inline void multiply_rows(const Product& product, int first, int last) {
     if (product.matrix.precision == Precision::int8
         && all_rows_by_tiles<Precision::int8>(product, first, last))
         return;
+#endif
+#ifdef MTKIT_SIGNS
+    if (product.matrix.precision == Precision::int8 && last - first >= LEAST_SIGN_ROWS)
+        return all_rows_by_signs(product, first, last);
 #endif
     switch (product.matrix.precision) {
         case Precision::float32: return all_rows<Precision::float32>(product, first, last);

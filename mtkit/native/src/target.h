@@ -29,6 +29,12 @@ MTKIT_BEGIN(MTKIT_FEATURES)
 #endif
 namespace mtkit::MTKIT_NAME {
 namespace {
+// Four bytes, in the order of memory.
+MTKIT_INLINE int32_t load_int(const int8_t* p) {
+    int32_t a;
+    __builtin_memcpy(&a, p, 4);
+    return a;
+}
 #include MTKIT_SIMD
 #include "targets/simd.h"
 #include "vectors.h"

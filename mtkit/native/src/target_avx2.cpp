@@ -2,6 +2,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
+#define MTKIT_SIGNS
 #define MTKIT_NAME avx2
 #define MTKIT_FEATURES "avx2,fma"
 #define MTKIT_SIMD "targets/avx2.h"

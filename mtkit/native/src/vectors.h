@@ -61,7 +61,8 @@ inline float quantize_row(const float* x, int size, int8_t* out) {
     const float most = largest(m);
     const Floats inverse = broadcast(127.0f / most);
     for (int i = 0; i < size; i += LANES)
-        store_bytes(out + i, round_to_ints(load(x + i) * inverse) + broadcast_int(ZERO_POINT));
+        store_inputs(out + i * INPUT_BYTES,
+                     round_to_ints(load(x + i) * inverse) + broadcast_int(ZERO_POINT));
     return most / 127.0f;
 }
 

@@ -6,6 +6,7 @@ constexpr int PARTS = 2;
 constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 4;  // the same in bf16
 constexpr int BYTE_SUMS = 4;  // the same in 8 bits
+constexpr int INPUT_BYTES = 4;  // of an input of `dot`; see `store_inputs`
 constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return _mm256_loadu_ps(p); }
@@ -24,6 +25,9 @@ MTKIT_INLINE uint32_t greater_mask(Part a, Part b) {
 MTKIT_INLINE IntPart load_int_part(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
 }
+MTKIT_INLINE void store_int_part(void* p, IntPart a) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), a);
+}
 MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return _mm256_set1_epi32(a); }
 MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return _mm256_add_epi32(a, b); }
 MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return _mm256_sub_epi32(a, b); }
@@ -34,10 +38,19 @@ template <int N>
 MTKIT_INLINE IntPart shift_right_part(IntPart a) { return _mm256_srli_epi32(a, N); }
 MTKIT_INLINE Part to_float(IntPart a) { return _mm256_cvtepi32_ps(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return _mm256_cvtps_epi32(a); }
-// Pairs of products do not saturate 16 bits, because both factors are from -127 to 127.
-MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+// To `sum` the products of unsigned bytes, `absolute`, and signed ones; the sum of two products is
+// multiplied by a factor. It does not saturate 16 bits, because all bytes are from -127 to 127.
+// With intrinsics, GCC 12 keeps the sums of a product in memory.
+MTKIT_INLINE IntPart add_pairs(IntPart sum, IntPart absolute, IntPart weights, IntPart factors) {
+    IntPart pairs;
+    asm("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(sum), "=&x"(pairs) : "xm"(weights), "x"(absolute), "x"(factors));
+    return sum;
+}
+MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
+    const IntPart signed_weights = _mm256_sign_epi8(weights, broadcast_int_part(load_int(x)));
+    const IntPart absolute = broadcast_int_part(load_int(x + 4));
+    return add_pairs(sum, absolute, signed_weights, _mm256_set1_epi16(1));
 }
 
 MTKIT_INLINE float sum_of_part(Part a) {
@@ -50,11 +63,28 @@ MTKIT_INLINE float max_of_part(Part a) {
     const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
-MTKIT_INLINE void store_low_bytes(int8_t* p, const IntPart (&a)[PARTS]) {
+// Four inputs are 16 bytes: the inputs; their absolute values; the signs of the first and of the
+// third in 16 bits each, 1 or -1; and where their variant is in a table of `signs.h`, in 32 bits.
+MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a[0], a[1]), 0xd8);
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words),
                                           _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+    const __m128i first = _mm_slli_epi16(bytes, 8), differ = _mm_xor_si128(bytes, first);
+    const __m128i signs = _mm_or_si128(_mm_srai_epi16(first, 15), _mm_set1_epi16(1));
+    // A variant has 128 bytes; its number is in bits 15 and 31 of `differ`.
+    const __m128i variant = _mm_or_si128(
+        _mm_and_si128(_mm_srli_epi32(differ, 8), _mm_set1_epi32(128)),
+        _mm_and_si128(_mm_srli_epi32(differ, 23), _mm_set1_epi32(256)));
+    const __m128i absolute = _mm_abs_epi8(bytes);
+    const __m128i low = _mm_unpacklo_epi32(bytes, absolute);
+    const __m128i high = _mm_unpackhi_epi32(bytes, absolute);
+    const __m128i low_signs = _mm_unpacklo_epi32(signs, variant);
+    const __m128i high_signs = _mm_unpackhi_epi32(signs, variant);
+    __m128i* out = reinterpret_cast<__m128i*>(p);
+    _mm_storeu_si128(out, _mm_unpacklo_epi64(low, low_signs));
+    _mm_storeu_si128(out + 1, _mm_unpackhi_epi64(low, low_signs));
+    _mm_storeu_si128(out + 2, _mm_unpacklo_epi64(high, high_signs));
+    _mm_storeu_si128(out + 3, _mm_unpackhi_epi64(high, high_signs));
 }
 // The sums of 16 registers, each added as `sum_of_part` adds, with fewer instructions.
 MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {

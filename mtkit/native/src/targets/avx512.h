@@ -6,6 +6,7 @@ constexpr int PARTS = 1;
 constexpr int SUMS = 24;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 24;  // the same in bf16
 constexpr int BYTE_SUMS = 24;  // the same in 8 bits
+constexpr int INPUT_BYTES = 1;  // of an input of `dot`
 constexpr int ZERO_POINT = 128;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return _mm512_loadu_ps(p); }
@@ -31,8 +32,8 @@ MTKIT_INLINE IntPart shift_right_part(IntPart a) { return _mm512_srli_epi32(a, N
 MTKIT_INLINE Part to_float(IntPart a) { return _mm512_cvtepi32_ps(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return _mm512_cvtps_epi32(a); }
 // With the intrinsic, GCC 12 keeps the sums of a product in memory.
-MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weights));
+MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(broadcast_int_part(load_int(x))), "v"(weights));
     return sum;
 }
 
@@ -43,7 +44,7 @@ MTKIT_INLINE float sum_of_part(Part a) {
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 MTKIT_INLINE float max_of_part(Part a) { return _mm512_reduce_max_ps(a); }
-MTKIT_INLINE void store_low_bytes(int8_t* p, const IntPart (&a)[PARTS]) {
+MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a[0]));
 }
 // The sums of 16 registers, each added as `sum_of_part` adds, with fewer instructions.

@@ -6,6 +6,7 @@ constexpr int PARTS = 4;
 constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 4;  // the same in bf16
 constexpr int BYTE_SUMS = 6;  // the same in 8 bits
+constexpr int INPUT_BYTES = 1;  // of an input of `dot`
 constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return vld1q_f32(p); }
@@ -37,8 +38,9 @@ MTKIT_INLINE IntPart shift_right_part(IntPart a) {
 }
 MTKIT_INLINE Part to_float(IntPart a) { return vcvtq_f32_s32(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return vcvtnq_s32_f32(a); }
-MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
-    return vdotq_s32(sum, vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(x));
+MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
+    const int8x16_t four = vreinterpretq_s8_s32(broadcast_int_part(load_int(x)));
+    return vdotq_s32(sum, vreinterpretq_s8_s32(weights), four);
 }
 
 MTKIT_INLINE float sum_of_part(Part a) {
@@ -46,7 +48,7 @@ MTKIT_INLINE float sum_of_part(Part a) {
     return vget_lane_f32(vpadd_f32(two, two), 0);
 }
 MTKIT_INLINE float max_of_part(Part a) { return vmaxvq_f32(a); }
-MTKIT_INLINE void store_low_bytes(int8_t* p, const IntPart (&a)[PARTS]) {
+MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
     const int16x8_t low = vcombine_s16(vmovn_s32(a[0]), vmovn_s32(a[1]));
     const int16x8_t high = vcombine_s16(vmovn_s32(a[2]), vmovn_s32(a[3]));
     vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));

@@ -10,6 +10,7 @@ constexpr int PARTS = 16;
 constexpr int SUMS = 1;       // pairs of row and panel that a product computes at a time
 constexpr int BF16_SUMS = 1;  // the same in bf16
 constexpr int BYTE_SUMS = 1;  // the same in 8 bits
+constexpr int INPUT_BYTES = 1;  // of an input of `dot`
 constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
 MTKIT_INLINE Part load_part(const float* p) { return *p; }
@@ -48,17 +49,16 @@ MTKIT_INLINE IntPart round_part(Part a) {
     if (!(a > -2147483648.0f && a < 2147483648.0f)) return INT32_MIN;
     return static_cast<int32_t>(__builtin_rintf(a));
 }
-MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, IntPart x) {
-    int8_t w[4], v[4];
+MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
+    int8_t w[4];
     __builtin_memcpy(w, &weights, 4);
-    __builtin_memcpy(v, &x, 4);
-    for (int i = 0; i < 4; ++i) sum += w[i] * v[i];
+    for (int i = 0; i < 4; ++i) sum += w[i] * x[i];
     return sum;
 }
 
 MTKIT_INLINE float sum_of_part(Part a) { return a; }
 MTKIT_INLINE float max_of_part(Part a) { return a; }
-MTKIT_INLINE void store_low_bytes(int8_t* p, const IntPart (&a)[PARTS]) {
+MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
     for (int i = 0; i < PARTS; ++i) p[i] = static_cast<int8_t>(a[i]);
 }
 MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {

@@ -43,9 +43,9 @@ MTKIT_EACH(Floats, as_floats, (Ints a), __builtin_bit_cast(Part, a.part[i]))  //
 MTKIT_EACH(Ints, as_ints, (Floats a), __builtin_bit_cast(IntPart, a.part[i]))   // the same bits
 MTKIT_EACH(Floats, to_floats, (Ints a), to_float(a.part[i]))
 MTKIT_EACH(Ints, round_to_ints, (Floats a), round_part(a.part[i]))  // half to even
-// To each sum the products of its four 8-bit weights and inputs.
-MTKIT_EACH(Ints, dot, (Ints sums, Ints weights, Ints x),
-           dot_part(sums.part[i], weights.part[i], x.part[i]))
+// To each sum the products of its four 8-bit weights and the four inputs at x.
+MTKIT_EACH(Ints, dot, (Ints sums, Ints weights, const int8_t* x),
+           dot_part(sums.part[i], weights.part[i], x))
 #undef MTKIT_EACH
 
 MTKIT_INLINE void store(float* p, Floats a) {
@@ -59,7 +59,8 @@ MTKIT_INLINE uint32_t greater_mask(Floats a, Floats b) {
     for (int i = 0; i < PARTS; ++i) bits |= greater_mask(a.part[i], b.part[i]) << (i * WIDTH);
     return bits;
 }
-MTKIT_INLINE void store_bytes(int8_t* p, Ints a) { store_low_bytes(p, a.part); }
+// Inputs of `dot`, from numbers of 8 bits.
+MTKIT_INLINE void store_inputs(int8_t* p, Ints a) { store_inputs(p, a.part); }
 
 // The sum of all: lane i and lane i + 8, then i and i + 4, i + 2 and i + 1.
 MTKIT_INLINE Part fold(Floats a) {
