@@ -40,11 +40,12 @@ MTKIT_INLINE Part to_float(IntPart a) { return _mm256_cvtepi32_ps(a); }
 MTKIT_INLINE IntPart round_part(Part a) { return _mm256_cvtps_epi32(a); }
 // To `sum` the products of unsigned bytes, `absolute`, and signed ones; the sum of two products is
 // multiplied by a factor. It does not saturate 16 bits, because all bytes are from -127 to 127.
-// With intrinsics, GCC 12 keeps the sums of a product in memory.
+// With intrinsics, GCC 12 keeps the sums of a product in memory; and with weights that may be there
+// ("xm"), Clang puts them there.
 MTKIT_INLINE IntPart add_pairs(IntPart sum, IntPart absolute, IntPart weights, IntPart factors) {
     IntPart pairs;
     asm("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
-        : "+x"(sum), "=&x"(pairs) : "xm"(weights), "x"(absolute), "x"(factors));
+        : "+x"(sum), "=&x"(pairs) : "x"(weights), "x"(absolute), "x"(factors));
     return sum;
 }
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
