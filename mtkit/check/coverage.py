@@ -361,8 +361,8 @@ def _missing(kind: Kind, side: SideCoverage, text: str, *, severity: float) -> F
     span = range(spans[first][0], spans[end - 1][1])
     words = text[span.start : span.stop]
     if kind == "omission":
-        return Finding(kind, f"nothing in the translation is for: {words}", severity, src=span)
-    return Finding(kind, f"nothing in the source is for: {words}", severity, tgt=span)
+        return Finding(kind, f'not translated: "{words}"', severity, src=span)
+    return Finding(kind, f'not in the source: "{words}"', severity, tgt=span)
 
 
 def _sides(

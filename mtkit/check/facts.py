@@ -188,12 +188,23 @@ class PairFacts(Record):
 
     def sigmas(self, src_chars: int, tgt_chars: int) -> float:
         """How much longer than usual a target of this length is, in sigmas."""
-        table = self._length_table
-        src_chars += _PADDING
-        place = src_chars.bit_length()
-        middle, below, above = table[place if place < len(table) else -1]
-        difference = math.log((tgt_chars + _PADDING) / src_chars) - middle
+        middle, below, above = self._lengths_of(src_chars)
+        difference = math.log((tgt_chars + _PADDING) / (src_chars + _PADDING)) - middle
         return difference / (above if difference > 0 else below)
+
+    def usual_length(self, src_chars: int) -> tuple[int, int]:
+        """The characters that four in five targets have at least, and at most."""
+        middle, below, above = self._lengths_of(src_chars)
+        low, high = (
+            round((src_chars + _PADDING) * math.exp(middle + _NINE_TENTHS * sigmas)) - _PADDING
+            for sigmas in (-below, above)
+        )
+        return max(1, low), max(1, high)
+
+    def _lengths_of(self, src_chars: int) -> tuple[float, float, float]:
+        table = self._length_table
+        place = (src_chars + _PADDING).bit_length()
+        return table[place if place < len(table) else -1]
 
 
 def language_of(lines: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ KINDS = {
     " source.",
     "markup": "The tags and entities are not those of the source.",
     "addresses": "The URLs and e-mail addresses are not those of the source.",
-    "length": "The translation is much longer or shorter than is usual.",
+    "length": "The translation is empty, or much longer or shorter than usual.",
     "cut": "The end of the translation is missing.",
     "unknown": "The source has characters that the vocabulary of the model lacks, or many words"
     " that are new to it.",

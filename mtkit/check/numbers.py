@@ -46,9 +46,11 @@ _TIME = re.compile(
 _YEARS = re.compile(r"['’]?s\b")
 # Measures that a good translation may convert, from or to these.
 _IMPERIAL = re.compile(
-    r"[ \u00a0\u202f-]?(?:['\"′″”]|(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?|mph|pounds?|lbs?"
+    r"[ \u00a0\u202f-]?(?:[′″]|(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?|mph|pounds?|lbs?"
     r"|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß|Zoll|Meilen?|Pfund)\b)"
 )
+# A quotation mark, or a measure if the other side has a metric one.
+_FEET_OR_INCHES = re.compile(r"['\"”]")
 _IMPERIAL_WORD = re.compile(
     r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
 )
@@ -72,6 +74,7 @@ class Number:
         readings: all values that it may have.
         scaled: those with a word such as "million", if there is one.
         is_imperial, is_metric: whether a measure of this system follows.
+        is_quoted: whether a mark follows that may stand for feet or inches.
     """
 
     text: str
@@ -80,6 +83,7 @@ class Number:
     scaled: frozenset[Reading] = frozenset()
     is_imperial: bool = False
     is_metric: bool = False
+    is_quoted: bool = False
 
     @property
     def span(self) -> range | None:
@@ -133,9 +137,13 @@ def numbers_of(text: str, *, lang: str = "") -> list[Number]:
             if piece.find(".") > 0 and text.startswith(".", end):
                 # A German date without its year: "25.8."
                 readings.add(int(re.sub(r"\D", "", piece.partition(".")[0])[:_LONGEST]))
-            measures = _IMPERIAL.match(text, end), _METRIC.match(text, end)
+            # The m of metres may be read as that of millions.
+            measures = (
+                any(one.match(text, place) for place in {digits_end, end})
+                for one in (_IMPERIAL, _METRIC, _FEET_OR_INCHES)
+            )
             of_scale = frozenset(scaled) if is_clear else frozenset[Reading]()
-            found.append(Number(piece, at, frozenset(readings), of_scale, *map(bool, measures)))
+            found.append(Number(piece, at, frozenset(readings), of_scale, *measures))
     return found
 
 
@@ -216,10 +224,11 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     if _are_cut_elsewhere(rest_src, rest_tgt):
         return Unmatched([], [])
     is_converted = _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation)
-    if is_converted or any(one.is_imperial for one in rest_src + rest_tgt):
+    sides = (rest_src, rest_tgt), (rest_tgt, rest_src)
+    if is_converted or any(_is_imperial(one, others) for rest, others in sides for one in rest):
         rest_src, rest_tgt = (
-            [one for one in rest if not (one.is_imperial or one.is_metric)]
-            for rest in (rest_src, rest_tgt)
+            [one for one in rest if not (one.is_metric or _is_imperial(one, others))]
+            for rest, others in sides
         )
     if not (rest_src or rest_tgt):
         return Unmatched([], [])
@@ -329,6 +338,11 @@ def _has_point(number: Number) -> bool:
     values = number.readings
     is_time = any(isinstance(one, str) for one in values)
     return not is_time and int(_digits([number])) not in values
+
+
+def _is_imperial(number: Number, others: Sequence[Number]) -> bool:
+    """Whether a number is in feet or inches, and the like; `others` are those of the other side."""
+    return number.is_imperial or (number.is_quoted and any(one.is_metric for one in others))
 
 
 def _on_the_dial(number: Number) -> set[Reading]:

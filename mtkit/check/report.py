@@ -56,10 +56,10 @@ class Counts:
         """The counts in one line, for a note."""
         if not self.pairs:
             return "there is nothing to check: 0 lines"
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.in_order())
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.in_order())
         share = self.marked / max(1, self.pairs)
         marked = f"{self.marked:,} of {self.pairs:,} lines are marked ({share:.1%})"
-        return f"{marked}: {kinds}" if kinds else marked
+        return f"{marked}; lines by kind: {kinds}" if kinds else marked
 
 
 @dataclass

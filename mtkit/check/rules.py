@@ -78,7 +78,7 @@ def findings(
     if has_parts:
         found += _copied_parts(source, translation, facts)
     sigmas = facts.sigmas(len(source), len(translation))
-    found += _length(sigmas, facts)
+    found += _length(source, translation, sigmas, facts)
     found += _cut(source, translation, tgt_words, sigmas, facts)
     return found
 
@@ -125,7 +125,7 @@ def _loop(
             severity = min(1.0, 0.6 + 0.1 * worst.times)
             yield Finding(
                 "loop",
-                f"{_shown(phrase)} is there {worst.times} times in a row",
+                f"{_quoted(phrase)} occurs {worst.times} times in a row",
                 severity,
                 tgt=span,
             )
@@ -136,7 +136,7 @@ def _loop(
             if inside and 2 * len(inside[0]) > _LONG_WORD and inside[0] not in source:
                 count = len(inside[0]) // len(inside[1])
                 start = match.start() + inside.start()
-                reason = f"{_shown(inside[1])} is there {count} times in a row"
+                reason = f"{_quoted(inside[1])} occurs {count} times in a row"
                 yield Finding("loop", reason, 1.0, tgt=range(start, start + len(inside[0])))
                 return
 
@@ -302,26 +302,21 @@ def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[F
 
 def _difference(missing: Sequence[str], added: Sequence[str], *, joint: str = ", ") -> str:
     """In words, what is missing in the translation, and what was added."""
-    parts = [
-        f"{_shown(joint.join(some))} {one if len(some) == 1 else several}"
-        for some, one, several in (
-            (missing, "is missing", "are missing"),
-            (added, "was added", "were added"),
-        )
-        if some
-    ]
-    return ", ".join(parts)
+    parts = (("missing", missing), ("added", added))
+    return "; ".join(f"{what}: {_shown(joint.join(some))}" for what, some in parts if some)
 
 
 # ---------------------------------------------------------------------------------------------
 # Length and end
 
 
-def _length(sigmas: float, facts: PairFacts) -> Iterator[Finding]:
+def _length(source: str, translation: str, sigmas: float, facts: PairFacts) -> Iterator[Finding]:
     if sigmas > facts.longest or sigmas < -facts.shortest:
         excess = abs(sigmas) / (facts.longest if sigmas > 0 else facts.shortest)
         what = "longer" if sigmas > 0 else "shorter"
-        reason = f"much {what} than usual ({abs(sigmas):.1f} sigmas)"
+        low, high = facts.usual_length(len(source))
+        count = f"{len(translation):,} character{'' if len(translation) == 1 else 's'}"
+        reason = f"much {what} than usual: {count}, usual {low:,} to {high:,}"
         yield Finding("length", reason, min(1.0, 0.3 * excess))
 
 
@@ -340,7 +335,7 @@ def _cut(
     elif sigmas >= _SHORT:
         return
     if last in facts.never_final:
-        signs.append(f"no text ends with {_shown(last)}")
+        signs.append(f"no text ends with {_quoted(last)}")
     if translation.rstrip()[-1:] in tuple(",;(–-") and source.rstrip()[-1:] not in tuple(",;(–-"):
         signs.append("it ends with a comma or a dash")
     if not signs:
@@ -352,6 +347,10 @@ def _cut(
             0.8,
             tgt=range(max(0, len(translation) - _SHOWN), len(translation)),
         )
+
+
+def _quoted(text: str) -> str:
+    return f'"{_shown(text)}"'
 
 
 def _shown(text: str) -> str:

@@ -49,6 +49,7 @@ def test_the_words_that_are_not_translated_are_named(coverage: Coverage) -> None
         # Of a word whose translation the lexicon is not sure of, nothing can be said.
         assert len(named) >= 4
         assert set(named) <= set(words[start : start + 5])
+        assert finding.reason == f'not translated: "{" ".join(named)}"'
 
 
 def test_the_words_that_are_added_are_named(coverage: Coverage) -> None:
@@ -60,6 +61,7 @@ def test_the_words_that_are_added_are_named(coverage: Coverage) -> None:
     assert finding.tgt is not None
     span = translation[finding.tgt.start : finding.tgt.stop]
     assert span == " ".join(translation.split()[3:8])
+    assert finding.reason == f'not in the source: "{span}"'
 
 
 def test_the_translation_of_another_line_is_both(coverage: Coverage) -> None:

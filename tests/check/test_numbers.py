@@ -132,6 +132,9 @@ def test_every_number_below_hundred_has_a_word_in_each_language():
         ("4 feet", "120 cm", ("en", "de")),
         ("93 million miles", "150 Millionen Kilometer", ("en", "de")),
         ("on May 3", "am 3. 5.", ("en", "de")),
+        ('a 93" screen', "ein Bildschirm von 236 cm", ("en", "de")),
+        ("He is 5'10\" tall.", "Er ist 1,78 m groß.", ("en", "de")),
+        ("ein Bildschirm von 236 cm", "a 93″ screen", ("de", "en")),
     ],
 )
 def test_words_and_converted_measures_answer_digits(
@@ -238,3 +241,10 @@ def test_a_scale_may_be_given_once_for_two_numbers():
 @pytest.mark.parametrize(("one", "other"), [("at 1430", "um 14.30"), ("0 30 12", "03012")])
 def test_times_and_telephone_numbers_may_be_cut_at_other_places(one: str, other: str):
     assert rest(one, other, "en", "de") == rest(other, one, "de", "en") == ([], [])
+
+
+@pytest.mark.parametrize("quotation", ['"93".', '"93"', '93"', "'93'.", "“93”.", "(93)."])
+def test_a_number_before_a_quotation_mark_is_compared(quotation: str):
+    found = rest(f"the number {quotation}", "die Nummer 13.", "en", "de")
+    assert found == (["93"], ["13"])
+    assert rest("the number 13.", f"die Nummer {quotation}", "en", "de") == (["13"], ["93"])

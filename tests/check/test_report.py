@@ -45,7 +45,7 @@ def test_the_sentence_of_counts_names_the_kinds_in_their_order():
     assert counts.sentence() == "there is nothing to check: 0 lines"
     counts.add(Counts(2000, 3))
     counts.by_kind.update({"cut": 2, "loop": 1})
-    assert counts.sentence() == "3 of 2,000 lines are marked (0.1%): 1 loop, 2 cut"
+    assert counts.sentence() == "3 of 2,000 lines are marked (0.1%); lines by kind: loop 1, cut 2"
 
 
 def test_a_table_has_the_worst_first_and_a_tab_is_escaped(checker: Checker, tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_a_phrase_of_any_length_that_is_there_three_times_is_a_loop(facts: PairF
 def test_a_loop_has_its_phrase_its_count_and_its_place(no_facts: PairFacts):
     text = "Er geht nach Hause und nach Hause und nach Hause und schläft."
     found = only("loop", "He goes home and sleeps after a very long day.", text, no_facts)
-    assert found.reason == "nach hause und is there 3 times in a row"
+    assert found.reason == '"nach hause und" occurs 3 times in a row'
     assert found.tgt is not None
     assert text[found.tgt.start : found.tgt.stop] == "nach Hause und nach Hause und nach Hause und"
 
@@ -209,7 +210,7 @@ def test_another_script_is_found_and_names_in_it_are_not(no_facts: PairFacts):
 def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
     source, translation = "It costs 15 euros in 2020.", "2020 kostet es 18 Euro."
     found = only("numbers", source, translation, no_facts)
-    assert found.reason == "15 is missing, 18 was added"
+    assert found.reason == "missing: 15; added: 18"
     assert found.src is not None
     assert found.tgt is not None
     assert source[found.src.start : found.src.stop] == "15"
@@ -223,7 +224,7 @@ def test_numbers_are_not_joined_by_what_may_be_a_decimal_mark(no_facts: PairFact
 
 def test_a_number_in_words_that_was_changed_is_found(no_facts: PairFacts):
     found = only("numbers", "Two men wait.", "Drei Männer warten.", no_facts)
-    assert found.reason == "two is missing, drei was added"
+    assert found.reason == "missing: two; added: drei"
     assert kinds("Two men wait.", "Zwei Männer warten.", no_facts) == set()
 
 
@@ -249,7 +250,7 @@ def test_a_placeholder_that_is_lost_or_added_or_changed_is_found(mark: str, no_f
         found = only("placeholders", *texts, no_facts)
         assert mark in found.reason
     found = only("placeholders", source, translation.replace(mark, "%i"), no_facts)
-    assert found.reason == f"{mark} is missing, %i was added"
+    assert found.reason == f"missing: {mark}; added: %i"
 
 
 def test_a_percentage_is_no_placeholder(no_facts: PairFacts):
@@ -261,11 +262,11 @@ def test_tags_and_entities_are_those_of_the_source(no_facts: PairFacts):
     source = "A <b>red</b> <a href='x'>car</a> &copy; 5 &lt; 6<br/>"
     good = "Ein <b>rotes</b> <a href='y'>Auto</a> &copy; 5 &lt; 6<br/>"
     assert kinds(source, good, no_facts) == set()
-    assert only("markup", source, good.replace("</b>", ""), no_facts).reason == "</b> is missing"
+    assert only("markup", source, good.replace("</b>", ""), no_facts).reason == "missing: </b>"
     assert only("markup", source, good.replace("<br/>", "<p>"), no_facts).reason == (
-        "<br/> is missing, <p> was added"
+        "missing: <br/>; added: <p>"
     )
-    assert only("markup", source, good.replace("&lt;", "<"), no_facts).reason == "&lt; is missing"
+    assert only("markup", source, good.replace("&lt;", "<"), no_facts).reason == "missing: &lt;"
     swapped = "Ein </b>rotes<b> <a href='y'>Auto</a> &copy; 5 &lt; 6<br/>"
     assert "another order" in only("markup", source, swapped, no_facts).reason
     # Quotation marks and spaces follow the language.
@@ -277,7 +278,7 @@ def test_addresses_are_those_of_the_source(no_facts: PairFacts):
     good = "Siehe https://example.org/a?b=1 oder schreibe an joe@example.com."
     assert kinds(source, good, no_facts) == set()
     found = only("addresses", source, good.replace("joe@", "jo@"), no_facts)
-    assert found.reason == "joe@example.com is missing, jo@example.com was added"
+    assert found.reason == "missing: joe@example.com; added: jo@example.com"
     assert kinds(source, good.replace("b=1", "b=2"), no_facts) == {"addresses"}
     assert kinds("See www.example.org.", "Siehe (WWW.Example.org)", no_facts) <= {
         "cut",
@@ -303,6 +304,17 @@ def test_a_translation_that_is_much_longer_or_shorter_than_usual_is_found(facts:
     assert "longer than usual" in only("length", source, both, facts).reason
     long_source = " ".join(other for other, _ in demo_pairs(8))
     assert "shorter than usual" in only("length", long_source, translation, facts).reason
+
+
+def test_a_wrong_length_is_given_with_the_length_of_four_in_five_translations():
+    # 40 characters and 4 more, twice as long, without 4: the median is 84.
+    pairs = [("s" * 40, "t" * size) for size in (60, 84, 84, 84, 110) for _ in range(400)]
+    facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+    found = only("length", "s" * 40, "t" * 5, facts).reason
+    match = re.fullmatch("much shorter than usual: 5 characters, usual ([0-9]+) to ([0-9]+)", found)
+    assert match is not None
+    low, high = map(int, match.groups())
+    assert 58 <= low < 84 < high <= 112
 
 
 def test_a_translation_that_is_cut_in_the_middle_is_found(facts: PairFacts):

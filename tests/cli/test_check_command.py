@@ -57,7 +57,8 @@ def test_each_pair_has_a_line_of_json(texts: Place):
         number: [kind] for number, kind in KINDS.items()
     }
     assert outcome.err == (
-        "mtkit: 3 of 600 lines are marked (0.5%): 1 copied, 1 numbers, 1 placeholders\n"
+        "mtkit: 3 of 600 lines are marked (0.5%); lines by kind: copied 1, numbers 1,"
+        " placeholders 1\n"
     )
 
 
@@ -77,7 +78,7 @@ def test_the_table_is_the_same_with_any_number_of_workers(
         (300, "placeholders"),
         (200, "numbers"),
     ]
-    assert rows[2][3:] == ["{name} is missing", *FAULTS[300]]
+    assert rows[2][3:] == ["missing: {name}", *FAULTS[300]]
 
 
 def test_the_files_may_be_compressed_or_standard_input_and_so_may_the_output(texts: Place):

@@ -191,9 +191,9 @@ def test_the_kept_pairs_are_checked_as_the_command_check_does(place: Place, tiny
     rows = [line.split("\t") for line in (place.folder / "found.tsv").read_text().splitlines()]
     assert rows[0] == ["file", "line", "kind", "severity", "reason", "source", "translation"]
     assert [row[:3] + row[4:] for row in rows[1:]] == [
-        ["train.en and train.de", "2", "placeholders", "{x} is missing", *faults[2]],
-        ["train.en and train.de", "6", "placeholders", "%s was added", *faults[6]],
-        ["train.en and train.de", "6", "numbers", "6 is missing, 7 was added", *faults[6]],
+        ["train.en and train.de", "2", "placeholders", "missing: {x}", *faults[2]],
+        ["train.en and train.de", "6", "placeholders", "added: %s", *faults[6]],
+        ["train.en and train.de", "6", "numbers", "missing: 6; added: 7", *faults[6]],
     ]
     counts = [line.split()[:2] for line in outcome.err.splitlines()]
     assert counts[counts.index(["with", "findings"]) :][:3] == [
