@@ -152,12 +152,6 @@ def parse_scores(
             cells = rows[0].split("\t") if rows else cells
         numeric = [place for place, cell in enumerate(cells) if _number(cell) is not None]
         column = [*named[:1], *numeric[-1:], len(cells) - 1][0]
-    if len(rows) != count:
-        below = " below its header" if has_header else ""
-        raise MtkitError(
-            f"{file} has {len(rows):,} scores{below} and {text} has {count:,} lines; write one "
-            "score for each line"
-        )
     found = []
     for number, row in enumerate(rows, 1 + has_header):
         place = f"{file}, line {number:,}"
@@ -165,6 +159,13 @@ def parse_scores(
         if not abs(value) <= _LARGEST:
             raise MtkitError(f"{place}: {value} is not a number from -1e30 to 1e30")
         found.append(float(value))
+    # After the numbers: a file of text is not one of scores.
+    if len(found) != count:
+        below = " below its header" if has_header else ""
+        raise MtkitError(
+            f"{file} has {len(found):,} scores{below} and {text} has {count:,} lines; write one "
+            "score for each line"
+        )
     return found
 
 

@@ -196,6 +196,7 @@ def test_a_header_names_the_column(header: str) -> None:
         ("0.5\n\n", "s.txt, line 2: '' is not a number"),
         ("0.5\n0,5\n", "s.txt, line 2: '0,5' is not a number"),
         ("1_0\n0.5\n0.5\n", "s.txt has 2 scores below its header and hyp.txt has 3 lines"),
+        ("Ein Hund.\nEine Katze.\n", "s.txt, line 2: 'Eine Katze.' is not a number"),
         ("a\t1\nb\tc\n", "s.txt, line 2, column 2: 'c' is not a number"),
         ("a\t1\nb\n", "s.txt, line 2: has 1 of the columns, and the scores are in column 2"),
         ("score\tb\nx\ty\n", "s.txt, line 2, column 1: 'x' is not a number"),

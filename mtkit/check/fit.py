@@ -182,8 +182,8 @@ def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None
     of = f" {direction.src_lang}-{direction.tgt_lang}" if several else ""
     quality = forecast.quality
     log.info(
-        "confidence%s: forecasts of chrF are off by %.1f points on average, correlation %.2f "
-        "(%.2f by log-probability alone)",
+        "confidence%s: forecasts of chrF are off by %.1f points on average; rank correlation with "
+        "chrF %.2f (1 is perfect, 0 is chance); the log-probability alone has %.2f",
         of,
         quality.error,
         quality.correlation,

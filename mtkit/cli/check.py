@@ -29,6 +29,8 @@ language_option = shared.option_group("Languages")
 
 # With a larger share of lines in another language, the files may be exchanged.
 _MOST_FOREIGN = 0.5
+# With a larger share of marked lines, of so many or more, the files may not belong together.
+_MOST_MARKED, _FEWEST_LINES = 0.8, 10
 # Pairs that are read for --fit.
 _MOST_FITTED = 500_000
 # Pairs that are sent to a process at a time.
@@ -47,8 +49,8 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
     "mtkit check valid.en valid.de --run runs/imported --fit",
     "mtkit check --run runs/mine --fit",
 )
-@click.argument("src_path", metavar="SRC", required=False, type=shared.PathArgument)
-@click.argument("tgt_path", metavar="TGT", required=False, type=shared.PathArgument)
+@click.argument("src_path", metavar="[SRC]", required=False, type=shared.PathArgument)
+@click.argument("tgt_path", metavar="[TGT]", required=False, type=shared.PathArgument)
 @shared.in_out_option(
     "--findings FILE",
     "findings_path",
@@ -58,8 +60,8 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
 @shared.in_out_option(
     "--json",
     "as_json",
-    help="Print a JSON object per pair, with its findings, and with --run its confidence: a"
-    " forecast of the chrF that the translation would get, 0 to 100.",
+    help="Print a JSON object per pair, with its findings, and with --run its confidence, which is"
+    " printed nowhere else: a forecast of the chrF that the translation would get, 0 to 100.",
 )
 @shared.in_out_option(
     "--output FILE",
@@ -99,10 +101,10 @@ def check(
 
     The translations may be from anywhere: another system, people, a corpus. Printed is how many
     lines are marked, and with what kind of finding. SRC and TGT may be compressed, and one of them
-    may be -, standard input.
+    may be -, standard input. Only --fit can do without SRC and TGT.
 
-    Without --run, what is usual is learned from the first 20,000 pairs. Some of these may be wrong.
-    With --run, words that were not translated are found too.
+    Without --run, mtkit learns what is usual from the first 20,000 pairs. A few wrong pairs among
+    them do no harm. With --run, words that were not translated are found too.
     """
     from mtkit.base.launched import available_cores
     from mtkit.base.text import check_language
@@ -166,6 +168,12 @@ def check(
             log.warning(
                 "most lines are not in %s: are the files in the right order?",
                 checker.facts.tgt_lang,
+            )
+        elif counts.pairs >= _FEWEST_LINES and counts.marked > _MOST_MARKED * counts.pairs:
+            log.warning(
+                "%s of %s lines are marked: does each line of TGT translate the same line of SRC?",
+                f"{counts.marked:,}",
+                f"{counts.pairs:,}",
             )
         if table is not None:
             table.write()
@@ -254,10 +262,18 @@ def _checker(
     tgt_lang: str | None,
 ) -> tuple[Checker, Iterator[Pair]]:
     """The checker for some pairs, and these pairs, of which it may have read the first ones."""
+    from mtkit.base.text import base_language
     from mtkit.check import SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
 
     if run is not None:
-        return load_checker(run, src_lang=src_lang or "", tgt_lang=tgt_lang or ""), pairs
+        checker = load_checker(run, src_lang=src_lang or "", tgt_lang=tgt_lang or "")
+        known = checker.facts.src_lang
+        if src_lang is not None and base_language(src_lang) != base_language(known):
+            raise MtkitError(
+                f"{run.path}: is for {known} to {checker.facts.tgt_lang}; leave --src-lang "
+                f"{src_lang} out, or give another run"
+            )
+        return checker, pairs
     sample = list(islice(pairs, SAMPLED))
     codes = [
         language_of([pair[side] for pair in sample]) if language is None else language

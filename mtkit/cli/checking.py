@@ -93,6 +93,7 @@ class LineChecks:
         reject: lines with a lower confidence are left empty; None for none.
         table: of the findings, if it is wanted.
         rejected: how many lines were left empty.
+        rejected_and_marked: how many of these have a finding.
     """
 
     checker: Checker
@@ -100,6 +101,7 @@ class LineChecks:
     reject: float | None
     table: FindingTable | None
     rejected: int = 0
+    rejected_and_marked: int = 0
     _checked: list[Checked] = field(default_factory=list)
 
     def apply(
@@ -130,7 +132,9 @@ class LineChecks:
         from mtkit.check import sortable_rows
 
         self.counts.add_pair(checked.findings)
-        self.rejected += self._is_rejected(checked)
+        if self._is_rejected(checked):
+            self.rejected += 1
+            self.rejected_and_marked += bool(checked.findings)
         if self.table is not None:
             self.table.add(sortable_rows(checked.findings, (line, text), number=number))
 
@@ -162,6 +166,8 @@ def line_checks(
         checker.forecast = None
     if checker.forecast is not None:
         warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
+        if translator.config.sample or translator.config.mbr_samples:
+            log.warning("the confidence was not fitted to samples, so it may be wrong for these")
     if reject is not None and checker.forecast is None:
         raise MtkitError(
             "an ensemble has no confidence, which --reject needs"
@@ -181,8 +187,9 @@ def line_checks(
     log.info("%s", checks.counts.sentence())
     if reject is not None:
         log.info(
-            "left %s of %s lines empty: confidence below %g",
+            "left %s of %s lines empty: confidence below %g; %s of these are marked",
             f"{checks.rejected:,}",
             f"{checks.counts.pairs:,}",
             reject,
+            f"{checks.rejected_and_marked:,}",
         )

@@ -290,12 +290,15 @@ def _systems(
         if path in runs:
             run, checker = runs[path], checkers[path]
 
-            def warn(translator: Translator, run: Run = run, own: Checker | None = checker) -> None:
+            def report(
+                translator: Translator, run: Run = run, own: Checker | None = checker
+            ) -> None:
+                log.info("engine: %s", translator.engine)
                 if own is not None and own.forecast is not None:
                     warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
 
             found = translated(
-                run, direction, options.decode, has_directions=has_directions, on_loaded=warn
+                run, direction, options.decode, has_directions=has_directions, on_loaded=report
             )
             decoded = list(map(decoded_of, found))
             lines = [one.text for one in found]

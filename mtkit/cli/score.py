@@ -258,7 +258,7 @@ def _print_log_probabilities(src_path: Path, hyp_path: Path, options: ScoreOptio
     shared.refuse_stdin_twice([src_path, hyp_path])
     run = shared.open_run(options.run_paths[0] if options.run_paths else None)
     sources, translations = list(shared.lines_of(src_path)), list(shared.lines_of(hyp_path))
-    refuse_unequal(str(hyp_path), translations, str(src_path), sources)
+    refuse_unequal(shared.name_of(hyp_path), translations, shared.name_of(src_path), sources)
     decode = replace(
         options.decode,
         workers=1,

@@ -118,11 +118,11 @@ def score_files(options: ScoreOptions) -> None:
         references = [(found.full_name, lines) for lines in found.references]
     else:
         references = [
-            (str(path), list(lines_of(path, keeps_mark=True))) for path in options.references
+            (name_of(path), list(lines_of(path, keeps_mark=True))) for path in options.references
         ]
-    for system in systems:
+    for path, system in zip(options.hypotheses, systems, strict=True):
         for name, lines in references:
-            refuse_unequal(system.name, system.translations, name, lines)
+            refuse_unequal(name_of(path), system.translations, name, lines)
     sizes = [
         (name_of(path), len(system.translations))
         for path, system in zip(options.hypotheses, systems, strict=True)

@@ -103,13 +103,14 @@ def findings(counts: Counts) -> str:
     """How many lines are marked, with each kind of finding and what it means."""
     from mtkit.check import KINDS
 
+    if not counts.marked:
+        return f"no findings in {counts.pairs:,} {'line' if counts.pairs == 1 else 'lines'}\n"
     table = _table("FINDING", "LINES", "SHARE", "MEANING", wraps=3, right=(1, 2))
-    pairs = max(1, counts.pairs)
+    pairs = counts.pairs
     for kind, count in counts.in_order():
         table.add_row(kind, f"{count:,}", f"{count / pairs:.2%}", KINDS[kind])
-    table.add_row(
-        "marked", f"{counts.marked:,}", f"{counts.marked / pairs:.2%}", "Lines with one or more."
-    )
+    share = f"{counts.marked / pairs:.2%}"
+    table.add_row("marked", f"{counts.marked:,}", share, "Lines with at least one finding.")
     table.add_row("all lines", f"{counts.pairs:,}", "", "")
     return _render(table)
 

@@ -164,3 +164,22 @@ def test_a_full_disk_leaves_no_table(texts: Place):
 def test_two_files_of_one_language_are_a_warning(texts: Place):
     err = texts.mtkit("check", "test.en", "test.en", "--src-lang", "en", "--tgt-lang", "en").err
     assert "both sides are in en: is TGT the translation?" in err
+
+
+def test_without_a_finding_there_is_one_line(place: Place):
+    place.write("a.en", "One.\nTwo.\n")
+    place.write("a.de", "Eins.\nZwei.\n")
+    assert place.mtkit("check", "a.en", "a.de", *LANGUAGES).out == "no findings in 2 lines\n"
+
+
+def test_files_whose_lines_do_not_belong_together_are_a_warning(place: Place):
+    place.write("a.en", "".join(f"There are {number} birds.\n" for number in range(20, 40)))
+    good = [f"Es sind {number} Vögel.\n" for number in range(20, 40)]
+    for lines, expected in (
+        ([*good[1:], good[0]], "20 of 20 lines are marked: does each line of TGT translate"),
+        (good, ""),
+    ):
+        place.write("a.de", "".join(lines))
+        err = place.mtkit("-q", "check", "a.en", "a.de", *LANGUAGES).err
+        assert expected in err
+        assert bool(expected) == bool(err)

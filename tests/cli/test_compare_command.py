@@ -101,7 +101,7 @@ def test_several_references_are_compared_with(files: Place) -> None:
     assert any("nrefs:2" in signature for signature in page.texts("code"))
     files.write("short.de", "1\n")
     error = files.refused("compare", "second.de", *FILES, "--reference", "short.de", *OUTPUT)
-    assert "short.de has 1 lines and test.de has 3" in error
+    assert "short.de has 1 line and test.de has 3" in error
 
 
 def test_the_page_can_go_to_standard_output(files: Place) -> None:
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
         (["first.de", "first.de", *FILES, *OUTPUT], "give each system once"),
         (["first.de", *FILES, "--split", "valid", *OUTPUT], "--split requires a RUN"),
         (["first.de", *FILES, "--beam-size", "2", *OUTPUT], "--beam-size requires a RUN"),
-        (["short.de", *FILES, *OUTPUT], "short.de has 1 lines and the reference has 3"),
+        (["short.de", *FILES, *OUTPUT], "short.de has 1 line and the reference has 3"),
         (["first.de", "--reference", "short.de", "--src", "test.en", *OUTPUT], "short.de has 1"),
         (["first.de", *FILES, "--test-set", "x", *OUTPUT], "--reference cannot be combined with"),
         (["first.de", "--test-set", "wmt1", *OUTPUT], "there is no test set wmt1"),
@@ -197,7 +197,7 @@ def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], mes
     [
         (["--reference", "test.de"], "--reference requires --src, which RUN translates"),
         ([*FILES, "--data", "data/tiny"], "--data cannot be combined with --reference"),
-        (["other.de"], "other.de has 1 lines and the reference has 20"),
+        (["other.de"], "other.de has 1 line and the reference has 20"),
     ],
     ids=str,
 )

@@ -144,7 +144,7 @@ def test_a_model_scores_given_translations(trained: Place):
         assert total == pytest.approx(item["log_prob"], abs=1e-9)
     trained.write("short.txt", "zwei eins\n")
     error = trained.refused(*arguments[:-1], "short.txt")
-    assert "short.txt has 1 lines and src.txt has 3" in error
+    assert "short.txt has 1 line and src.txt has 3" in error
     assert "--src" in trained.refused("score", "--model-score", "--hyp", "hyp.txt")
     assert "--model-score" in trained.refused("score", "--src", "src.txt")
     assert "once" in trained.refused("score", "--model-score", "--src", "-", "--hyp", "-")

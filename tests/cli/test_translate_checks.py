@@ -13,8 +13,10 @@ import pytest
 from conftest import copied_run, number_pairs, reseal
 from support.command_line import Place
 
+from mtkit.base.sentences import LineFacts
 from mtkit.check import fit_pairs
 from mtkit.run_folder import CONFIDENCE, Run
+from mtkit.translate import Translator
 
 LINES = ["one two three", "", "four five six seven", "猫 one", "eight nine"]
 
@@ -80,7 +82,12 @@ def test_rejected_lines_are_empty_and_counted(place: Place, run: list[str]) -> N
     ]
     assert outcome.out.split("\n") == [*expected, ""]
     count = sum(confidence < limit for confidence in confidences)
-    assert f"left {count} of 5 lines empty: confidence below" in outcome.err
+    both = sum(
+        confidence < limit and bool(row["findings"])
+        for confidence, row in zip(confidences, rows, strict=True)
+    )
+    expected_note = f"left {count} of 5 lines empty: confidence below {limit:g}; {both} of these"
+    assert f"{expected_note} are marked" in outcome.err
 
 
 def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> None:
@@ -180,6 +187,26 @@ def test_a_link_stays_a_link_and_its_file_gets_the_table(place: Place, run: list
     assert (place.folder / "table.tsv").read_text(encoding="utf-8").startswith("line\tkind\t")
 
 
+def test_samples_have_no_fitted_confidence_which_is_one_warning(
+    place: Place, run: list[str]
+) -> None:
+    warning = "mtkit: warning: the confidence was not fitted to samples, so it may be wrong"
+    for option in (["--sample"], ["--mbr-samples", "2"]):
+        err = place.mtkit("-q", *run, "--check", *option).err
+        assert err == f"{warning} for these\n"
+
+
+def test_a_short_translation_is_counted_as_a_finding_alone(
+    place: Place, run: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = LineFacts(sampled=9, shortest=100.0)
+    of_all = property(lambda _: facts, lambda *_: None)
+    monkeypatch.setattr(Translator, "line_facts", of_all, raising=False)
+    place.write("in.txt", f"{'one two three ' * 10}\n")
+    assert "much shorter in translation than usual" in place.mtkit("-q", *run).err
+    assert place.mtkit("-q", *run, "--check").err == ""
+
+
 def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]) -> None:
     run += ["--run", run[2]]
     outcome = place.mtkit("-q", *run, "--json", "--check")
@@ -233,6 +260,9 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:
     assert rows[0]["findings"] == []
     assert {one["kind"] for one in rows[1]["findings"]} >= {"omission"}
     assert rows[0]["confidence"] > rows[1]["confidence"]
+    assert place.mtkit(*command, "--src-lang", "en-GB").status == 0
+    refused = place.mtkit("-q", *command, "--src-lang", "fr").error
+    assert "is for en to de; leave --src-lang fr out, or give another run" in refused
     assert "omission" in place.mtkit(*command).out
 
 
@@ -244,7 +274,7 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
     assert outcome.status == 0
     assert outcome.out == ""
     assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
-    assert "points on average, correlation" in outcome.err
+    assert "points on average; rank correlation with chrF " in outcome.err
     begin, *_, end, _ = (line for line in outcome.err.splitlines() if "step" not in line)
     assert begin == "mtkit: checks: fitting them to the translations of 120 lines"
     assert re.fullmatch("mtkit: checks: fitted in [0-9]+ s", end)
