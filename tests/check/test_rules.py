@@ -219,7 +219,7 @@ def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
 
 def test_numbers_are_not_joined_by_what_may_be_a_decimal_mark(no_facts: PairFacts):
     found = only("numbers", "From 1.5 m, 2 m to 3 million.", "Von 4 bis 3 Milliarden.", no_facts)
-    assert found.reason == "1.5 and 2 and 3 million are missing, 4 and 3 Milliarden were added"
+    assert found.reason == "missing: 1.5 and 2 and 3 million; added: 4 and 3 Milliarden"
 
 
 def test_a_number_in_words_that_was_changed_is_found(no_facts: PairFacts):
