@@ -130,6 +130,7 @@ def test_runs_and_a_file_are_compared_on_the_test_set(
     data = ["--data", "data/tiny"]
     outcome = prepared.mtkit("compare", *runs, "given.de", *data, *QUICK, *OUTPUT)
     assert outcome.status == 0, outcome.err
+    assert outcome.err.count("mtkit: engine: ") == len(runs)
     page, packed = page_of(prepared)
     assert (packed["sources"], packed["references"]) == (sources, references)
     for run, system in zip((untrained, also_untrained), packed["systems"], strict=False):
