@@ -253,6 +253,8 @@ def test_the_best_of_several_references_counts(place: Place):
     outcome = place.mtkit("score", "-", *references, stdin=text)
     assert outcome.out.startswith("BLEU 100.00 ")
     assert "nrefs:2" in outcome.out
+    error = place.mtkit("score", "-", *references, stdin=2 * text).error
+    assert "standard input has 2 lines and a.txt has 1; a.txt seems to lack a line" in error
 
 
 PLAIN = b"".join(f"{line} von hier aus\n".encode() for line in CAPTIONS)
