@@ -9,19 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from mtkit.base.errors import MtkitError
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
 from mtkit.check.checker import Checked, Checker, Decoded
 from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts
 from mtkit.check.findings import KINDS, Finding
-from mtkit.score import Metric, Score, System, compare, score, sentence_chrf
+from mtkit.score import (
+    Metric,
+    Score,
+    System,
+    compare,
+    refuse_unequal,
+    score,
+    sentence_chrf,
+)
 from mtkit.segment_scores import SegmentMetric, SegmentScore
 
-# A bar of a histogram is so many points of chrF wide.
-_BAR = 5
+# A bar of a histogram is so many points of chrF wide, and as high as the number of lines.
+_BAR, _Y_LABEL = 5, "number of lines"
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class ComparedText:
 
     Attributes:
         name: what text it is.
-        references: one for each line.
+        references: one for each line; None if there are none, then there are sources.
         sources: one for each line; None if they are not known.
         src_lang, tgt_lang: language codes; empty if they are not known.
         others: more sets of references, each with one for each line.
@@ -38,7 +47,7 @@ class ComparedText:
     """
 
     name: str
-    references: Sequence[str]
+    references: Sequence[str] | None = None
     sources: Sequence[str] | None = None
     src_lang: str = ""
     tgt_lang: str = ""
@@ -48,7 +57,12 @@ class ComparedText:
     @property
     def sets(self) -> list[Sequence[str]]:
         """All sets of references."""
-        return [self.references, *self.others]
+        return [] if self.references is None else [self.references, *self.others]
+
+    @property
+    def size(self) -> int:
+        """The number of lines."""
+        return len(next(iter(self.sets), self.sources or ()))
 
 
 @dataclass(frozen=True)
@@ -87,14 +101,18 @@ class ComparedSystem:
         return cls(name, translations, [checker.check(*line) for line in lines])
 
 
-def learned_checker(text: ComparedText) -> Checker | None:
+def learned_checker(text: ComparedText, translations: Sequence[str] = ()) -> Checker | None:
     """A checker with the rules alone, for which the references say what is usual.
 
     None for a text without sources.
+
+    Args:
+        translations: those of a system, which say it if there are no references.
     """
     if text.sources is None:
         return None
-    pairs = zip(text.sources, text.references, strict=True)
+    usual = translations if text.references is None else text.references
+    pairs = zip(text.sources, usual, strict=True)
     facts = PairFacts.learn(
         islice(pairs, SAMPLED),
         src_lang=text.src_lang or UNDETERMINED,
@@ -120,7 +138,13 @@ def comparison_page(
         MtkitError: if the number of lines differs, or there are none.
     """
     names = [system.name for system in systems]
-    by_line = [_line_scores(system.translations, text) for system in systems]
+    if not text.size:
+        raise MtkitError("there is nothing to compare: 0 lines")
+    if text.references is None:
+        for system in systems:
+            refuse_unequal(system.name, system.translations, "the source", text.sources or ())
+    by_line = [_line_scores(system.translations, text) for system in systems] if text.sets else []
+    by_metric = [*([by_line] if by_line else []), *(one.by_system for one in segment_metrics)]
     is_checked = any(system.checked is not None for system in systems)
     return render(
         "compare.html",
@@ -129,29 +153,26 @@ def comparison_page(
         script="compare.js",
         facts={
             "Text": text.name,
-            "Lines": f"{len(text.references):,}",
-            "Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}",
+            "Lines": f"{text.size:,}",
+            **_languages(text),
+            **({} if text.sets else {"Scores": "none, because there is no reference"}),
         },
         names=names,
         by_metric=[
-            *(_scores(systems, text, metric) for metric in metrics),
+            *(_scores(systems, text, metric) for metric in (metrics if text.sets else ())),
             *(one.means() if len(systems) == 1 else one.compare(names) for one in segment_metrics),
         ],
         is_paired=len(systems) > 1,
-        charts=_charts(names, by_line),
+        charts=_charts(names, by_line) if by_line else [],
         kinds=_counts(systems) if is_checked else None,
         has_sources=text.sources is not None,
         data={
             "systems": [
-                _packed(
-                    system,
-                    [values, *(one.by_system[index] for one in segment_metrics)],
-                    text.sources,
-                )
-                for index, (system, values) in enumerate(zip(systems, by_line, strict=True))
+                _packed(system, [by_system[index] for by_system in by_metric], text.sources)
+                for index, system in enumerate(systems)
             ],
             "metrics": [
-                {"name": "chrF", "digits": 1, "sign": 1},
+                *([{"name": "chrF", "digits": 1, "sign": 1}] if text.sets else []),
                 *(
                     {
                         "name": printable(one.name),
@@ -162,12 +183,19 @@ def comparison_page(
                 ),
             ],
             "sources": None if text.sources is None else list(map(printable, text.sources)),
-            "references": list(map(printable, text.references)),
+            "references": text.references and list(map(printable, text.references)),
             "others": [list(map(printable, lines)) for lines in text.others],
             "languages": {"src": text.src_lang, "tgt": text.tgt_lang},
             "kinds": list(KINDS),
         },
     )
+
+
+def _languages(text: ComparedText) -> dict[str, str]:
+    """The languages of the texts on the page, with their label."""
+    if text.sources is None:
+        return {"Target language": text.tgt_lang or "not identified"}
+    return {"Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}"}
 
 
 def _line_scores(translations: Sequence[str], text: ComparedText) -> list[float | None]:
@@ -185,9 +213,12 @@ def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metri
     """The score of each system; of several with the paired tests."""
     if len(systems) == 1:
         (one,) = systems
-        return [score(one.translations, text.sets, metric=metric, test_set=text.test_set)]
-    named = [System(system.name, system.translations) for system in systems]
-    return compare(named, text.sets, metric=metric, test_set=text.test_set)
+        found = [score(one.translations, text.sets, metric=metric, test_set=text.test_set)]
+    else:
+        named = [System(system.name, system.translations) for system in systems]
+        found = compare(named, text.sets, metric=metric, test_set=text.test_set)
+    # sacreBLEU adds the weight of recall to the name.
+    return [replace(one, name=one.name.replace("chrF2", "chrF")) for one in found]
 
 
 def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:
@@ -200,6 +231,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
                 [_histogram("lines", by_line[0])],
                 "chrF",
                 "from zero",
+                y_label=_Y_LABEL,
             )
         ]
     charts = []
@@ -210,7 +242,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
         ]
         charts += [
             Chart(
-                f"chrF of lines: {names[0]}, {name} (dashed)",
+                f"chrF of lines: {names[0]} and {name}",
                 f"{_in_words(names[0], by_line[0])} {_in_words(name, values)}",
                 [
                     _histogram(_brief(names[0]), by_line[0]),
@@ -218,6 +250,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
                 ],
                 "chrF",
                 "from zero",
+                y_label=_Y_LABEL,
             ),
             Chart(
                 f"Difference of lines: {name} minus {names[0]}",
@@ -225,6 +258,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
                 [_histogram("lines", gaps)],
                 "points of chrF",
                 "from zero",
+                y_label=_Y_LABEL,
                 note=_gaps_in_words(names[0], name, gaps),
             ),
         ]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mtkit.check import Checker, ComparedSystem, ComparedText
     from mtkit.run_folder import Run
     from mtkit.score import Metric
-    from mtkit.translate import Translator
+    from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class _Options:
     "mtkit compare runs/first runs/second --output page.html",
     "mtkit compare runs/mine --split valid --output worst.html",
     "mtkit compare old.de new.de --reference test.de --output page.html",
+    "mtkit compare runs/mine --src input.en --output doubtful.html",
 )
 @click.argument(
     "paths", metavar="RUN_OR_FILE...", nargs=-1, required=True, type=shared.PathArgument
@@ -70,7 +71,8 @@ class _Options:
 @shared.in_out_option(
     "--src FILE",
     "src_path",
-    help="Source text of --reference. Without it, the lines of files are not checked.",
+    help="Source text of --reference; without it, the lines of files are not checked. Without"
+    " --reference: a text that has none, so there are no scores.",
 )
 @shared.in_out_option(
     "--data FOLDER",
@@ -129,10 +131,13 @@ def compare(
     mtkit compare RUN FILE              ... with translations of the test set
     mtkit compare FILE... --reference R compare files of translations
       with --test-set NAME              compare on a test set of sacreBLEU
+      with --src S alone                compare on a text without references
 
     A RUN is a folder, and a FILE has one translation per line. With one system, it is the page of
-    its worst lines. Each line has its findings: what is probably wrong with it. The page is one
-    file that loads nothing, and opens in every browser.
+    its worst lines. Each line has its findings: what is probably wrong with it. Without references
+    there are no scores: the lines of one system are sorted by forecast or finding, and those of
+    several by how different their words are. The page is one file that loads nothing, and opens in
+    every browser.
     """
     advice = "give --data, or --src and --reference"
     choice = TextChoice(data_path, split, src_lang, tgt_lang, advice)
@@ -150,15 +155,18 @@ def compare(
     for path, run in runs.items():
         if run.manifest.data.task != "translation":
             raise MtkitError(f"{path}: is a parser, and mtkit compare takes translations")
-    text, has_directions = _text(list(runs.values()), options)
-    sizes = [(str(path), len(text.references)) for path in paths]
+    given_lines = {path: list(shared.lines_of(path, keeps_mark=True)) for path in files}
+    text, has_directions = _text(list(runs.values()), given_lines, options)
+    sizes = [(str(path), text.size) for path in paths]
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
-    systems = _systems(paths, runs, text, options, has_directions=has_directions)
-    if "bleu" in metrics:
+    systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
+    if text.sources is None:
+        log.info("the lines were not checked, because there is no --src")
+    if "bleu" in metrics and text.sets:
         for system in systems:
             note_tokenised(system.name, system.translations)
-    if len(systems) > 1:
-        log.info("testing the differences of %s lines", f"{len(text.references):,}")
+    if len(systems) > 1 and (text.sets or outside):
+        log.info("testing the differences of %s lines", f"{text.size:,}")
     page = comparison_page(systems, text, metrics=metrics, segment_metrics=outside)
     write_text(output, [page])
 
@@ -177,25 +185,32 @@ def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> N
     if not has_runs:
         shared.refuse_given(_TRANSLATING, "requires a RUN")
     if options.test_set is not None:
-        others = ["references", "data_path", "split"]
+        others = ["references", "src_path", "data_path", "split"]
         shared.refuse_given(others, "cannot be combined with --test-set")
-    if not options.references:
-        shared.refuse_given(["src_path"], "requires --reference")
-        if not has_runs and options.test_set is None:
-            raise click.UsageError(
-                "files of translations require --reference or --test-set, and a RUN does not"
-            )
-    else:
+    elif options.references:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --reference")
         if has_runs and options.src_path is None:
             raise click.UsageError("--reference requires --src, which RUN translates")
+    elif options.src_path is not None:
+        shared.refuse_given(["metrics"], "requires --reference")
+        shared.refuse_given(["data_path", "split"], "cannot be combined with --src")
+    elif not has_runs:
+        raise click.UsageError(
+            "files of translations require --reference, --test-set or --src, and a RUN does not"
+        )
     shared.refuse_stdin_twice([*files, options.src_path, *options.references])
     if len(paths) > 1:
         check_seed()
 
 
-def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
-    """The text of the files, or else of the data of the runs; and whether this has directions."""
+def _text(
+    runs: Sequence[Run], files: dict[Path, list[str]], options: _Options
+) -> tuple[ComparedText, bool]:
+    """The text of the files, or else of the data of the runs; and whether this has directions.
+
+    Args:
+        files: the translations in files.
+    """
     from mtkit.base.files import shareable_name
     from mtkit.check import ComparedText
     from mtkit.score import refuse_unequal
@@ -203,7 +218,7 @@ def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
     src_lang, tgt_lang = options.choice.src_lang or "", options.choice.tgt_lang or ""
     if options.test_set is not None:
         return _public_text(runs, options.test_set, src_lang=src_lang, tgt_lang=tgt_lang), False
-    if not options.references:
+    if not options.references and options.src_path is None:
         found = common_texts(runs, options.choice)
         if len(found) > 1:
             raise click.UsageError(
@@ -216,20 +231,21 @@ def _text(runs: Sequence[Run], options: _Options) -> tuple[ComparedText, bool]:
         compared = ComparedText(name, text.tgt, text.src, text.src_lang, text.tgt_lang)
         return compared, bool(direction)
     sets = [list(shared.lines_of(path, keeps_mark=True)) for path in options.references]
-    references, *others = sets
     names = list(map(shared.name_of, options.references))
-    for name, lines in zip(names[1:], others, strict=True):
-        refuse_unequal(name, lines, names[0], references)
-    if runs and not is_multilingual(runs[0]):
-        data = runs[0].manifest.data
-        src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
     sources = None
     if options.src_path is not None:
         sources = list(shared.lines_of(options.src_path))
-        refuse_unequal(shared.name_of(options.src_path), sources, names[0], references)
-        src_lang = src_lang or _language(sources)
-        tgt_lang = tgt_lang or _language(references)
-    shown = " and ".join(map(shareable_name, names))
+        names.append(shared.name_of(options.src_path))
+    texts = [*sets, *([] if sources is None else [sources])]
+    for name, lines in zip(names[1:], texts[1:], strict=True):
+        refuse_unequal(name, lines, names[0], texts[0])
+    if runs and not is_multilingual(runs[0]):
+        data = runs[0].manifest.data
+        src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
+    src_lang = src_lang or _language(sources or ())
+    tgt_lang = tgt_lang or _language(next(iter([*sets, *files.values()]), ()))
+    shown = " and ".join(map(shareable_name, names[: len(sets)] or names))
+    references, others = next(iter(sets), None), sets[1:]
     return ComparedText(shown, references, sources, src_lang, tgt_lang, others), False
 
 
@@ -258,6 +274,7 @@ def _language(lines: Sequence[str]) -> str:
 def _systems(
     paths: Sequence[Path],
     runs: dict[Path, Run],
+    files: dict[Path, list[str]],
     text: ComparedText,
     options: _Options,
     *,
@@ -274,41 +291,41 @@ def _systems(
     from mtkit.data import DirectionText
     from mtkit.score import refuse_unequal
 
-    files = {
-        path: list(shared.lines_of(path, keeps_mark=True)) for path in paths if path not in runs
-    }
+    other_text = ("the source", text.sources or ())
+    if text.references is not None:
+        other_text = ("the reference", text.references)
     for path, lines in files.items():
-        refuse_unequal(shared.name_of(path), lines, "the reference", text.references)
+        refuse_unequal(shared.name_of(path), lines, *other_text)
     checkers = {path: _checker(run, text) for path, run in runs.items()}
+    direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
+    found: dict[Path, list[Translation]] = {}
+    for path, run in runs.items():
+        checker = checkers[path]
+
+        def report(translator: Translator, run: Run = run, own: Checker | None = checker) -> None:
+            log.info("engine: %s", translator.engine)
+            if own is not None and own.forecast is not None:
+                warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
+
+        found[path] = translated(
+            run, direction, options.decode, has_directions=has_directions, on_loaded=report
+        )
+    translations = files | {path: [one.text for one in best] for path, best in found.items()}
     # Files are checked like the first run that can say what is usual.
-    usual = next(filter(None, checkers.values()), None) or learned_checker(text)
+    usual = next(filter(None, checkers.values()), None)
+    usual = usual or learned_checker(text, translations[paths[0]])
     # The forecast and the vocabulary of a run say nothing of other systems.
     other = usual and Checker(usual.facts, coverage=usual.coverage)
-    direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
-    systems = []
-    for path, name in zip(paths, _names(paths), strict=True):
-        if path in runs:
-            run, checker = runs[path], checkers[path]
-
-            def report(
-                translator: Translator, run: Run = run, own: Checker | None = checker
-            ) -> None:
-                log.info("engine: %s", translator.engine)
-                if own is not None and own.forecast is not None:
-                    warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
-
-            found = translated(
-                run, direction, options.decode, has_directions=has_directions, on_loaded=report
-            )
-            decoded = list(map(decoded_of, found))
-            lines = [one.text for one in found]
-            system = ComparedSystem.make(
-                name, lines, text, checker=checker or other, decoded=decoded
-            )
-        else:
-            system = ComparedSystem.make(name, files[path], text, checker=other)
-        systems.append(system)
-    return systems
+    return [
+        ComparedSystem.make(
+            name,
+            translations[path],
+            text,
+            checker=checkers.get(path) or other,
+            decoded=list(map(decoded_of, found[path])) if path in found else None,
+        )
+        for path, name in zip(paths, _names(paths), strict=True)
+    ]
 
 
 def _checker(run: Run, text: ComparedText) -> Checker | None:

@@ -4,7 +4,9 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { systems, sources, references, metrics } = data;
-  const sets = [references, ...data.others];
+  const sets = references ? [references, ...data.others] : [];
+  // One for each line.
+  const texts = sources ?? references;
   const PAGE = 50;
   // Longer lines, by the product of their numbers of words, are compared without regard to order.
   const MOST_CELLS = 4e6;
@@ -12,7 +14,7 @@
   const form = byId("choices");
   const isPair = systems.length > 1;
   const isChecked = systems.some((system) => system.found !== null);
-  const hasForecast = systems.some((system) => system.forecast !== null);
+  const hasForecast = (one) => systems[one].forecast !== null;
   const kinds = data.kinds.filter((kind) => systems.some((system) =>
     Object.values(system.found ?? {}).some((found) => found.some((one) => one.kind === kind))));
   const number = (value) => value.toLocaleString("en");
@@ -116,6 +118,7 @@
   // How much better a line is than with the first system, by the chosen metric.
   const scoreOf = (one, line, choice) => systems[one].scores[choice.by][line];
   const gap = (line, choice) => {
+    if (!metrics.length) return null;
     const [before, after] = [0, choice.with].map((one) => scoreOf(one, line, choice));
     return before === null || after === null ? null : (after - before) * metrics[choice.by].sign;
   };
@@ -125,6 +128,7 @@
     return found.length ? -Math.max(...found.map((one) => one.severity)) : null;
   };
   const quality = (line, choice) => {
+    if (!metrics.length) return null;
     const value = scoreOf(choice.with, line, choice);
     return value === null ? null : value * metrics[choice.by].sign;
   };
@@ -132,7 +136,22 @@
     const { name } = systems[one];
     return name.length <= 24 ? name : `…${name.slice(-23)}`;
   };
-  const of = (choice) => (isPair ? ` of ${brief(choice.with)}` : "");
+  const of = (one) => (isPair ? ` of ${brief(one)}` : "");
+  const forecastOf = (one, line) => systems[one].forecast?.[line] ?? null;
+
+  // The share of the words of both systems that the other one does not have. It is kept, because
+  // long lines take long.
+  const shares = new Map();
+  function otherWords(line, choice) {
+    if (!shares.has(choice.with)) shares.set(choice.with, []);
+    const kept = shares.get(choice.with);
+    if (kept[line] === undefined) {
+      const extra = differences(...choice.shown.map((one) => wordsOf(systems[one].texts[line]))).flat();
+      kept[line] = extra.length ? extra.filter(Boolean).length / extra.length : 0;
+    }
+    return kept[line];
+  }
+
   // By name: what is written in the menu, and the value of a line; the lowest is first.
   const ORDERS = {
     worse: [(choice) => `${brief(choice.with)} worse than ${brief(0)}`, gap],
@@ -142,26 +161,31 @@
       const difference = gap(line, choice);
       return difference === null ? null : -Math.abs(difference);
     }],
-    low: [(choice) => `worst ${metrics[choice.by].name}${of(choice)}`, quality],
-    forecast: [(choice) => `lowest forecast${of(choice)}`,
-      (line, choice) => systems[choice.with].forecast?.[line] ?? null],
+    words: [() => "most different words", (line, choice) => -otherWords(line, choice)],
+    low: [(choice) => `worst ${metrics[choice.by].name}${of(choice.with)}`, quality],
+    forecast: [(choice) => `lowest forecast${of(choice.with)}`,
+      (line, choice) => forecastOf(choice.with, line)],
+    "forecast-first": [() => `lowest forecast${of(0)}`, (line) => forecastOf(0, line)],
     severe: [() => "most severe finding", worstFinding],
     line: [() => "order of the text", (line) => line],
   };
-  const orders = Object.keys(ORDERS).filter((name) => {
-    if (name === "worse" || name === "better" || name === "apart") return isPair;
-    return name === "severe" ? isChecked : name === "forecast" ? hasForecast : true;
-  });
+  // Whether an order means something for what is compared.
+  const isOffered = {
+    worse: () => isPair && metrics.length, better: () => isPair && metrics.length,
+    apart: () => isPair && metrics.length, words: () => isPair, low: () => metrics.length,
+    forecast: (choice) => hasForecast(choice.with), "forecast-first": () => isPair && hasForecast(0),
+    severe: () => isChecked, line: () => true,
+  };
 
   let lowered, lengths;
   const lower = (line) => {
-    lowered ??= references.map((_, i) =>
+    lowered ??= texts.map((_, i) =>
       [sources?.[i] ?? "", ...sets.map((set) => set[i]), ...systems.map((one) => one.texts[i])]
         .join("\n").toLowerCase());
     return lowered[line];
   };
   const lengthOf = (line) => {
-    lengths ??= (sources ?? references).map((text) =>
+    lengths ??= texts.map((text) =>
       wordsOf(text).filter((word) => IS_WORD.test(word.text)).length);
     return lengths[line];
   };
@@ -171,7 +195,7 @@
     choice.in ? [systems[choice.in]] : choice.shown.map((one) => systems[one]);
 
   function chosenLines(choice) {
-    let lines = references.map((_, line) => line);
+    let lines = texts.map((_, line) => line);
     if (choice.line) lines = lines.filter((line) => line === +choice.line - 1);
     if (choice.kind) {
       const where = searched(choice);
@@ -249,9 +273,12 @@
       return value === null ? `no ${name}` : `${name} ${value.toFixed(digits)}`;
     });
     if (forecast !== null) facts.push(`forecast ${forecast}`);
+    // A line may break between two of them only.
+    const parts = facts.map((fact, i) => element("span", "", fact + (i + 1 < facts.length ? "," : "")));
     const list = element("ul", "found", ...found.map((finding) =>
       element("li", "", element("span", "badge", finding.kind), ` ${finding.reason}`)));
-    const label = [element("bdi", "name", system.name), " ", element("span", "score-of", facts.join(", "))];
+    const label = [element("bdi", "name", system.name), " ", element("span", "score-of",
+      ...parts.flatMap((part) => [part, " "]))];
     const nodes = boxed(system.texts[line], marks, spots(found, "tgt"));
     const made = row(label, nodes, data.languages.tgt, ...(found.length ? [list] : []));
     made.className = classOf(one, choice);
@@ -262,10 +289,14 @@
     const marks = marksOf(line, choice);
     const heading = element("h3", "", `Line ${number(line + 1)}`);
     const better = isPair ? gap(line, choice) : null;
+    if (isPair && !metrics.length) {
+      const share = Math.round(100 * otherWords(line, choice));
+      heading.append(element("span", "gap", `${share}% of the words differ`));
+    }
     if (better !== null) {
-      const { sign, digits } = metrics[choice.by];
+      const { name, sign, digits } = metrics[choice.by];
       const size = Math.abs(better).toFixed(digits), way = Math.sign(better) * sign;
-      heading.append(element("span", "gap", `difference ${["−", "±", "+"][way + 1]}${size}`));
+      heading.append(element("span", "gap", `${name} ${["−", "±", "+"][way + 1]}${size}`));
     }
     const rows = element("dl", "");
     if (sources) {
@@ -298,7 +329,7 @@
       parts.push("Marked in ", ...joined, ": words that the other does not have.");
     }
     if (isChecked) parts.push(" ", sample("spot", "In a box"), ": what a finding is about.");
-    if (hasForecast) parts.push(" Forecast: the chrF that the model expects of its translation.");
+    if (systems.some((_, one) => hasForecast(one))) parts.push(" Forecast: the chrF that the model expects of its translation.");
     byId("legend").replaceChildren(...parts);
   }
 
@@ -311,13 +342,14 @@
       if (options.some(([value]) => value === before)) select.value = before;
     };
     const now = choiceNow();
-    fill(form.elements.order, orders.map((name) => [name, ORDERS[name][0](now)]));
+    fill(form.elements.order, Object.keys(ORDERS).filter((name) => isOffered[name](now))
+      .map((name) => [name, ORDERS[name][0](now)]));
     const named = now.shown.map((one) => [String(one), systems[one].name]);
     fill(form.elements.in, [["", "either system"], ...named]);
     const where = searched(choiceNow());
     const counts = new Map();
     let any = 0;
-    for (let line = 0; line < references.length; line++) {
+    for (let line = 0; line < texts.length; line++) {
       const here = new Set(where.flatMap((system) =>
         findingsOf(system, line).map((finding) => finding.kind)));
       for (const kind of here) counts.set(kind, (counts.get(kind) ?? 0) + 1);
@@ -325,8 +357,10 @@
     }
     fill(form.elements.kind, [
       ["", "all lines"], ["any", `any finding (${number(any)})`],
-      ["none", `no finding (${number(references.length - any)})`],
-      ...kinds.map((kind) => [kind, `${kind} (${number(counts.get(kind) ?? 0)})`]),
+      ["none", `no finding (${number(texts.length - any)})`],
+      // The kind that is chosen stays, also where no line has it.
+      ...kinds.filter((kind) => counts.has(kind) || kind === now.kind)
+        .map((kind) => [kind, `${kind} (${number(counts.get(kind) ?? 0)})`]),
     ]);
   }
 
@@ -352,10 +386,10 @@
     const here = lines.slice(first, first + PAGE);
     byId("list").replaceChildren(...here.map((line) => lineItem(line, choice)));
     byId("list").start = first + 1;
-    const all = number(references.length);
+    const all = number(texts.length);
     byId("count").textContent = !lines.length ? `None of ${all} lines is like this.`
       : `${number(first + 1)} to ${number(first + here.length)} of ${number(lines.length)} lines`
-        + (lines.length < references.length ? `, chosen from ${all}` : "");
+        + (lines.length < texts.length ? `, chosen from ${all}` : "");
     byId("page").value = page;
     byId("page").max = pages();
     byId("pages").textContent = number(pages());
@@ -388,6 +422,13 @@
     }
     lines = chosenLines(choiceNow());
     show(+wanted.get("page"));
+    if (location.hash) goToLines();
+  }
+
+  // The next lines are read from the first one on.
+  function goToLines() {
+    byId("count").focus({ preventScroll: true });
+    byId("pager").scrollIntoView();
   }
 
   const hide = (name, isHidden) => { form.elements[name].closest("label").hidden = isHidden; };
@@ -397,6 +438,8 @@
   hide("kind", !isChecked);
   hide("in", !isChecked || !isPair);
   if (!isPair) form.elements.mark.options[1].remove();
+  if (!references) form.elements.mark.options[0].remove();
+  hide("mark", form.elements.mark.options.length < 2);
   fillMenus();
   const initial = Object.fromEntries(new FormData(form));
 
@@ -415,9 +458,7 @@
     button.addEventListener("click", () => {
       if (button.getAttribute("aria-disabled") === "true") return;
       show(page + +button.dataset.step);
-      // The next lines are read from the first one on.
-      byId("count").focus({ preventScroll: true });
-      byId("pager").scrollIntoView();
+      goToLines();
     });
   }
   window.addEventListener("hashchange", readAddress);

@@ -110,6 +110,11 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 # Further validation sets that are drawn; the table has all of them.
 _MAX_SETS = 12
 
+# Why the loss of training is often the higher one.
+_LOSSES = (
+    "The training loss is measured with dropout and label smoothing, if the configuration has them,"
+    " and the validation loss without. So the training loss is often the higher one."
+)
 # Title, scale of the y axis, and lines: key, label, colour, marker.
 _CHARTS: tuple[
     tuple[str, Literal["linear", "from zero", "log"], tuple[tuple[str, str, str, str], ...]], ...
@@ -140,13 +145,14 @@ def _charts(
         for title, scale, columns in _CHARTS[:2]
     ]
     for title, scale, columns in (*_CHARTS[:2], *of_sets, *_CHARTS[2:]):
-        lines, left_out = [], 0
+        lines, left_out, drawn = [], 0, set()
         for key, label, color, marker in columns:
             values = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
             # False for NaN as well.
             points = sorted((x, y) for x, y in values if abs(y) < LARGEST)
             left_out += len(values) - len(points)
             if points:
+                drawn.add(key)
                 lines.append(Line(label, points, color, marker, dashed=marker == "s"))
         if not lines and not left_out:
             continue
@@ -154,8 +160,10 @@ def _charts(
         if best_step is not None and any(line.marker for line in lines):
             last = max(step for line in lines for step, _ in line.points)
             mark = (best_step, "best checkpoint") if best_step <= last else None
-        note = f"{left_out:,} not shown: not a finite number." if left_out else ""
+        notes = [_LOSSES] if {"loss", "valid_loss"} <= drawn else []
+        notes += [f"{left_out:,} not shown: not a finite number."] if left_out else []
         text = " ".join(map(_in_words, lines))
+        note = " ".join(notes)
         charts.append(Chart(title, text, lines, "step", scale, mark=mark, note=note))
     return charts
 

@@ -135,7 +135,7 @@ def test_the_lines_of_each_system_that_have_a_finding_are_counted_once() -> None
     )
     none = ComparedSystem("none", BAD.translations, [checked()] * 4)
     (row,) = [one for one in page_of(twice, none).texts("tr") if one.startswith("numbers")]
-    assert row == f"numbers{KINDS['numbers']}20"
+    assert row == f"numbers20{KINDS['numbers']}"
     assert "No line has a finding." in page_of(none).texts("p")
 
 
@@ -160,6 +160,60 @@ def test_without_sources_nothing_is_checked() -> None:
     data = data_of(page_of(GOOD, text=text))
     assert data["sources"] is None
     assert data["systems"][0]["found"] is None
+
+
+def test_a_page_without_a_source_says_why_there_are_no_findings() -> None:
+    page = page_of(GOOD, text=ComparedText("test.de", REFERENCES, tgt_lang="de"))
+    assert any("were not checked, because there is no source" in one for one in page.texts("p"))
+    # Nothing is said of a source language.
+    assert [page.texts("dt")[-1], page.texts("dd")[-1]] == ["Target language", "de"]
+
+
+def test_without_references_a_page_has_lines_and_findings_and_no_scores() -> None:
+    text = ComparedText("in.en", None, SOURCES, "en", "de")
+    number = Finding("numbers", "15 is missing", 0.8)
+    lines = [checked(number), checked(), checked(), checked()]
+    page = page_of(ComparedSystem("x", GOOD.translations, lines), text=text, metrics=("bleu",))
+    assert page.texts("h2") == ["Summary", "Lines with findings", "Lines"]
+    assert "none, because there is no reference" in page.texts("dd")
+    data = data_of(page)
+    assert (data["references"], data["metrics"], data["systems"][0]["scores"]) == (None, [], [])
+    assert data["systems"][0]["texts"] == GOOD.translations
+    outside = SegmentMetric("QE", [[0.5, 0.75, 1, 0.75]])
+    page = page_of(ComparedSystem("x", GOOD.translations), text=text, segment_metrics=[outside])
+    # The mean, by hand.
+    assert "0.7500" in page.texts("td")
+    assert [one["name"] for one in data_of(page)["metrics"]] == ["QE"]
+
+
+def test_without_references_the_number_of_lines_must_be_that_of_the_source() -> None:
+    text = ComparedText("in.en", None, SOURCES)
+    with pytest.raises(MtkitError, match=r"x has 1 lines? and the source has 4"):
+        comparison_page([ComparedSystem("x", ["one"])], text)
+    with pytest.raises(MtkitError, match="there is nothing to compare: 0 lines"):
+        comparison_page([ComparedSystem("x", [])], ComparedText("in.en", None, []))
+
+
+def test_without_references_the_translations_say_what_is_usual() -> None:
+    text = ComparedText("in.en", None, ["Two men."] * 20)
+    checker = learned_checker(text, ["Zwei sehr sehr alte Männer."] * 20)
+    assert checker is not None
+    assert not checker.check("Two men.", "Zwei sehr sehr alte Männer.").findings
+    assert [one.kind for one in checker.check("Two men.", "").findings] == ["length"]
+
+
+def test_the_tables_say_how_to_read_them() -> None:
+    page = page_of(GOOD, BAD, metrics=("chrf", "ter"))
+    heads = page.texts("th")
+    # As beside the lines.
+    assert "chrF" in heads
+    assert "TER, lower is better" in heads
+    notes = " ".join(page.texts("p"))
+    assert "The interval is around the mean score of 1,000 random samples" in notes
+    assert "do not claim a difference" in notes
+    (counted, differences) = page.texts("svg")
+    assert "number of lines" in counted
+    assert "number of lines" in differences
 
 
 def test_a_run_is_checked_with_what_its_decoder_knows() -> None:

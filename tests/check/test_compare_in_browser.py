@@ -12,7 +12,7 @@ from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
 
 from mtkit.check import Checked, ComparedSystem, ComparedText, Finding, comparison_page
-from mtkit.score import sentence_scores
+from mtkit.score import Metric, sentence_scores
 from mtkit.segment_scores import SegmentMetric
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
@@ -75,11 +75,12 @@ def show(
     *,
     address: str = "",
     segment_metrics: Sequence[SegmentMetric] = (),
+    metrics: Sequence[Metric] = (),
     **options: Any,
 ) -> None:
     page = folder / "page.html"
     # The tests of significance take a second.
-    written = comparison_page(systems, text, metrics=(), segment_metrics=segment_metrics)
+    written = comparison_page(systems, text, metrics=metrics, segment_metrics=segment_metrics)
     page.write_text(written, encoding="utf-8")
     browser.open(f"{page.as_uri()}{address}", **options)
     # Nothing but the page itself was asked for, and no rule of its policy was broken.
@@ -129,6 +130,102 @@ def test_the_lines_that_lost_most_come_first(browser: Browser, tmp_path: Path) -
     assert lines_of(browser)[:2] == [2, 3]
     choose(browser, order="forecast")
     assert lines_of(browser) == [5, 4, 3, 2, 1]
+    choose(browser, order="line")
+    choose(browser, order="forecast-first")
+    assert lines_of(browser) == [5, 4, 3, 2, 1]
+
+
+ORDERS = "[...document.getElementById('choices').elements.order.options].map((one) => one.text)"
+
+
+def test_only_systems_with_a_forecast_have_its_order(browser: Browser, tmp_path: Path) -> None:
+    file = ComparedSystem("file", SECOND, [Checked(())] * len(SECOND))
+    show(browser, tmp_path, [SYSTEMS[0], file])
+    found = [one for one in browser.value(ORDERS) if "forecast" in one]
+    assert found == ["lowest forecast of first"]
+    show(browser, tmp_path, [file, SYSTEMS[0]])
+    found = [one for one in browser.value(ORDERS) if "forecast" in one]
+    assert found == ["lowest forecast of first"]
+    show(browser, tmp_path, [file])
+    assert not any("forecast" in one for one in browser.value(ORDERS))
+
+
+WITHOUT_REFERENCES = ComparedText("in.en", None, SOURCES, "en", "de")
+
+
+def test_without_references_the_most_doubtful_lines_come_first(
+    browser: Browser, tmp_path: Path
+) -> None:
+    show(browser, tmp_path, [SYSTEMS[1]], WITHOUT_REFERENCES)
+    assert browser.value(ORDERS) == ["lowest forecast", "most severe finding", "order of the text"]
+    assert lines_of(browser) == [5, 4, 3, 2, 1]
+    labels = "[...document.querySelectorAll('.line')[0].querySelectorAll('dt')]"
+    assert browser.value(f"{labels}.map((one) => one.textContent.trim())") == [
+        "Source",
+        "second forecast 46",
+    ]
+    found = [Checked(one.findings) for one in SYSTEMS[1].checked or ()]
+    show(browser, tmp_path, [ComparedSystem("file", SECOND, found)], WITHOUT_REFERENCES)
+    assert lines_of(browser) == [2, 3, 1, 4, 5]
+
+
+def test_without_references_the_lines_that_differ_most_come_first(
+    browser: Browser, tmp_path: Path
+) -> None:
+    show(browser, tmp_path, SYSTEMS, WITHOUT_REFERENCES)
+    # By hand: 4 of 4 and 5 of 5 words, 3 of 9 with the emoji, 2 of 12, and none.
+    assert lines_of(browser) == [2, 4, 3, 1, 5]
+    shares = "[...document.querySelectorAll('.gap')].map((one) => one.textContent)"
+    assert browser.value(shares) == [f"{one}% of the words differ" for one in (100, 100, 33, 17, 0)]
+    # The box of a finding divides the mark.
+    assert marked(browser, 2, 2, "two") == ["😀 ", "18"]
+    # Outside scores say which one is worse.
+    metric = SegmentMetric("QE", [[1, 1, 1, 1, 1], [1, 1, 1, 0.5, 0.75]])
+    show(browser, tmp_path, SYSTEMS, WITHOUT_REFERENCES, segment_metrics=[metric])
+    assert lines_of(browser) == [4, 5, 1, 2, 3]
+
+
+def test_a_link_leads_to_its_lines(browser: Browser, tmp_path: Path) -> None:
+    top = "document.getElementById('pager').getBoundingClientRect().top"
+    show(browser, tmp_path, *many(120))
+    assert browser.value("scrollY") == 0
+    browser.value("location.hash = '#line=117'")
+    browser.until(f"Math.abs({top}) < 2 || scrollY + innerHeight >= document.body.scrollHeight")
+    assert browser.value("scrollY") > 0
+    show(browser, tmp_path, *many(120), address="#page=2")
+    browser.until(f"Math.abs({top}) < 2")
+    assert focused(browser) == "count"
+
+
+def test_a_kind_of_finding_that_no_line_has_is_not_offered(
+    browser: Browser, tmp_path: Path
+) -> None:
+    kinds = "[...document.getElementById('choices').elements.kind.options].map((one) => one.value)"
+    show(browser, tmp_path, SYSTEMS)
+    assert browser.value(kinds) == ["", "any", "none", "numbers", "length"]
+    choose(browser, **{"in": "0"})
+    assert browser.value(kinds) == ["", "any", "none"]
+    # A kind that was chosen stays chosen.
+    choose(browser, **{"in": "1", "kind": "length"})
+    choose(browser, **{"in": "0"})
+    assert browser.value(kinds) == ["", "any", "none", "length"]
+    assert lines_of(browser) == []
+
+
+def test_the_tables_fit_a_narrow_screen(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, SYSTEMS, width=420, metrics=["chrf"])
+    tables = "[...document.querySelectorAll('.wide')]"
+    assert browser.value(f"{tables}.length") == 2
+    assert browser.value(f"{tables}.every((one) => one.scrollWidth <= one.clientWidth)")
+
+
+def test_no_score_of_a_line_is_broken(browser: Browser, tmp_path: Path) -> None:
+    metric = SegmentMetric("COMET", [[0.1234] * 5] * 2)
+    show(browser, tmp_path, SYSTEMS, segment_metrics=[metric])
+    parts = "[...document.querySelectorAll('.score-of > span')]"
+    # Three of each system, but the last line has no chrF, which is said.
+    assert browser.value(f"{parts}.length") == 30
+    assert browser.value(f"{parts}.every((one) => one.getClientRects().length === 1)")
 
 
 def test_words_that_differ_are_marked(browser: Browser, tmp_path: Path) -> None:
@@ -322,12 +419,12 @@ def test_lines_are_sorted_by_outside_scores(browser: Browser, tmp_path: Path) ->
     # The fourth line has four errors more, and the second and fifth one less.
     assert lines_of(browser)[:3] == [4, 1, 3]
     text = "document.querySelector('.line').textContent"
-    assert "difference +4.0000" in browser.value(text)
+    assert "MQM +4.0000" in browser.value(text)
     assert "MQM 9.0000" in browser.value(text)
     choose(browser, order="low")
     assert lines_of(browser)[:3] == [4, 1, 3]
     choose(browser, by="0", order="line")
-    assert "chrF 100.0, MQM 0.0000" in browser.value(text)
+    assert "chrF 100.0, MQM 0.0000," in browser.value(text)
 
 
 # The contrast of text with what is behind it, by WCAG 2.2; the lowest of the page.

@@ -60,7 +60,7 @@ def test_files_are_compared_and_checked(files: Place) -> None:
     first, second = (one["found"] for one in data["systems"])
     assert "2" not in first
     assert [one["kind"] for one in second["2"]] == ["numbers"]
-    assert {"BLEU", "chrF2", "p, bootstrap"} <= set(page.texts("th"))
+    assert {"BLEU", "chrF", "p, bootstrap"} <= set(page.texts("th"))
     assert not list(files.folder.glob(".page*"))
 
 
@@ -71,6 +71,18 @@ def test_without_a_source_files_are_compared_and_not_checked(files: Place) -> No
     assert data["sources"] is None
     assert data["systems"][0]["found"] is None
     assert "Worst lines" in page.texts("p")
+    note = "mtkit: the lines were not checked, because there is no --src\n"
+    assert note in files.mtkit(*command[1:]).err
+
+
+def test_files_without_references_are_checked_and_have_no_scores(files: Place) -> None:
+    outcome = files.mtkit("compare", "first.de", "second.de", *FILES[:2], *OUTPUT)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert "testing the differences" not in outcome.err
+    page, data = page_of(files)
+    assert "test.en" in page.texts("dd")
+    assert (data["references"], data["sources"]) == (None, SOURCE.splitlines())
+    assert [one["kind"] for one in data["systems"][1]["found"]["2"]] == ["numbers"]
 
 
 def test_the_languages_of_files_are_identified(files: Place) -> None:
@@ -78,8 +90,11 @@ def test_the_languages_of_files_are_identified(files: Place) -> None:
     german = "das Wetter ist heute schön und wir machen einen langen Spaziergang\n"
     files.write("test.en", english * FEWEST_LINES)
     files.write("test.de", german * FEWEST_LINES)
-    files.mtkit("-q", "compare", "test.de", *FILES[:4], *OUTPUT)
-    assert page_of(files)[1]["languages"] == {"src": "en", "tgt": "de"}
+    for options in (FILES[:4], FILES[:2]):
+        files.mtkit("-q", "compare", "test.de", *options, *OUTPUT)
+        assert page_of(files)[1]["languages"] == {"src": "en", "tgt": "de"}
+    files.mtkit("-q", "compare", "test.de", *FILES[2:4], *OUTPUT)
+    assert page_of(files)[1]["languages"] == {"src": "", "tgt": "de"}
 
 
 def test_outside_scores_are_in_the_page(files: Place) -> None:
@@ -147,6 +162,12 @@ def test_a_run_translates_the_source_of_a_reference(trained: Place) -> None:
     assert (outcome.status, outcome.err) == (0, "")
     _, data = page_of(trained)
     assert data["sources"] == ["one two", "nine"]
+    translations = data["systems"][0]["texts"]
+    outcome = trained.mtkit("-q", "compare", "runs/tiny", *FILES[:2], *OUTPUT)
+    assert (outcome.status, outcome.err) == (0, "")
+    _, data = page_of(trained)
+    assert (data["references"], data["systems"][0]["texts"]) == (None, translations)
+    assert data["languages"] == {"src": "en", "tgt": "de"}
 
 
 def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
@@ -161,8 +182,9 @@ def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["first.de", *OUTPUT], "files of translations require --reference"),
-        (["first.de", "--src", "test.en", *OUTPUT], "--src requires --reference"),
+        (["first.de", *OUTPUT], "files of translations require --reference, --test-set or --src"),
+        (["first.de", *FILES[:2], *QUICK, *OUTPUT], "--metric requires --reference"),
+        (["short.de", *FILES[:2], *OUTPUT], "and the source has 3"),
         (["first.de", "--reference", "test.de"], "Missing option '--output'"),
         (["nowhere", *OUTPUT], "nowhere: does not exist; give a run folder or a file"),
         (["first.de", "first.de", *FILES, *OUTPUT], "give each system once"),
@@ -172,7 +194,7 @@ def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
         (["first.de", "--reference", "short.de", "--src", "test.en", *OUTPUT], "short.de has 1"),
         (["first.de", *FILES, "--test-set", "x", *OUTPUT], "--reference cannot be combined with"),
         (["first.de", "--test-set", "wmt1", *OUTPUT], "there is no test set wmt1"),
-        (["first.de", "--test-set", "x", "--src", "test.en", *OUTPUT], "--src requires"),
+        (["first.de", "--test-set", "x", "--src", "test.en", *OUTPUT], "--src cannot be"),
         (["-", "--reference", "-", *OUTPUT], "standard input (-) can be read once"),
         (["first.de", *FILES, "--output", "test.de"], "would replace the --reference"),
         (["first.de", *FILES, "--output", "first.de"], "would replace the file first.de"),
@@ -199,6 +221,7 @@ def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], mes
         (["--reference", "test.de"], "--reference requires --src, which RUN translates"),
         ([*FILES, "--data", "data/tiny"], "--data cannot be combined with --reference"),
         (["other.de"], "other.de has 1 line and the reference has 20"),
+        (["--src", "test.en", "--split", "valid"], "--split cannot be combined with --src"),
     ],
     ids=str,
 )
