@@ -233,7 +233,8 @@ def _fit_to_data(run: Run) -> None:
 @contextmanager
 def _fitted(run: Run) -> Iterator[None]:
     """Refuse a run that cannot be fitted; at the end, say what was written."""
-    from mtkit.run_folder import CONFIDENCE, LEXICON
+    from mtkit.run_folder import CONFIDENCE, LEXICON, PAGE
+    from mtkit.train import refresh_confidence
 
     if run.manifest.data.task == "parsing":
         raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
@@ -242,7 +243,9 @@ def _fitted(run: Run) -> Iterator[None]:
     # A training may be writing the same files.
     with type(run).lock(run.path):
         yield
-    log.info("wrote %s and %s", run.path / CONFIDENCE, run.path / LEXICON)
+        names = [CONFIDENCE, LEXICON, *([PAGE] if refresh_confidence(run) else [])]
+    first, *others = (str(run.path / name) for name in names)
+    log.info("wrote %s", " and ".join([", ".join([first, *others[:-1]]), others[-1]]))
 
 
 def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:

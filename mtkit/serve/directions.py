@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, RunChecks, load_checker, warn_of_checkpoint
@@ -68,6 +69,16 @@ class Directions:
                 self._runs[pair], src_lang=translator.src_lang, tgt_lang=translator.tgt_lang
             )
         return self._checkers[pair]
+
+    @cached_property
+    def checked(self) -> list[Direction]:
+        """The directions whose translations can be checked. The first call reads files."""
+        found = []
+        for pair in self:
+            with contextlib.suppress(MtkitError):
+                self.checker(*pair)
+                found.append(pair)
+        return found
 
     @property
     def sources(self) -> list[str]:

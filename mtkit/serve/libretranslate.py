@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from mtkit.base.language_id import language_name
@@ -122,6 +123,8 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
         "alternatives": min(service.limits.alternatives, service.directions.beam_size - 1),
         "apiKeys": needs_key,
         "charLimit": service.limits.characters,
+        # Another one: the directions whose translations can be checked.
+        "checks": await asyncio.to_thread(lambda: service.directions.checked),
         "filesTranslation": False,
         "frontendTimeout": 500,
         "keyRequired": needs_key,

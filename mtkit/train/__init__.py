@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mtkit.train.assembly import run
     from mtkit.train.dry_run import forecast, forecast_without_data
     from mtkit.train.launcher import FAILED, is_launched, launch
+    from mtkit.train.metrics import refresh_confidence
 
 __all__ = [
     "FAILED",
@@ -17,7 +18,8 @@ __all__ = [
     "forecast_without_data",
     "is_launched",
     "launch",
+    "refresh_confidence",
     "run",
 ]
 
-__getattr__ = lazy_names(__name__, __all__, "launcher", "dry_run", "assembly")
+__getattr__ = lazy_names(__name__, __all__, "launcher", "dry_run", "metrics", "assembly")

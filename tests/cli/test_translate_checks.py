@@ -273,12 +273,19 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
     outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert outcome.status == 0
     assert outcome.out == ""
-    assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
+    written = "wrote mine/confidence.json, mine/lexicon.tsv and mine/report.html"
+    assert written in outcome.err
+    page = (place.folder / "mine" / "report.html").read_text(encoding="utf-8")
+    assert '<h2 id="confidence">' in page
     assert "points on average; rank correlation with chrF " in outcome.err
     begin, *_, end, _ = (line for line in outcome.err.splitlines() if "step" not in line)
     assert begin == "mtkit: checks: fitting them to the translations of 120 lines"
     assert re.fullmatch("mtkit: checks: fitted in [0-9]+ s", end)
     assert place.mtkit("check", "a.txt", "b.txt", "--run", "mine").status == 0
+    # An imported run has no page.
+    (place.folder / "mine" / "report.html").unlink()
+    outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
+    assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
 
 
 def test_an_interrupt_of_the_fit_changes_nothing(

@@ -56,6 +56,10 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> Non
     assert text[start:end] == "猫"
 
 
+def test_the_settings_say_which_directions_can_be_checked(checked: Served, fitted: Run) -> None:
+    assert checked.get("/frontend/settings").json["checks"] == [["en", "de"]]
+
+
 def test_there_are_no_checks_unless_they_are_asked_for(checked: Served) -> None:
     assert not {"confidence", "findings"} & asked(checked, "one").json.keys()
     assert not {"confidence", "findings"} & asked(checked, "one", check=False).json.keys()

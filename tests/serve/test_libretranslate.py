@@ -191,6 +191,8 @@ def test_health_settings_and_what_is_not_there(served: Served) -> None:
         "alternatives": 2,
         "apiKeys": False,
         "charLimit": 50_000,
+        # It has no confidence.json.
+        "checks": [],
         "filesTranslation": False,
         "frontendTimeout": 500,
         "keyRequired": False,

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import copied_run, number_pairs
 from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
 from support.served import Gate, Served
 
+from mtkit.check import fit_pairs
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
 from mtkit.translate import Translation, Translator
@@ -124,6 +126,43 @@ def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Serv
     assert browser.value(listed) == [found["translatedText"], *found["alternatives"]]
     browser.value("document.querySelectorAll('#choice-list input')[2].click()")
     assert browser.value(RESULT) == found["alternatives"][1]
+
+
+def test_confidence_and_findings_stand_below_the_translation(
+    browser: Browser, sharp_run: Run, tmp_path: Path
+) -> None:
+    run = Run.open(copied_run(sharp_run, tmp_path / "run"))
+    fit_pairs(run, number_pairs(700, 11), device="cpu")
+    with Served([run]) as server:
+        show(browser, server)
+        browser.write("猫 one two")
+        said = "document.getElementById('checks').innerText"
+        browser.until(f"{said}.includes('Confidence')")
+        found = server.translate("猫 one two", check=True).json
+        lines = browser.value(said).strip().split("\n")
+        assert lines[0] == f"Confidence: {round(found['confidence'])} of 100. It is a guess."
+        assert [one for one in lines[1:] if one] == [
+            f"{one['kind']}: {one['reason']}" for one in found["findings"]
+        ]
+        assert "unknown: the vocabulary lacks 猫" in lines
+        assert browser.value("document.getElementById('checks').role") == "status"
+        # Only one translation is checked.
+        browser.value("document.querySelectorAll('#choice-list input')[1].click()")
+        assert browser.value(said).strip() == "Only the first translation is checked."
+        browser.value("document.querySelectorAll('#choice-list input')[0].click()")
+        assert browser.value(said).startswith("Confidence")
+        browser.value("document.getElementById('clear').click()")
+        browser.until(f"{said}.trim() === ''")
+        check_is_alone(browser, server)
+
+
+def test_a_run_without_checks_has_no_confidence_on_the_page(
+    browser: Browser, served: Served
+) -> None:
+    show(browser, served)
+    browser.write(TEXT)
+    browser.until(RESULT)
+    assert browser.value("document.getElementById('checks').innerText").strip() == ""
 
 
 def test_languages_are_found_and_swapped(browser: Browser, both: Served) -> None:

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 
+from mtkit.check.confidence import Quality, Tenth
 from mtkit.run_folder import Run
-from mtkit.train.report_page import RunFacts, run_page
+from mtkit.train.report_page import RunFacts, run_page, with_confidence
 
 TRAINING = [
     {"step": step, "loss": 8 - step / 100, "lr": step * 1e-6, "tokens_per_second": 1000.0 + step}
@@ -59,6 +60,30 @@ def rows_of(page: Page) -> list[str]:
         for element in page.all("tr")
         if "details" not in element["inside"] and "tbody" in element["inside"]
     ]
+
+
+def quality(error: float) -> Quality:
+    tenths = [Tenth(forecast=10.0 * one, chrf=11.0 * one) for one in range(10)]
+    return Quality(lines=100, correlation=0.5, baseline=0.25, error=error, tenths=tenths)
+
+
+def test_the_section_on_confidence_can_be_written_later() -> None:
+    expected = run_page(replace(FACTS, confidence=[("", quality(9.5))]))
+    assert expected != run_page(FACTS)
+    found = with_confidence(run_page(FACTS), [("", quality(9.5))])
+    assert found == expected
+    # Again, for two directions, and for none.
+    several = [("en-de", quality(1.5)), ("de-en", quality(2.5))]
+    assert with_confidence(found, several) == run_page(replace(FACTS, confidence=several))
+    assert with_confidence(found, []) == run_page(FACTS)
+    assert with_confidence("another page", several) == "another page"
+
+
+def test_the_chart_of_both_losses_says_how_they_differ() -> None:
+    note = "The training loss is measured with dropout and label smoothing"
+    assert any(one.startswith(note) for one in well_formed(run_page(FACTS)).texts("p"))
+    alone = run_page(replace(FACTS, metrics=TRAINING))
+    assert not any(one.startswith(note) for one in well_formed(alone).texts("p"))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@
   const FEW = 1000, SOME = 5000, PART = 5000;
   // Milliseconds that a pointer must rest before the links between words are asked for.
   const REST = 150;
+  // Findings that are listed.
+  const LISTED = 8;
   // How often a part of a file is sent again if the server is busy.
   const MOST_TRIES = 10;
 
@@ -225,8 +227,10 @@
       complain(WITHOUT_KEY, true);
       return;
     }
-    const body = order(q, length <= FEW && settings.alternatives
-      ? { alternatives: settings.alternatives } : {});
+    const body = order(q, {
+      ...(length <= FEW && settings.alternatives && { alternatives: settings.alternatives }),
+      ...(canCheck() && { check: true }),
+    });
     byId("busy").textContent = "Translating…";
     try {
       const answer = await ask("translate", body, signal);
@@ -236,6 +240,7 @@
       show({
         text: q, body, chosen: 0, detected: answer.detectedLanguage,
         choices: texts.map((one) => ({ text: one, links: null })),
+        checks: { confidence: answer.confidence ?? null, findings: answer.findings ?? [] },
       });
     } catch (error) {
       if (signal.aborted) return;
@@ -261,7 +266,35 @@
     result.setAttribute("aria-live", live);
     words.target = spanned(result, chosen);
     byId("copy").disabled = !chosen;
+    showChecks();
     look(null);
+  }
+
+  // Whether the server can check the translations of every direction that may be meant.
+  function canCheck() {
+    const sources = source.value !== AUTO ? [source.value]
+      : [...languages.keys()].filter((one) => targetsOf(one).includes(target.value));
+    return sources.every((one) =>
+      settings.checks?.some(([from, to]) => from === one && to === target.value));
+  }
+
+  // What the checks say of the first translation; the others are not checked.
+  function showChecks() {
+    const isOther = Boolean(shown?.chosen), found = isOther ? [] : shown?.checks.findings ?? [];
+    const confidence = shown?.checks.confidence ?? null;
+    put("confidence", confidence === null ? "" : isOther ? "Only the first translation is checked."
+      : `Confidence: ${Math.round(confidence)} of 100. It is a guess.`);
+    byId("findings").replaceChildren(...found.slice(0, LISTED).map(({ kind, reason }) => {
+      const item = document.createElement("li"), name = document.createElement("b");
+      name.textContent = kind;
+      item.append(name, `: ${reason}`);
+      return item;
+    }));
+    if (found.length > LISTED) {
+      const item = document.createElement("li");
+      item.textContent = `${count(found.length - LISTED)} more`;
+      byId("findings").append(item);
+    }
   }
 
   function showChoices() {
@@ -349,7 +382,7 @@
     of.asked = true;
     linking = new AbortController();
     try {
-      const answer = await ask("translate", { ...of.body, alignments: true }, linking.signal);
+      const answer = await ask("translate", { ...of.body, check: false, alignments: true }, linking.signal);
       const pairs = [answer.alignments, ...(answer.alternativeAlignments ?? [])];
       const texts = [answer.translatedText, ...(answer.alternatives ?? [])];
       of.choices.forEach((choice, number) => {
