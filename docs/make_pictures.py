@@ -32,7 +32,7 @@ PAIRS = {
     " Tomaten, Zwiebeln und Käse, und der Verkäufer zählt das Geld.",
     "The price of gas rose by 4.5 percent in March.": "Der Gaspreis stieg im März um 4,5 Prozent.",
 }
-WIDTH = 1000
+WIDTH, WINDOW = 1000, 5000
 CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu"]
 
 
@@ -43,7 +43,8 @@ def screenshot(page: Path, name: str, top: int, bottom: int, *, place: str = "")
         place: what the address of the page has behind `#`.
     """
     picture = PICTURES / f"{name}.png"
-    size = f"--window-size={WIDTH},{bottom + 100}"
+    # So high that the page cannot scroll to the lines that a link leads to.
+    size = f"--window-size={WIDTH},{WINDOW}"
     command = [*CHROMIUM, size, f"--screenshot={picture}", f"{page.resolve().as_uri()}#{place}"]
     subprocess.run(command, check=True, capture_output=True)
     with Image.open(picture) as whole:
