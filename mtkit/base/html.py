@@ -218,7 +218,7 @@ class Chart:
         scale: of the y axis; it is logarithmic if the values differ by a factor of 2 or more.
         form: how numbers on the y axis are written.
         mark: a place on the x axis, and its name in the legend.
-        y_label: of the y axis; a logarithmic one is called so instead.
+        y_label: what the y axis counts, in whole numbers; empty if it does not count.
     """
 
     title: str
@@ -313,7 +313,8 @@ def _set_axes(axes: Axes, chart: Chart) -> None:
         if chart.scale == "from zero" and low >= 0:
             axes.set_ylim(0, high * 1.05 or 1)
         axes.set_ylabel(chart.y_label)
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=round_numbers))
+        is_count = bool(chart.y_label)
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=is_count, steps=round_numbers))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: chart.form(value)))
 
 
