@@ -9,9 +9,7 @@ import importlib.metadata
 import logging
 import platform
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -32,6 +30,7 @@ from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import cost_in_words
 from mtkit.train.launcher import launch_id
 from mtkit.train.memory import check_room
+from mtkit.train.metrics import refresh_confidence
 from mtkit.train.progress import hours_and_minutes
 from mtkit.train.schedule import Schedule
 from mtkit.train.start import Initial, Job, existing_run, start_of, with_finish
@@ -136,7 +135,9 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
-    finished = trainer.fit(folder, at_end=partial(_fit_checks, data=data, device=device))
+    finished = trainer.fit(folder)
+    if finished and workers.is_rank_zero:
+        _fit_checks(folder, data, device, begins=not trainer.stopped)
     cost = trainer.cost
     if workers.is_rank_zero:
         tokens, seconds = f"{cost.tokens:,}", hours_and_minutes(cost.seconds)
@@ -177,12 +178,10 @@ def warn_of_start(initial: Initial, config: Config) -> None:
         )
 
 
-def _fit_checks(
-    run: Run, signals: Sequence[int], *, data: PreparedData, device: torch.device
-) -> None:
+def _fit_checks(run: Run, data: PreparedData, device: torch.device, *, begins: bool) -> None:
     """Fit what checks the translations of a finished run; a run without it is complete too.
 
-    After a signal that asks to stop it is not begun, and a signal ends it.
+    With `begins` False, only those of an earlier end are deleted.
     """
     if data.task != "translation":
         return
@@ -190,9 +189,10 @@ def _fit_checks(
     # Those of an earlier end do not belong to the weights any more.
     (run.path / CONFIDENCE).unlink(missing_ok=True)
     try:
-        if signals:
+        if not begins:
             raise KeyboardInterrupt
         fit_run(run, data, device=device.type)
+        refresh_confidence(run)
     except KeyboardInterrupt:
         log.warning(
             "confidence: not fitted, because of an interrupt; the run is complete; to fit it: "

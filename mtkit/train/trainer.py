@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any
 
@@ -57,6 +57,9 @@ class Trainer:
     Args:
         workers: the group of workers; by default only this process.
         initial: the weights to start from; by default random ones.
+
+    Attributes:
+        stopped: whether a signal asked `fit` to stop, if only in its last update.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Trainer:
         self.step = 0
         self.cost = TrainingCost(tokens=0, flops=0.0, seconds=0.0)
         self.history = ValidationHistory(config.train)
+        self.stopped = False
 
         # The data, and its division into updates.
         self.vocabularies = data.tokenizers()
@@ -159,13 +163,8 @@ class Trainer:
             progress=self.workers.progress,
         )
 
-    def fit(
-        self, run: Run, *, at_end: Callable[[Run, Sequence[int]], None] = lambda run, signals: None
-    ) -> bool:
+    def fit(self, run: Run) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
-
-        The first worker calls `at_end` when the run is finished, before its page is written, with
-        the signals that came until then. Meanwhile a signal has its usual effect.
 
         Returns:
             False if a signal ended it.
@@ -173,15 +172,13 @@ class Trainer:
         settings, first = self.settings, self.workers.is_rank_zero
         meter = Meter(self.cost)
         saved = self.step
-        stopped = False
+        self.stopped = False
         pauses = (settings.valid_every, settings.checkpoint_every, settings.last_step)
         agreement = StopAgreement(self.workers, pauses)
         validation: Validation | None = None
         self.batches.load_state_dict(self._position)
-        deferred = ExitStack()
-        signals = deferred.enter_context(stop_on_signal(quiet=not first))
         with (
-            deferred,
+            stop_on_signal(quiet=not first) as signals,
             TrainingProgress(self.step, settings.last_step, active=first) as progress,
             CheckpointWriter(run, reports=first) as writer,
             Prefetcher(
@@ -195,7 +192,7 @@ class Trainer:
                 with meter.paused("first validation"), self._memory_explained(writer):
                     self._record(metrics, self.validate(), last=False)
             early = self.workers.any(first and self.history.should_stop())
-            while self.step < settings.last_step and not stopped and not early:
+            while self.step < settings.last_step and not self.stopped and not early:
                 # Here, so that a failure of the last save is an error.
                 writer.settle(wait=False)
                 with self._memory_explained(writer):
@@ -223,18 +220,14 @@ class Trainer:
                     with meter.paused("checkpoint", every=settings.checkpoint_every):
                         self.save(writer, validation, extra=not due)
                         saved = self.step
-                stopped = agreement.reached(self.step, bool(signals))
+                self.stopped = agreement.reached(self.step, bool(signals))
             if saved != self.step:
                 # Stopped by a signal, between two checkpoints of the schedule.
                 self.save(writer, validation, extra=True)
             writer.finish()
-            unfinished = stopped and self.step < settings.last_step
+            unfinished = self.stopped and self.step < settings.last_step
             if not unfinished:
                 metrics.is_finished, progress.left = True, ""
-                if first:
-                    # Everything is saved.
-                    deferred.close()
-                    at_end(run, signals)
             self.workers.barrier()
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, checkpoints.CONTINUE)
