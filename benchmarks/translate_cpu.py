@@ -12,12 +12,13 @@ but fairseq, which has a model of its own of that size, have the same weights.
 CTranslate2 has no bf16 on a CPU, so where mtkit computes in bf16 it computes in float32.
 
 A row is an engine with a precision, a beam and a batch size. It has a process of its own, pinned to
-one core, with one thread; those of one setting take turns: A B, B A, and so on. Only one computes
-at a time. The sentences are sorted by length and cut into batches. What is timed is from subwords
-to subwords, all of the text once; cutting text into subwords and joining them is nobody's. Before
-the rounds each translates the longest batch, or eight batches of one, untimed. Ratios are of
-seconds for the same sentences, paired by round, by the clock and by the time that the CPU has
-worked. Tokens are those of the best translations, EOS not counted.
+one core, with one thread (`--threads`: as many cores and threads, each with a batch at a time);
+those of one setting take turns: A B, B A, and so on. Only one computes at a time. The sentences are
+sorted by length and cut into batches. What is timed is from subwords to subwords, all of the text
+once; cutting text into subwords and joining them is nobody's. Before the rounds each translates the
+longest batch, or eight batches of one, untimed. Ratios are of seconds for the same sentences,
+paired by round, by the clock and by the time that the CPU has worked. Tokens are those of the best
+translations, EOS not counted.
 
 Everyone has the same limit on an output: the longest source of the batch, EOS counted, and 50 more.
 The searches are each toolkit's own. Greedy search is the same everywhere; with a beam the length
@@ -44,6 +45,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +94,7 @@ class Setting:
         size: of random weights, a name.
         vocabulary: number of pieces.
         length: that all outputs are forced to have; None for free ones.
+        threads: batches at a time, one in each thread.
     """
 
     precision: str
@@ -102,6 +105,7 @@ class Setting:
     size: str | None
     vocabulary: int
     length: int | None
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -256,7 +260,7 @@ def ctranslate2(setting: Setting) -> Engine:
         str(folder / f"ctranslate2-{precision}"),
         device="cpu",
         compute_type=precision,
-        inter_threads=1,
+        inter_threads=setting.threads,
         intra_threads=1,
     )
     pieces = json.loads((folder / "pieces.json").read_text())
@@ -382,8 +386,13 @@ class Worker:
         """Translate everything once, on the clock."""
         result: dict[str, Any] = {}
         with clock(result):
-            for batch in self.batches:
-                self._translate(batch)
+            if self.setting.threads == 1:
+                for batch in self.batches:
+                    self._translate(batch)
+            else:
+                # The longest first, so that no thread is late.
+                with ThreadPoolExecutor(self.setting.threads) as pool:
+                    list(pool.map(self._translate, self.batches[::-1]))
         return result | {"tokens": sum(map(len, self.outputs))}
 
     def give(self) -> dict[str, Any]:
@@ -501,6 +510,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--sentences-one", type=int, default=100, help="of them in batches of one")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="batches at a time; more than 1 only for mtkit and"
+        " CTranslate2, which share one copy of the weights",
+    )
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "int8"])
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 1])
     parser.add_argument("--batches", nargs="+", type=int, default=[LARGE, 1])
@@ -519,6 +535,8 @@ def parse() -> argparse.Namespace:
             parser.error("either --run or --random is required")
         if arguments.run and not (arguments.input and arguments.reference):
             parser.error("--run needs --input and --reference")
+        if arguments.threads > 1 and not {"mtkit", "ctranslate2"}.issuperset(arguments.only):
+            parser.error("--threads needs --only mtkit ctranslate2")
     return arguments
 
 
@@ -565,6 +583,7 @@ def main() -> None:
                 size=arguments.random,
                 vocabulary=len(tokenizer),
                 length=None if arguments.run else arguments.length,
+                threads=arguments.threads,
             )
 
             def start(name: str, setting: Setting = setting) -> Process:
@@ -573,7 +592,7 @@ def main() -> None:
                     script=__file__,
                     setting=asdict(setting),
                     peers=arguments.peers_dir,
-                    threads=1,
+                    threads=arguments.threads,
                 )
 
             everyone = precision == "float32" and beam > 1 and batch > 1
@@ -594,7 +613,8 @@ def main() -> None:
         f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M "
         f"{'random' if arguments.random else 'trained'} weights, {len(tokenizer):,} pieces, "
         f"{len(sentences):,} sentences ({arguments.sentences_one:,} in batches of one)"
-        f"{forced if arguments.random else ''}, 1 thread, {arguments.rounds} rounds. {about}.\n"
+        f"{forced if arguments.random else ''}, {arguments.threads} thread"
+        f"{'s' if arguments.threads > 1 else ''}, {arguments.rounds} rounds. {about}.\n"
     )
     print("\n".join([markdown(COLUMNS, rows), "", *notes]))
     if arguments.json:
