@@ -231,10 +231,6 @@ def translate(
             checks = stack.enter_context(
                 line_checks(runs, translator, reject=reject, findings_path=findings_path)
             )
-        facts = translator.line_facts
-        if checks is not None:
-            # What is too short is a finding, and is not counted twice.
-            facts = facts.model_copy(update={"shortest": 0.0})
         line_translator = _LineTranslator(
             translator,
             progress,
@@ -243,7 +239,7 @@ def translate(
             aligner=translator.aligner() if alignments or format_ == "html" else None,
             is_html=format_ == "html",
             prefixes=prefixes,
-            doubts=Doubts(facts),
+            doubts=Doubts(translator.line_facts),
             checks=checks,
         )
         stack.callback(_report_repaired, line_translator.repaired)
