@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 # Training pairs that the lexicon is learned from, and validation pairs that are translated.
 _TRAIN_PAIRS, _VALID_PAIRS = 100_000, 3000
+# Training pairs of all target languages together, which are in memory as text.
+_ALL_TRAIN_PAIRS = 400_000
 # The chrF of translations must differ by so many points.
 _NARROWEST = 1.0
 # Of given pairs, one in so many is held out of the lexicon, as a validation set.
@@ -44,8 +46,16 @@ class _Direction(NamedTuple):
     valid: Sequence[Pair]
 
 
-def fit_run(run: Run, data: PreparedData, *, device: str = "auto") -> RunChecks | None:
+def fit_run(
+    run: Run,
+    data: PreparedData,
+    *,
+    device: str = "auto",
+    progress: Callable[[], None] = lambda: None,
+) -> RunChecks | None:
     """Fit the checks of a trained run to its data; None if the validation set is too small.
+
+    `progress` is called again and again.
 
     Raises:
         MtkitError: if the run cannot translate.
@@ -62,7 +72,7 @@ def fit_run(run: Run, data: PreparedData, *, device: str = "auto") -> RunChecks 
             # The training pairs of several source languages are together.
             usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], SAMPLED)
             directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
-        return _fit(run, train, directions, device=device)
+        return _fit(run, train, directions, device=device, progress=progress)
 
 
 def fit_pairs(
@@ -113,6 +123,7 @@ def _fit(
     directions: Sequence[_Direction],
     *,
     device: str,
+    progress: Callable[[], None] = lambda: None,
 ) -> RunChecks:
     """Fit all directions; `train` has the training pairs of each target language."""
     lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}
@@ -130,7 +141,8 @@ def _fit(
                 run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
             ) as translator:
                 checkpoint = translator.checkpoint
-                forecast = _fit_forecast(translator, lexicon, coverage, one.valid)
+                found = _translated(translator, [src for src, _ in one.valid], progress)
+                forecast = _fit_forecast(found, lexicon, coverage, one.valid)
         fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
         if forecast is not None:
             _report(one, forecast, several=len(directions) > 1)
@@ -138,12 +150,14 @@ def _fit(
 
 
 def _fit_forecast(
-    translator: Translator, lexicon: Lexicon, settings: CoverageSettings, valid: Sequence[Pair]
+    found: Sequence[Translation],
+    lexicon: Lexicon,
+    settings: CoverageSettings,
+    valid: Sequence[Pair],
 ) -> Forecast | None:
     """None if all translations are equally bad, as those of a model that learned nothing."""
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
-    found = _translated(translator, sources)
     # A blank line has no log-probabilities.
     used = [i for i, one in enumerate(found) if one.log_probs]
     features = [
@@ -156,7 +170,9 @@ def _fit_forecast(
     return Forecast.fit(features, chrf)
 
 
-def _translated(translator: Translator, sources: list[str]) -> list[Translation]:
+def _translated(
+    translator: Translator, sources: list[str], progress: Callable[[], None]
+) -> list[Translation]:
     """The best translation of each line, with a progress bar on a terminal."""
     found: list[Translation] = []
     given = (Window(first, window) for first, window in windows(sources, size=len))
@@ -172,6 +188,7 @@ def _translated(translator: Translator, sources: list[str]) -> list[Translation]
 
         def advance(lines: float) -> None:
             bar.update(lines)
+            progress()
 
         for _, translations in translator.translate_windows(given, progress=advance):
             found += [best for best, *_ in translations]
@@ -197,7 +214,7 @@ def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
     languages = {tag: language for language, tag in vocabularies.src.language_tags.items()}
     only = next(iter(found))
-    count = min(len(pairs), _TRAIN_PAIRS * len(found))
+    count = min(len(pairs), _TRAIN_PAIRS * len(found), _ALL_TRAIN_PAIRS)
     # In no order, because a lexicon is learned from the first ones.
     rows = np.random.default_rng(1).permutation(len(pairs))[:count]
     for start in range(0, count, 4096):

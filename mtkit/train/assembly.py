@@ -28,7 +28,7 @@ from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_
 from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import cost_in_words
-from mtkit.train.launcher import launch_id
+from mtkit.train.launcher import interrupt_on_signal, launch_id
 from mtkit.train.memory import check_room
 from mtkit.train.metrics import refresh_confidence
 from mtkit.train.progress import hours_and_minutes
@@ -137,14 +137,15 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     trainer.check_memory()
     finished = trainer.fit(folder)
     if finished and workers.is_rank_zero:
-        _fit_checks(folder, data, device, begins=not trainer.stopped)
+        _fit_checks(folder, data, trainer)
     cost = trainer.cost
     if workers.is_rank_zero:
         tokens, seconds = f"{cost.tokens:,}", hours_and_minutes(cost.seconds)
         spent = cost_in_words(cost.flops, cost.seconds, config)
         log.info("trained on %s target tokens in %s: %s", tokens, seconds, spent)
     # If the others ended first, stopped by a signal, the first would be ended before it says that.
-    workers.barrier()
+    with nullcontext() if workers.is_rank_zero else interrupt_on_signal(ignores=True):
+        workers.barrier()
     return finished
 
 
@@ -178,31 +179,33 @@ def warn_of_start(initial: Initial, config: Config) -> None:
         )
 
 
-def _fit_checks(run: Run, data: PreparedData, device: torch.device, *, begins: bool) -> None:
-    """Fit what checks the translations of a finished run; a run without it is complete too.
-
-    With `begins` False, only those of an earlier end are deleted.
-    """
+def _fit_checks(run: Run, data: PreparedData, trainer: Trainer) -> None:
+    """Fit what checks the translations of a finished run; a run without it is complete too."""
     if data.task != "translation":
         return
     run.check_held()
     # Those of an earlier end do not belong to the weights any more.
     (run.path / CONFIDENCE).unlink(missing_ok=True)
+    failure = "an interrupt"
     try:
-        if not begins:
-            raise KeyboardInterrupt
-        fit_run(run, data, device=device.type)
-        refresh_confidence(run)
+        with interrupt_on_signal(ignores=False):
+            if not trainer.stopped:
+                device = trainer.device.type
+                fit_run(run, data, device=device, progress=trainer.workers.progress)
+                failure = ""
     except KeyboardInterrupt:
-        log.warning(
-            "confidence: not fitted, because of an interrupt; the run is complete; to fit it: "
-            "mtkit check --run %s --fit",
-            run.path,
-        )
+        pass
     # Whatever it is, days of training are not lost because of it.
     except Exception as error:
-        reason = reason_of(error) or type(error).__name__
-        log.warning("confidence: not fitted, because of an error: %s; the run is complete", reason)
+        failure = f"an error: {reason_of(error) or type(error).__name__}"
+    if failure:
+        log.warning(
+            "confidence: not fitted, because of %s; the run is complete; to fit it: "
+            "mtkit check --run %s --fit",
+            failure,
+            run.path,
+        )
+    refresh_confidence(run)
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:

@@ -186,9 +186,30 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
-    # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
-    numbers = (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)
-    with _restored(numbers) as previous:
-        for wanted in numbers:
+    with _restored(_stopping()) as previous:
+        for wanted in previous:
             signal.signal(wanted, handle)
         yield received
+
+
+@contextmanager
+def interrupt_on_signal(*, ignores: bool) -> Iterator[None]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt, or do nothing if this process `ignores` them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(_number: int, _: Any) -> None:
+        if not ignores:
+            raise KeyboardInterrupt
+
+    with _restored(_stopping()) as previous:
+        for wanted in previous:
+            signal.signal(wanted, handle)
+        yield
+
+
+def _stopping() -> tuple[signal.Signals, ...]:
+    """The signals that ask this process to stop."""
+    # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
+    return (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)

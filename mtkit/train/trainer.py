@@ -226,6 +226,8 @@ class Trainer:
                 self.save(writer, validation, extra=True)
             writer.finish()
             unfinished = self.stopped and self.step < settings.last_step
+            # One may have come during the last save.
+            self.stopped = self.stopped or bool(signals)
             if not unfinished:
                 metrics.is_finished, progress.left = True, ""
             self.workers.barrier()

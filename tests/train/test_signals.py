@@ -147,9 +147,14 @@ def test_workers_agree_before_and_after_what_takes_long():
     assert {99, 100, 199, 200, 299, 300} <= {*agreed}
 
 
-@pytest.mark.parametrize("step", [4, None], ids=["in the last update", "while they are fitted"])
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [(4, signal.SIGINT), (None, signal.SIGINT), (None, signal.SIGTERM)],
+    ids=["in the last update", "while they are fitted", "SIGTERM while they are fitted"],
+)
 def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
     step: int | None,
+    number: signal.Signals,
     trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -157,7 +162,7 @@ def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
     begun = []
 
     def interrupt() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     def fit_run(*_: object, **__: object) -> None:
         begun.append(True)
