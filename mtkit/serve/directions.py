@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, RunChecks, load_checker, warn_of_checkpoint
@@ -70,14 +69,16 @@ class Directions:
             )
         return self._checkers[pair]
 
-    @cached_property
     def checked(self) -> list[Direction]:
-        """The directions whose translations can be checked. The first call reads files."""
+        """The directions whose translations can be checked, by what the files say now."""
         found = []
-        for pair in self:
+        for pair, translator in self._translators.items():
+            # Damaged files are reported when a text is checked.
             with contextlib.suppress(MtkitError):
-                self.checker(*pair)
-                found.append(pair)
+                checks = RunChecks.load(self._runs[pair].path)
+                languages = translator.src_lang, translator.tgt_lang
+                if checks is not None and checks.direction(*languages) is not None:
+                    found.append(pair)
         return found
 
     @property

@@ -124,7 +124,7 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
         "apiKeys": needs_key,
         "charLimit": service.limits.characters,
         # Another one: the directions whose translations can be checked.
-        "checks": await asyncio.to_thread(lambda: service.directions.checked),
+        "checks": await asyncio.to_thread(service.directions.checked),
         "filesTranslation": False,
         "frontendTimeout": 500,
         "keyRequired": needs_key,
