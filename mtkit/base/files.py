@@ -124,6 +124,9 @@ def naming_target(partial: Path, target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            # It is not about a file, and has its own text.
+            raise
         # The error of a full disk has no name.
         name = str(target) if error.filename is None else str(error.filename)
         error.filename = name.replace(str(partial), str(target))

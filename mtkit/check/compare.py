@@ -155,7 +155,11 @@ def comparison_page(
             "Text": text.name,
             "Lines": f"{text.size:,}",
             **_languages(text),
-            **({} if text.sets else {"Scores": "none, because there is no reference"}),
+            **(
+                {}
+                if text.sets or segment_metrics
+                else {"Scores": "none, because there is no reference"}
+            ),
         },
         names=names,
         by_metric=[
