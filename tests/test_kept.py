@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 from support.command_line import Place
+from support.kept import unpack
 
 KEPT = Path(__file__).parent / "kept"
 # Of each archive, by its folder, the scores that it had.
@@ -30,8 +30,7 @@ def translations(archive: str) -> str:
 
 @pytest.fixture
 def kept(place: Place, archive: str) -> Place:
-    with tarfile.open(KEPT / archive / "folders.tar.xz") as packed:
-        packed.extractall(place.folder, filter="data")
+    unpack(KEPT / archive / "folders.tar.xz", place.folder)
     return place
 
 

@@ -211,6 +211,7 @@ def test_the_examples_of_the_help_run_as_printed(
     else:
         for name in ("test.en", "test.de", "output.de", "other.de", "old.de", "new.de"):
             place.write(name, "one two three four five\nsix seven\n")
+        place.write("input.en", "one two three four five\nsix seven\n")
         place.write("comet.txt", "0.9\n0.8\n")
         place.write("sentences.txt", "the dog sleeps .\n")
         for name in ("output.trees", "gold.trees"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.kept import unpack
 from support.score_tables import BOS, EOS, Prefixes, step_of
 from support.translators import changed_to, numbers, texts_of
 from torch import Tensor
@@ -254,8 +254,7 @@ def test_lines_have_the_same_translations(settings: str, exact: Translator) -> N
 def test_a_trained_model_translates_as_with_the_search_on_the_host(
     beam_size: int, tmp_path: Path
 ) -> None:
-    with tarfile.open(Path(__file__).parent.parent / "kept" / "folders.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(Path(__file__).parent.parent / "kept" / "folders.tar.xz", tmp_path)
     lines = (tmp_path / "data/kept/test.src.txt").read_text().splitlines()[:40]
     translator = Translator.load(tmp_path / "runs/kept", device="cpu")
     expected, found = (
