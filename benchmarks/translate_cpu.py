@@ -15,8 +15,8 @@ A row is an engine with a precision, a beam and a batch size. It has a process o
 one core, with one thread (`--threads`: as many cores and threads, each with a batch at a time);
 those of one setting take turns: A B, B A, and so on. Only one computes at a time. The sentences are
 sorted by length and cut into batches. What is timed is from subwords to subwords, all of the text
-once; cutting text into subwords and joining them is nobody's. Before the rounds each translates the
-longest batch, or eight batches of one, untimed. Ratios are of seconds for the same sentences,
+once; cutting text into subwords and joining them is not timed. Before the rounds each translates
+the longest batch, or eight batches of one, untimed. Ratios are of seconds for the same sentences,
 paired by round, by the clock and by the time that the CPU has worked. Tokens are those of the best
 translations, EOS not counted.
 

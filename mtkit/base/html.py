@@ -313,8 +313,8 @@ def _set_axes(axes: Axes, chart: Chart) -> None:
         if chart.scale == "from zero" and low >= 0:
             axes.set_ylim(0, high * 1.05 or 1)
         axes.set_ylabel(chart.y_label)
-        is_count = bool(chart.y_label)
-        axes.yaxis.set_major_locator(MaxNLocator(6, integer=is_count, steps=round_numbers))
+        counts = bool(chart.y_label)
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=counts, steps=round_numbers))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: chart.form(value)))
 
 

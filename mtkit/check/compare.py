@@ -29,8 +29,10 @@ from mtkit.score import (
 )
 from mtkit.segment_scores import SegmentMetric, SegmentScore
 
-# A bar of a histogram is so many points of chrF wide, and as high as the number of lines.
-_BAR, _Y_LABEL = 5, "number of lines"
+# A bar of a histogram is so many points of chrF wide.
+_BAR = 5
+# Its height.
+_Y_LABEL = "number of lines"
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def comparison_page(
         for system in systems:
             refuse_unequal(system.name, system.translations, "the source", text.sources or ())
     by_line = [_line_scores(system.translations, text) for system in systems] if text.sets else []
-    by_metric = [*([by_line] if by_line else []), *(one.by_system for one in segment_metrics)]
+    of_lines = [*([by_line] if by_line else []), *(one.by_system for one in segment_metrics)]
     is_checked = any(system.checked is not None for system in systems)
     return render(
         "compare.html",
@@ -172,7 +174,7 @@ def comparison_page(
         has_sources=text.sources is not None,
         data={
             "systems": [
-                _packed(system, [by_system[index] for by_system in by_metric], text.sources)
+                _packed(system, [by_system[index] for by_system in of_lines], text.sources)
                 for index, system in enumerate(systems)
             ],
             "metrics": [

@@ -158,7 +158,7 @@ def _is_one(body: str) -> bool:
 
 
 def _readings(body: str, thousands: str = "") -> set[Reading]:
-    """All values that a number may have; `thousands` is the mark that is no decimal mark."""
+    """All values of a number; `thousands` is the mark between thousands, if it is only that."""
     digits = re.sub(r"\D", "", body)
     if len(digits) > _LONGEST:
         return {digits}
@@ -177,7 +177,7 @@ def _readings(body: str, thousands: str = "") -> set[Reading]:
         return {float(body), int(digits)}
     if len(tail) == 3 and not (len(separators) == 1 and (len(head) > 3 or head.startswith("0"))):
         readings.add(int(digits))
-        # "5-6,000" is 5,000 to 6,000.
+        # "6,000" may be 6 too, because "5-6,000" is 5,000 to 6,000.
         if last == thousands and tail != "000":
             return readings
     if last in ".," and (len(separators) == 1 or separators.count(last) == 1):
@@ -211,8 +211,8 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     """The numbers of each side for which the other side has neither digits nor words."""
     # Most pairs have the same digits, and no scales that could differ.
     if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)):
-        scales, others = (len(_CLEAR_SCALE.findall(text)) for text in (source, translation))
-        if scales != others or not scales:
+        in_src, in_tgt = (len(_CLEAR_SCALE.findall(text)) for text in (source, translation))
+        if in_src != in_tgt or not in_src:
             return Unmatched([], [])
     src, tgt = numbers_of(source, lang=src_lang), numbers_of(translation, lang=tgt_lang)
     rest_src, rest_tgt = _without_partner(src, tgt, _are_equal)

@@ -134,22 +134,22 @@ class _Commands(Mapping[str, click.Command]):
     """The commands by their names. Each is imported when it is asked for, because it takes time."""
 
     # Of each command its module and its name there.
-    places: Mapping[str, str] = {
-        "prepare": "prepare.prepare",
-        "train": "train.train",
-        "translate": "translate.translate",
-        "align": "align.align",
-        "check": "check.check",
-        "serve": "serve.serve",
-        "inspect": "inspect.inspect",
-        "score": "score.score",
-        "compare": "compare.compare",
-        "export": "export.export",
-        "import": "import_model.import_",
+    places: Mapping[str, tuple[str, str]] = {
+        "prepare": ("prepare", "prepare"),
+        "train": ("train", "train"),
+        "translate": ("translate", "translate"),
+        "align": ("align", "align"),
+        "check": ("check", "check"),
+        "serve": ("serve", "serve"),
+        "inspect": ("inspect", "inspect"),
+        "score": ("score", "score"),
+        "compare": ("compare", "compare"),
+        "export": ("export", "export"),
+        "import": ("import_model", "import_"),
     }
 
     def __getitem__(self, name: str) -> click.Command:
-        module, _, attribute = self.places[name].partition(".")
+        module, attribute = self.places[name]
         command: click.Command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
         return command
 

@@ -244,8 +244,8 @@ def _fitted(run: Run) -> Iterator[None]:
     with type(run).lock(run.path):
         yield
         names = [CONFIDENCE, LEXICON, *([PAGE] if refresh_confidence(run) else [])]
-    first, *others = (str(run.path / name) for name in names)
-    log.info("wrote %s", " and ".join([", ".join([first, *others[:-1]]), others[-1]]))
+    *others, last = (str(run.path / name) for name in names)
+    log.info("wrote %s and %s", ", ".join(others), last)
 
 
 def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:

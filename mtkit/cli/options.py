@@ -266,15 +266,14 @@ references_option = in_out_option(
     "--reference FILE",
     "references",
     multiple=True,
-    help="Reference translations of a file. Repeatable, for several references per sentence.",
+    help="File of reference translations, one per line. Repeatable, for several references.",
 )
 
 test_set_option = in_out_option(
     "--test-set NAME[:SRC-TGT]",
     "test_set",
-    help="Test set of sacreBLEU, such as wmt14/full:en-de, downloaded the first time. A run"
-    " translates its source, and then the languages may be left out. `sacrebleu --list` prints the"
-    " names.",
+    help="Test set of sacreBLEU, such as wmt14/full:en-de, downloaded the first time. With a"
+    " run, the languages may be left out. `sacrebleu --list` prints the names.",
 )
 
 

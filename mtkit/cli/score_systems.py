@@ -182,8 +182,9 @@ def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
     _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
     found = None
     if options.test_set is not None:
-        languages = {"src_lang": options.src_lang, "tgt_lang": options.tgt_lang}
-        found = test_set_of(runs[0], options.test_set, **languages)
+        found = test_set_of(
+            runs[0], options.test_set, src_lang=options.src_lang, tgt_lang=options.tgt_lang
+        )
     if found:
         text = DirectionText(found.src_lang, found.tgt_lang, found.src, found.references[0])
         texts = {"": text}

@@ -34,7 +34,7 @@ class Directions:
         self.engines: list[str] = []
         for run in runs:
             translators = _translators_of(run, load)
-            _warn_of_checkpoint(run, translators[0])
+            _warn_at_start(run, translators[0])
             for translator in translators:
                 pair = public_code(translator.src_lang), public_code(translator.tgt_lang)
                 if other := self._runs.get(pair):
@@ -101,8 +101,8 @@ class Directions:
         return sorted(target for one, target in self._translators if one == source)
 
 
-def _warn_of_checkpoint(run: Run, translator: Translator) -> None:
-    """Warn at the start, for all directions of a run, whose checkers are read later."""
+def _warn_at_start(run: Run, translator: Translator) -> None:
+    """Warn of a confidence of another checkpoint: the checkers are read later."""
     # Damaged files are reported when a text is checked; without checks the server needs none.
     with contextlib.suppress(MtkitError):
         checks = RunChecks.load(run.path)

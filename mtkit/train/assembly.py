@@ -205,7 +205,10 @@ def _fit_checks(run: Run, data: PreparedData, trainer: Trainer) -> None:
             failure,
             run.path,
         )
-    refresh_confidence(run)
+    try:
+        refresh_confidence(run)
+    except MtkitError as error:
+        log.warning("%s", error)
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:

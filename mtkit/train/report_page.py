@@ -95,7 +95,7 @@ def with_confidence(page: str, confidence: Sequence[tuple[str, Quality]]) -> str
     What else it says is known only to the training that wrote it. A page of another form, which has
     no place for the section, stays as it is.
     """
-    nothing = RunFacts("", {}, "", [], [], [], None, confidence)
+    nothing = RunFacts("", {}, "", [], [], [], best_step=None, confidence=confidence)
     section = _CONFIDENCE.search(run_page(nothing))
     page = _CONFIDENCE.sub("", page)
     place = _AFTER_CONFIDENCE.search(page)
