@@ -4,7 +4,7 @@
 
 The peak of AVX2 and AVX-512 is measured in the same run: a loop of the same instructions that reads
 and writes nothing. In int8 on AVX2 these are vpmaddubsw, vpmaddwd and vpaddd, by which products of
-eight and more rows are exact (`signs.h`). Fewer rows need vpsignb too, so their share of the peak
+sixteen and more rows are exact (`signs.h`). Fewer rows need vpsignb too, so their share of the peak
 is at most two thirds on most Intel CPUs.
 Products and peaks alternate; each figure is the best of several rounds of CPU time. Results are
 in billions of operations a second (a multiplication and an addition are two), and in parentheses

@@ -300,6 +300,13 @@ def test_weights_too_large_for_an_array_are_refused() -> None:
             check(library().mtkit_new(Shape(**(SMALLEST | changes)), 0))
 
 
+def test_a_row_whose_sum_of_products_may_not_fit_in_32_bits_is_refused_in_int8() -> None:
+    wide = Shape(**(SMALLEST | {"d_ff": 2**31 // 127**2}))
+    library().mtkit_free(check(library().mtkit_new(wide, 0)))
+    with pytest.raises(MtkitError, match="the widest row in int8"):
+        check(library().mtkit_new(wide, 1))
+
+
 def test_sizes_of_tensors_are_checked_by_the_library_too() -> None:
     engine = library()
     model = check(engine.mtkit_new(Shape(**SMALLEST), 0))

@@ -22,8 +22,8 @@ inline void add_to_sum(RowState& state, const float* logits, int size) {
 }
 
 // Put a logit into a list that begins with the largest; behind those that are equal.
-inline void insert_best(float* values, int32_t* ids, int count, float value, int32_t id) {
-    int at = count - 1;
+inline void insert_best(float* values, int32_t* ids, ptrdiff_t count, float value, int32_t id) {
+    ptrdiff_t at = count - 1;
     for (; at > 0 && values[at - 1] < value; --at) {
         values[at] = values[at - 1];
         ids[at] = ids[at - 1];
@@ -32,8 +32,8 @@ inline void insert_best(float* values, int32_t* ids, int count, float value, int
     ids[at] = id;
 }
 
-inline void find_best(float* values, int32_t* ids, int count, const float* logits, int size,
-                      int first_id) {
+inline void find_best(float* values, int32_t* ids, ptrdiff_t count, const float* logits,
+                      int size, int first_id) {
     Floats least = broadcast(values[count - 1]);
     for (int i = 0; i < size; i += LANES) {
         for (uint32_t bits = greater_mask(load(logits + i), least); bits != 0; bits &= bits - 1) {
@@ -48,7 +48,7 @@ inline void find_best(float* values, int32_t* ids, int count, const float* logit
 // Before the first column of row r.
 inline void start_row(RowState& state, int r, const Excluded& excluded, const Best& best) {
     state = {{}, LOWEST, excluded.begin(r)};
-    for (int i = r * best.count; i < (r + 1) * best.count; ++i) {
+    for (ptrdiff_t i = r * best.count; i < (r + 1) * best.count; ++i) {
         best.log_probs[i] = -__builtin_inff();
         best.ids[i] = 0;
     }
@@ -65,9 +65,9 @@ inline void find_best_of_row(RowState& state, int r, float* logits, int column, 
 }
 
 // Logits become log-probabilities.
-inline void subtract_log_sum(const RowState& state, float* logits, int count) {
+inline void subtract_log_sum(const RowState& state, float* logits, ptrdiff_t count) {
     const double log_sum = state.largest + log_of(sum(load(state.sums)));
-    for (int i = 0; i < count; ++i) logits[i] = float(logits[i] - log_sum);
+    for (ptrdiff_t i = 0; i < count; ++i) logits[i] = float(logits[i] - log_sum);
 }
 
 // Until the end, `best.log_probs` and `all` have logits.

@@ -26,6 +26,7 @@ namespace {
 constexpr int64_t MOST_NUMBERS = int64_t{1} << 31;  // of an array
 constexpr int32_t MOST_WIDTH = 1 << 20, MOST_HEADS = 4096, MOST_LAYERS = 1000;
 constexpr int32_t MOST_VOCABULARY = 1 << 24;
+constexpr int32_t MOST_INT8_WIDTH = 1 << 17;  // a sum of so many products fits in 32 bits
 
 thread_local std::string message;
 
@@ -113,6 +114,10 @@ void check_shape(const Shape& shape, int32_t precision) {
     check_range("the width of all keys", key_row, 1, MOST_WIDTH);
     check_range("the width of all values", value_row, 1, MOST_WIDTH);
     const int64_t row = shape.model_row();
+    if (precision == int32_t(Precision::int8)) {
+        const int64_t widest = std::max({row, value_row, int64_t{shape.inner_row()}});
+        check_range("the widest row in int8", widest, 1, MOST_INT8_WIDTH);
+    }
     check_numbers("attention", 2 * key_row + value_row, row);
     check_numbers("feed-forward", shape.inner_row(), row);
     check_numbers("embedding", padded(std::max(shape.src_vocabulary, shape.tgt_vocabulary)), row);

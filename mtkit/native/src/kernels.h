@@ -4,6 +4,7 @@
 // float32 and int8 all tables give the same bits; in bf16 those with tiles differ from the others.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "memory.h"
@@ -72,7 +73,7 @@ struct Queries {
 
 // Where `log_probs` writes the best tokens of each row.
 struct Best {
-    int count;         // at most the size of the vocabulary
+    ptrdiff_t count;   // at most the size of the vocabulary
     float* log_probs;  // rows, count: largest first; of equal ones the lowest id first
     int32_t* ids;      // rows, count
 };

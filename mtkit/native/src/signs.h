@@ -6,16 +6,16 @@
 // For four inputs there are four variants of the weights: with the second, the fourth, both or none
 // of them negated. A table of them is computed once for many rows.
 
-constexpr int LEAST_SIGN_ROWS = 8;  // fewer rows are faster by `dot`
-constexpr int MOST_SIGN_ROWS = 64;  // of a table; their sums stay in the L1 cache
-constexpr int TABLE_INPUTS = 128;   // so that a table, 16 KiB, stays there too
-constexpr int TABLE_PANELS = 2;
+constexpr int LEAST_SIGN_ROWS = 16;  // fewer rows are faster by `dot`
+constexpr int MOST_SIGN_ROWS = 64;   // of a table; their sums stay in the L1 cache
+constexpr int TABLE_INPUTS = 64;     // so that a table, 16 KiB, stays there too
+constexpr int TABLE_PANELS = 4;
 constexpr int TABLE_COLUMNS = TABLE_PANELS * PANEL;
-constexpr int SIGN_ROWS = 3;  // of a block, whose sums are in registers
+constexpr int TABLE_PARTS = TABLE_PANELS * PARTS;
 
 using Variants = int8_t[4][4 * TABLE_COLUMNS];  // of the weights of four inputs
 
-// The variants of the weights of some inputs and two panels. Bit 0 of the number of a variant says
+// The variants of the weights of some inputs and four panels. Bit 0 of the number of a variant says
 // that the weight of the second input is negated, and bit 1 that of the fourth.
 inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, int inputs, Variants* table) {
     for (int k = 0; k < inputs; k += 4, weights += 4 * PANEL, ++table) {
@@ -23,7 +23,7 @@ inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, int inputs
         for (int v = 0; v < 4; ++v) {
             const int32_t signs = 0x01010101 | (v & 1 ? 0xff00 : 0) | (v & 2 ? -0x1000000 : 0);
             MTKIT_UNROLL
-            for (int i = 0; i < TABLE_PANELS * PARTS; ++i) {
+            for (int i = 0; i < TABLE_PARTS; ++i) {
                 const int8_t* w = weights + i / PARTS * panel_stride + i % PARTS * 4 * WIDTH;
                 store_int_part(&(*table)[v][i * 4 * WIDTH],
                                _mm256_sign_epi8(load_int_part(w), broadcast_int_part(signs)));
@@ -32,33 +32,27 @@ inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, int inputs
     }
 }
 
-// Add to the sums of M rows the products of the inputs of a table.
-template <int M>
-void add_by_table(const int8_t* x, ptrdiff_t x_stride, const Variants* table, int inputs,
-                  int32_t* sums) {
-    constexpr int N = TABLE_PANELS * PARTS;
-    IntPart in_registers[M][N];
+// Add to the sums of a row the products of the inputs of a table.
+inline void add_by_table(const int8_t* x, const Variants* table, int inputs, int32_t* sums) {
+    IntPart in_registers[TABLE_PARTS];
     MTKIT_UNROLL
-    for (int i = 0; i < M * N; ++i) in_registers[i / N][i % N] = load_int_part(sums + i * WIDTH);
+    for (int i = 0; i < TABLE_PARTS; ++i) in_registers[i] = load_int_part(sums + i * WIDTH);
     for (int k = 0; k < inputs; k += 4, x += 4 * INPUT_BYTES, ++table) {
+        const IntPart absolute = broadcast_int_part(load_int(x + 4));
+        const IntPart signs = broadcast_int_part(load_int(x + 8));
+        const int8_t* weights = (*table)[0] + load_int(x + 12);
+        asm("" : "+r"(weights));  // one register: some CPUs split products with an index
         MTKIT_UNROLL
-        for (int m = 0; m < M; ++m) {
-            const int8_t* four = x + m * x_stride;
-            const IntPart absolute = broadcast_int_part(load_int(four + 4));
-            const IntPart signs = broadcast_int_part(load_int(four + 8));
-            const int8_t* weights = (*table)[0] + load_int(four + 12);
-            MTKIT_UNROLL
-            for (int i = 0; i < N; ++i)
-                in_registers[m][i] = add_pairs(in_registers[m][i], absolute,
-                                               load_int_part(weights + i * 4 * WIDTH), signs);
-        }
+        for (int i = 0; i < TABLE_PARTS; ++i)
+            in_registers[i] = add_pairs_at(in_registers[i], absolute, weights + i * 4 * WIDTH,
+                                           signs);
     }
     MTKIT_UNROLL
-    for (int i = 0; i < M * N; ++i) store_int_part(sums + i * WIDTH, in_registers[i / N][i % N]);
+    for (int i = 0; i < TABLE_PARTS; ++i) store_int_part(sums + i * WIDTH, in_registers[i]);
 }
 
-// Two panels for at most MOST_SIGN_ROWS rows; see `store_inputs` for the rows.
-inline void two_panels_by_signs(const Product& product, int panel, int row, int rows) {
+// Four panels for at most MOST_SIGN_ROWS rows; see `store_inputs` for the rows.
+inline void four_panels_by_signs(const Product& product, int panel, int row, int rows) {
     const Matrix& matrix = product.matrix;
     alignas(64) Variants table[TABLE_INPUTS / 4];
     alignas(64) int32_t sums[MOST_SIGN_ROWS][TABLE_COLUMNS];
@@ -69,10 +63,7 @@ inline void two_panels_by_signs(const Product& product, int panel, int row, int 
         const int inputs = min_int(TABLE_INPUTS, matrix.in - k);
         fill_table(weights + k * PANEL, panel_stride, inputs, table);
         const int8_t* x = product.bytes + row * stride + k * INPUT_BYTES;
-        int r = 0;
-        for (; r + SIGN_ROWS <= rows; r += SIGN_ROWS)
-            add_by_table<SIGN_ROWS>(x + r * stride, stride, table, inputs, sums[r]);
-        for (; r < rows; ++r) add_by_table<1>(x + r * stride, stride, table, inputs, sums[r]);
+        for (int r = 0; r < rows; ++r) add_by_table(x + r * stride, table, inputs, sums[r]);
     }
     for (int r = 0; r < rows; ++r) {
         for (int p = 0; p < TABLE_PANELS; ++p) {
@@ -88,7 +79,7 @@ inline void all_rows_by_signs(const Product& product, int first, int last) {
     for (int blocks = (last - first + MOST_SIGN_ROWS - 1) / MOST_SIGN_ROWS; blocks > 0; --blocks) {
         const int rows = (last - first + blocks - 1) / blocks;
         for (int panel = product.first_panel; panel < product.last_panel; panel += TABLE_PANELS)
-            two_panels_by_signs(product, panel, first, rows);
+            four_panels_by_signs(product, panel, first, rows);
         first += rows;
     }
 }

@@ -48,6 +48,15 @@ MTKIT_INLINE IntPart add_pairs(IntPart sum, IntPart absolute, IntPart weights, I
         : "+x"(sum), "=&x"(pairs) : "x"(weights), "x"(absolute), "x"(factors));
     return sum;
 }
+// The same with weights in memory.
+MTKIT_INLINE IntPart add_pairs_at(IntPart sum, IntPart absolute, const int8_t* weights,
+                                  IntPart factors) {
+    IntPart pairs;
+    asm("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(sum), "=&x"(pairs)
+        : "m"(*reinterpret_cast<const IntPart*>(weights)), "x"(absolute), "x"(factors));
+    return sum;
+}
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
     const IntPart signed_weights = _mm256_sign_epi8(weights, broadcast_int_part(load_int(x)));
     const IntPart absolute = broadcast_int_part(load_int(x + 4));
@@ -72,10 +81,10 @@ MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
                                           _mm256_extracti128_si256(words, 1));
     const __m128i first = _mm_slli_epi16(bytes, 8), differ = _mm_xor_si128(bytes, first);
     const __m128i signs = _mm_or_si128(_mm_srai_epi16(first, 15), _mm_set1_epi16(1));
-    // A variant has 128 bytes; its number is in bits 15 and 31 of `differ`.
+    // A variant has 256 bytes; its number is in bits 15 and 31 of `differ`.
     const __m128i variant = _mm_or_si128(
-        _mm_and_si128(_mm_srli_epi32(differ, 8), _mm_set1_epi32(128)),
-        _mm_and_si128(_mm_srli_epi32(differ, 23), _mm_set1_epi32(256)));
+        _mm_and_si128(_mm_srli_epi32(differ, 7), _mm_set1_epi32(256)),
+        _mm_and_si128(_mm_srli_epi32(differ, 22), _mm_set1_epi32(512)));
     const __m128i absolute = _mm_abs_epi8(bytes);
     const __m128i low = _mm_unpacklo_epi32(bytes, absolute);
     const __m128i high = _mm_unpackhi_epi32(bytes, absolute);
