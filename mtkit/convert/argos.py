@@ -253,17 +253,18 @@ def _compare(
     ours = [_spaced(one.text) for one in mine]
     outputs = theirs.search(lines, beam_size=1)
     other = list(map(theirs.text, outputs))
-    checked = CheckText(text.name, lines, references)
+    checked = CheckText(text.name, lines, references, text.numbers[:_CHECKED])
     found = agreement(RunModel(greedy), theirs, checked, [ours, other])
     explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
-    for number, (one, two) in enumerate(zip(ours, other, strict=True)):
+    for i, (one, two) in enumerate(zip(ours, other, strict=True)):
         if comparable(one) == comparable(two):
             continue
-        pieces = [piece for piece in mine[number].pieces if piece != end]
+        pieces = [piece for piece in mine[i].pieces if piece != end]
         # Argos writes one subword at least.
-        if not pieces or theirs.is_tie(lines[number], pieces, outputs[number]):
+        if not pieces or theirs.is_tie(lines[i], pieces, outputs[i]):
             reason = "a tie" if pieces else "empty"
-            explained.append(f"line {number + 1} ({reason}): {_short(one)} and {_short(two)}")
+            line = f"line {checked.numbers[i]} ({reason})"
+            explained.append(f"{line}: {_short(one)} and {_short(two)}")
     # Endless repetition would count for more than all other lines; the run cuts it off.
     src, extra = translator.vocabularies.src, run.config.decode.max_extra_length
     within = [
@@ -282,7 +283,9 @@ def _compare(
     return _ArgosAgreement(
         **vars(found),
         explained=explained if quantization == "float32" else None,
-        underscores=[number for number, one in enumerate(mine, start=1) if "_" in one.text],
+        underscores=[
+            number for number, one in zip(checked.numbers, mine, strict=True) if "_" in one.text
+        ],
         within=len(within),
         bleu_of_run=scores[0],
         bleu_of_package=scores[1],

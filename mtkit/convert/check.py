@@ -21,11 +21,19 @@ COMPARED_LINES = ROWS_AT_A_TIME = 32
 
 
 class CheckText(NamedTuple):
-    """The text of a check: source lines, and their reference translations if there are any."""
+    """The text of a check.
+
+    Attributes:
+        name: what to call it.
+        lines: source lines.
+        references: their translations; None if there are none.
+        numbers: of the lines in the text that they come from, from 1 on.
+    """
 
     name: str
     lines: list[str]
     references: list[str] | None
+    numbers: Sequence[int]
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ def _usage(out: Path, config: Config, translator: Translator) -> str:
     # Its own limit is beyond the last position of some models.
     if (most := longest_sequence(config) - 1) < LONGEST:
         search += f", max_decoding_length={most}"
-    before = f'["{tag}"] + ' if (tag := example_tag(vocabularies)) else ""
+    before = f"[{quoted(tag)}] + " if (tag := example_tag(vocabularies)) else ""
     return f"""\
 import ctranslate2, sentencepiece
 {load}translator = ctranslate2.Translator({quoted(out)})

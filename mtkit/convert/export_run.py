@@ -229,5 +229,8 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             "other source text as --check FILE"
         )
     return CheckText(
-        name, [lines[i] for i in chosen], references and [references[i] for i in chosen]
+        name,
+        [lines[i] for i in chosen],
+        references and [references[i] for i in chosen],
+        [i + 1 for i in chosen],
     )

@@ -238,12 +238,12 @@ def _limits(config: ModelConfig) -> Limits:
 
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
-    text = f"{example_tag(translator.vocabularies)} Text to translate.".lstrip()
+    text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
     return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({quoted(out)})
 model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
-source = tokenizer(["{text}"], padding=True, return_tensors="pt")
+source = tokenizer([{text}], padding=True, return_tensors="pt")
 found = model.generate(**source)
 print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """

@@ -305,7 +305,8 @@ def _compare(
                 if (folder / name).exists():
                     Path(known, name).symlink_to((folder / name).resolve())
             theirs = MarianModel(Path(known), translator.config, bans_padding=True)
-            agreement = compare(RunModel(translator), theirs, CheckText(text, lines, None))
+            checked = CheckText(text, lines, None, range(1, len(lines) + 1))
+            agreement = compare(RunModel(translator), theirs, checked)
     except (MtkitError, MemoryError):
         raise
     except Exception as error:

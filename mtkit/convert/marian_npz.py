@@ -290,9 +290,9 @@ def _listed(vocabulary: Path) -> list[str]:
             listed[match[1] or match[2]] = match[3]
         else:
             other.append(line)
-    rest = "\n".join(other)
-    if rest.strip() or not listed:
-        listed |= yaml_mapping(rest, str(vocabulary))
+    is_complete = all(line.strip() in ("", "---") or line.startswith("#") for line in other)
+    if not listed or not is_complete:
+        listed |= yaml_mapping("\n".join(other), str(vocabulary))
     return listed_pieces({text: _number(i) for text, i in listed.items()}, vocabulary)
 
 

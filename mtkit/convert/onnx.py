@@ -220,7 +220,7 @@ def _limits(config: ModelConfig) -> Limits:
 
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
-    text = f"{example_tag(translator.vocabularies)} Text to translate.".lstrip()
+    text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
     # Without a dot or a slash at its beginning it would be the name of a model on the hub.
     is_path = out.is_absolute() or out == Path()
     folder = quoted(out) if is_path else f'"./{quoted(out)[1:]}'
@@ -230,7 +230,7 @@ def _usage(out: Path, config: Config, translator: Translator) -> str:
 import {{ pipeline }} from "@huggingface/transformers";
 const translator = await pipeline("translation", {folder});
 const options = {{ num_beams: 1, max_new_tokens: {most} }};
-const found = await translator("{text}", options);
+const found = await translator({text}, options);
 console.log(found[0].translation_text);
 """
 

@@ -35,7 +35,7 @@ def _load(folder: Path, decode: DecodeConfig) -> RunModel:
 
 def _usage(out: Path, config: Config, translator: Translator) -> str:
     language = first_language(translator.vocabularies)
-    more = f" --tgt-lang {language}" if language else ""
+    more = f" --tgt-lang {shlex.quote(language)}" if language else ""
     return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
 
 

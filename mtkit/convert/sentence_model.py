@@ -25,7 +25,7 @@ _CLASSES = {
     "closing": "\"'”’»«›‹)]」』）］】〉》",
     # It closes a German quotation, and opens others.
     "quote": "“",
-    "lower": "".join(c for c in map(chr, range(sys.maxunicode)) if c.islower()),
+    "lower": "",  # small letters, which `sentence_model` finds, because this takes a while
 }
 # Facts that MiniSBD computes itself; the last one marks the first character.
 _FEATURES = ("space_before", "capitalized", "numeric", "start_of_para")
@@ -83,7 +83,9 @@ def sentence_model(language: str, *, splits: bool = True) -> bytes:
                     first[number, _CHANNELS.index(channel), _BEFORE + distance] = sign
         threshold[number] = 1 - len(rule.needs)
         last[2, number] = rule.weight
-    ids = {c: i for i, of_class in enumerate(_CLASSES.values(), start=2) for c in of_class}
+    lower = "".join(c for c in map(chr, range(sys.maxunicode)) if c.islower())
+    classes = _CLASSES | {"lower": lower}
+    ids = {c: i for i, of_class in enumerate(classes.values(), start=2) for c in of_class}
     units = {"<PAD>": 0, "<UNK>": 1} | ids
     tensors = {
         # A vector for each class: 1 in its own channel.

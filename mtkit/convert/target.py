@@ -111,6 +111,6 @@ def example_tag(vocabularies: Vocabularies) -> str:
     return f">>{language}<<" if language else ""
 
 
-def quoted(path: Path) -> str:
-    """The path as a Python string literal."""
-    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
+def quoted(text: str | Path) -> str:
+    """A text or a path as a string literal of Python and of JavaScript."""
+    return json.dumps(str(text), ensure_ascii=not str(text).isprintable())

@@ -137,7 +137,8 @@ def check(result: Any) -> Any:
         MemoryError: if memory ran out.
     """
     if not result:
-        text = str(library().mtkit_error().decode())
+        # It may have a value of the environment in it.
+        text = str(library().mtkit_error().decode(errors="replace"))
         raise MemoryError(text) if text == "out of memory" else MtkitError(text)
     return result
 

@@ -53,9 +53,10 @@ void Constrainer::add(int sentence, const std::vector<int32_t>& tokens) {
 
 // `_repeats`: the tokens that earlier followed the n - 1 newest tokens.
 void Constrainer::exclude_repeats(const std::vector<int32_t>& tokens) {
-    const int n = settings_.no_repeat_ngram;
+    const int64_t n = settings_.no_repeat_ngram;
+    if (int64_t(tokens.size()) < n) return;
     const auto newest = tokens.end() - (n - 1);
-    for (auto at = tokens.begin(); at + n <= tokens.end(); ++at)
+    for (auto at = tokens.begin(); tokens.end() - at >= n; ++at)
         if (std::equal(newest, tokens.end(), at)) ids_.push_back(at[n - 1]);
 }
 

@@ -19,6 +19,7 @@ struct mtkit_model {
 
 struct mtkit_decoding {
     Decoding decoding;
+    bool failed = false;  // in a step, which may have left it incomplete
 };
 
 namespace {
@@ -52,8 +53,9 @@ void check(bool holds, const std::string& otherwise) {
 }
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
-    check(value >= least && value <= most, std::string(name) + " is " + text(value) +
-                                               ", not from " + text(least) + " to " + text(most));
+    if (value >= least && value <= most) return;
+    throw std::invalid_argument(std::string(name) + " is " + text(value) + ", not from " +
+                                text(least) + " to " + text(most));
 }
 
 void check_numbers(const char* name, int64_t rows, int64_t columns) {
@@ -239,13 +241,16 @@ int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_t* rows
                float* log_probs) {
     return guarded([&] {
         Decoding& decoding = owner->decoding;
+        check(!owner->failed, "an earlier step of this decoding has failed");
         const int32_t all = decoding.sentences() * decoding.slots();
         check_range("the number of rows", count, 1, all);
         check_ids("a token", tokens, count, decoding.vocabulary());
         check_ids("a row", rows, count, all);
         for (int32_t r = 1; r < count; r++) check(rows[r - 1] < rows[r], "rows are not ascending");
+        owner->failed = true;
         decoding.step(tokens, rows, count);
         decoding.all(0, count, log_probs);
+        owner->failed = false;
     });
 }
 

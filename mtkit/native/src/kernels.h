@@ -74,7 +74,7 @@ struct Queries {
 // Where `log_probs` writes the best tokens of each row.
 struct Best {
     ptrdiff_t count;   // at most the size of the vocabulary
-    float* log_probs;  // rows, count: largest first; of equal ones the lowest id first
+    float* log_probs;  // rows, count: largest logit first, of equal ones the lowest id
     int32_t* ids;      // rows, count
 };
 

@@ -43,8 +43,9 @@ int mtkit_reorder(mtkit_decoding*, const int32_t* parents, int64_t size);
 int mtkit_select(mtkit_decoding*, const int32_t* kept, int32_t count);
 void mtkit_end(mtkit_decoding*);
 
-// A whole batch. Results of sentence b and rank k are at index b * n_best + k: tokens and
-// log-probabilities in rows of `room` numbers; lengths are -1 where there is no hypothesis.
+// A whole batch. Results of sentence b and rank k are at index b * n_best + k, or, of samples,
+// b * samples + k: tokens and log-probabilities in rows of `room` numbers, which are at least the
+// largest limit; lengths are -1 where there is no hypothesis, and everywhere after a stop.
 int mtkit_translate(const mtkit_model*, const mtkit::Settings*, const mtkit::Request*,
                     int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
                     double* log_probs, double* scores, double* token_log_probs);

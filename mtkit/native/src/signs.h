@@ -32,11 +32,13 @@ inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, int inputs
     }
 }
 
-// Add to the sums of a row the products of the inputs of a table.
-inline void add_by_table(const int8_t* x, const Variants* table, int inputs, int32_t* sums) {
+// Add to the sums of a row, or write there, the products of the inputs of a table.
+inline void add_by_table(const int8_t* x, const Variants* table, int inputs, bool is_first,
+                         int32_t* sums) {
     IntPart in_registers[TABLE_PARTS];
     MTKIT_UNROLL
-    for (int i = 0; i < TABLE_PARTS; ++i) in_registers[i] = load_int_part(sums + i * WIDTH);
+    for (int i = 0; i < TABLE_PARTS; ++i)
+        in_registers[i] = is_first ? IntPart{} : load_int_part(sums + i * WIDTH);
     for (int k = 0; k < inputs; k += 4, x += 4 * INPUT_BYTES, ++table) {
         const IntPart absolute = broadcast_int_part(load_int(x + 4));
         const IntPart signs = broadcast_int_part(load_int(x + 8));
@@ -56,14 +58,14 @@ inline void four_panels_by_signs(const Product& product, int panel, int row, int
     const Matrix& matrix = product.matrix;
     alignas(64) Variants table[TABLE_INPUTS / 4];
     alignas(64) int32_t sums[MOST_SIGN_ROWS][TABLE_COLUMNS];
-    __builtin_memset(sums, 0, size_t(rows) * sizeof(sums[0]));
     const ptrdiff_t panel_stride = ptrdiff_t(matrix.in) * PANEL, stride = product.x_stride;
     const int8_t* weights = matrix.int8_weights.data() + panel * panel_stride;
     for (int k = 0; k < matrix.in; k += TABLE_INPUTS) {
         const int inputs = min_int(TABLE_INPUTS, matrix.in - k);
         fill_table(weights + k * PANEL, panel_stride, inputs, table);
         const int8_t* x = product.bytes + row * stride + k * INPUT_BYTES;
-        for (int r = 0; r < rows; ++r) add_by_table(x + r * stride, table, inputs, sums[r]);
+        for (int r = 0; r < rows; ++r)
+            add_by_table(x + r * stride, table, inputs, k == 0, sums[r]);
     }
     for (int r = 0; r < rows; ++r) {
         for (int p = 0; p < TABLE_PANELS; ++p) {
