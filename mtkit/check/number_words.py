@@ -28,8 +28,8 @@ _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demi
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
 _MOST_WORDS = 4
-# German words whose values are kept.
-_MOST_KEPT = 1 << 14
+# German words whose values are kept; longer ones are no numbers.
+_MOST_KEPT, _LONGEST_WORD = 1 << 14, 100
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
 # An English cent is money.
@@ -127,13 +127,14 @@ def numbers_in_words(text: str, language: str) -> InWords:
             size, value = 1, _german(phrase) if code == "de" else None
         if size == 1 and phrase in SCALES and phrase not in _NOT_WORDS.get(code, _LETTERS):
             scales = SCALES[phrase]
-            values.update((part or 1) * scale for scale in scales)
+            # In floats, in which a product that is too large is infinite, and no error.
+            values.update((part or 1.0) * scale for scale in scales)
             if is_half:
                 values.update((part + 0.5) * scale for scale in scales)
             if scales[0] == 100:
-                part = (part or 1) * 100
+                part = (part or 1.0) * 100
             else:
-                total, part = total + (part or 1) * scales[0], 0.0
+                total, part = total + (part or 1.0) * scales[0], 0.0
             run.append(phrase)
             is_certain &= len(scales) == 1 and part + total != scales[0]
         elif value is not None and not (run and phrase in _JOINTS):
@@ -255,6 +256,8 @@ def _german_prefix() -> re.Pattern[str]:
 @functools.lru_cache(_MOST_KEPT)
 def _german(word: str) -> int | None:
     """The value of a German compound: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
+    if len(word) > _LONGEST_WORD:
+        return None
     known = _known("de")
     for name, scale in (("tausend", 1000), ("hundert", 100)):
         left, found, right = word.partition(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -60,6 +61,10 @@ _METRIC = re.compile(
 )
 # Longer ones are not computed with.
 _LONGEST = 15
+# Digits of an hour.
+_HOUR = 2
+# Numbers of a side that are compared, because the time grows with their square.
+_MOST = 300
 
 Reading = float | str
 
@@ -129,6 +134,7 @@ def numbers_of(text: str, *, lang: str = "") -> list[Number]:
             elif (
                 end == digits_end
                 and len(piece) == 4
+                and piece.isdecimal()
                 and piece.endswith("0")
                 and _YEARS.match(text, end)
             ):
@@ -224,11 +230,16 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     if _are_cut_elsewhere(rest_src, rest_tgt):
         return Unmatched([], [])
     is_converted = _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation)
-    sides = (rest_src, rest_tgt), (rest_tgt, rest_src)
-    if is_converted or any(_is_imperial(one, others) for rest, others in sides for one in rest):
+    sides = [
+        (rest, any(one.is_metric for one in others))
+        for rest, others in ((rest_src, rest_tgt), (rest_tgt, rest_src))
+    ]
+    if is_converted or any(
+        _is_imperial(one, has_metric) for rest, has_metric in sides for one in rest
+    ):
         rest_src, rest_tgt = (
-            [one for one in rest if not (one.is_metric or _is_imperial(one, others))]
-            for rest, others in sides
+            [one for one in rest if not (one.is_metric or _is_imperial(one, has_metric))]
+            for rest, has_metric in sides
         )
     if not (rest_src or rest_tgt):
         return Unmatched([], [])
@@ -261,12 +272,6 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     src = _missing(src_words, numbers_of(translation, lang=tgt_lang), tgt_words)
     tgt = _missing(tgt_words, numbers_of(source, lang=src_lang), src_words)
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
-
-
-# Digits of an hour; and numbers of a side that are compared, because the time grows with
-# their square.
-_HOUR = 2
-_MOST = 300
 
 
 def _without_partner(
@@ -303,8 +308,8 @@ def _without_fractions(
     Args:
         numbers: of the text; those of its fractions may be among them.
     """
-    rest = list(others)
-    for match in _FRACTION.finditer(text) if others else ():
+    rest = others[:_MOST]
+    for match in itertools.islice(_FRACTION.finditer(text), _MOST if rest else 0):
         whole = int(match["whole"] or 0)
         part = unicodedata.numeric(match["sign"]) if match["sign"] else None
         value = whole + (int(match["over"]) / int(match["under"]) if part is None else part)
@@ -314,7 +319,7 @@ def _without_fractions(
                 place = range(*match.span())
                 numbers = [number for number in numbers if number.start not in place]
                 break
-    return numbers, rest
+    return numbers, [*rest, *others[_MOST:]]
 
 
 def _are_cut_elsewhere(src: Sequence[Number], tgt: Sequence[Number]) -> bool:
@@ -340,9 +345,9 @@ def _has_point(number: Number) -> bool:
     return not is_time and int(_digits([number])) not in values
 
 
-def _is_imperial(number: Number, others: Sequence[Number]) -> bool:
-    """Whether a number is in feet or inches, and the like; `others` are those of the other side."""
-    return number.is_imperial or (number.is_quoted and any(one.is_metric for one in others))
+def _is_imperial(number: Number, is_beside_metric: bool) -> bool:
+    """Whether a number is in feet or inches, and the like; the other side may have a metric one."""
+    return number.is_imperial or (number.is_quoted and is_beside_metric)
 
 
 def _on_the_dial(number: Number) -> set[Reading]:

@@ -243,6 +243,12 @@ def test_times_and_telephone_numbers_may_be_cut_at_other_places(one: str, other:
     assert rest(one, other, "en", "de") == rest(other, one, "de", "en") == ([], [])
 
 
+@pytest.mark.parametrize("number", ["12.0", "1,50", "1:30", "1h30"])
+def test_seconds_are_no_years(number: str):
+    assert rest(f"It took {number}s.", "Es dauerte 7 Sekunden.", "en", "de") == ([number], ["7"])
+    assert rest("It took 12.0s.", "Es dauerte 12 Sekunden.", "en", "de") == ([], [])
+
+
 @pytest.mark.parametrize("quotation", ['"93".', '"93"', '93"', "'93'.", "“93”.", "(93)."])
 def test_a_number_before_a_quotation_mark_is_compared(quotation: str):
     found = rest(f"the number {quotation}", "die Nummer 13.", "en", "de")

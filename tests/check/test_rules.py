@@ -380,6 +380,9 @@ def test_a_tag_at_the_end_is_not_a_cut(facts: PairFacts):
         "It rose by .5.",
         "3" + 1000 * " billion",
         "1/2/3 and 5/0 and ½ and 0 1/1",
+        "7 " + 1200 * "hundert",
+        "7 " + 200 * "hundert ",
+        "7 " + 200 * "hundred ",
     ],
 )
 def test_no_number_is_an_error(source: str, facts: PairFacts):
@@ -389,7 +392,8 @@ def test_no_number_is_an_error(source: str, facts: PairFacts):
 
 def test_long_text_is_checked_in_a_moment(facts: PairFacts):
     # Each took minutes when its time grew with the square of the length.
-    for text in ("a" * 50_000 + "@", "1 " * 20_000, "<" * 50_000, "{" * 50_000, "www." * 10_000):
+    texts = ["a" * 50_000 + "@", "1 " * 20_000, "<" * 50_000, "{" * 50_000, "www." * 10_000]
+    for text in [*texts, "1/2 " * 20_000, '7" ' * 20_000]:
         kinds(text, text[1:], facts)
 
 
