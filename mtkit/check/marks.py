@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from mtkit.base.text import PLACEHOLDER
 
-_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?(/?)>")
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(/?)>")
+# Elements of HTML inside of text that are empty, with a slash at the end or without.
+_EMPTY = {"br", "hr", "img", "input", "wbr"}
 # Not those of quotation marks, spaces and &, which languages use in other ways.
 _ENTITY = re.compile(
     r"&(?!(?:amp|nbsp|quot|apos|[lr]s?[ad]quo|[bs]?dquo|sbquo|[nm]dash|thinsp|#160|#8239|#39|#34);)"
@@ -42,9 +44,16 @@ def placeholders(text: str) -> Counter[str]:
 
 def markup(text: str) -> Counter[str]:
     """The tags without their attributes, and the entities."""
-    found = Counter(f"<{one[1]}{one[2].lower()}{one[3]}>" for one in _TAG.finditer(text))
+    found = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
     found.update(match[0] for match in _ENTITY.finditer(text))
     return found
+
+
+def _tags(text: str) -> Iterator[tuple[str, str, str]]:
+    """The slash of an end tag, the name and the slash of an empty element, of each tag."""
+    for end, written, empty in _TAG.findall(text):
+        name = written.lower()
+        yield end, name, "/" if name in _EMPTY and not end else empty
 
 
 def addresses(text: str) -> Counter[str]:
@@ -63,12 +72,12 @@ COPIED_PARTS: dict[str, Callable[[str], Counter[str]]] = {
 def is_balanced(text: str) -> bool:
     """Whether each tag that is opened is closed inside the one before it."""
     opened: list[str] = []
-    for is_end, name, is_empty in _TAG.findall(text):
-        if is_empty:
+    for is_end, name, is_empty in _tags(text):
+        if is_empty or name in _EMPTY:
             continue
         if not is_end:
-            opened.append(name.lower())
-        elif not opened or opened.pop() != name.lower():
+            opened.append(name)
+        elif not opened or opened.pop() != name:
             return False
     return not opened
 
