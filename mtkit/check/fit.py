@@ -12,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.files import NewerFormatError
 from mtkit.check.confidence import FEWEST, Forecast, features_of
 from mtkit.check.coverage import Coverage, CoverageSettings
 from mtkit.check.facts import SAMPLED, PairFacts
@@ -30,7 +31,7 @@ _TRAIN_PAIRS, _VALID_PAIRS = 100_000, 3000
 # Training pairs of all target languages together, which are in memory as text.
 _ALL_TRAIN_PAIRS = 400_000
 # The chrF of translations must differ by so many points.
-_NARROWEST = 1.0
+_LEAST_DIFFERENCE = 1.0
 # Of given pairs, one in so many is held out of the lexicon, as a validation set.
 _HELD_OUT = 5
 
@@ -87,7 +88,7 @@ def fit_pairs(
 
     Raises:
         MtkitError: if there are too few pairs, if the run cannot translate, or if it has checks of
-            other directions.
+            other directions or of a newer version.
     """
     pairs = _evenly(pairs, _TRAIN_PAIRS)
     valid = pairs[::_HELD_OUT]
@@ -95,7 +96,13 @@ def fit_pairs(
         raise MtkitError(f"only {len(pairs):,} pairs; at least {FEWEST * _HELD_OUT:,} are needed")
     with Translator.load(run, device=device, src_lang=src_lang, tgt_lang=tgt_lang) as translator:
         languages = translator.src_lang, translator.tgt_lang
-    old = RunChecks.load(run.path)
+    try:
+        old = RunChecks.load(run.path)
+    except NewerFormatError:
+        raise
+    except MtkitError:
+        # It is damaged, and this replaces it.
+        old = None
     if old is not None and any(one.languages != languages for one in old.directions):
         raise MtkitError(
             f"{run.path}: has checks of other directions, which would be lost; "
@@ -164,7 +171,7 @@ def _fit_forecast(
         features_of(found[i].log_probs, coverage.of(sources[i], found[i].text)) for i in used
     ]
     chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
-    if len(used) < FEWEST or max(chrf) - min(chrf) < _NARROWEST:
+    if len(used) < FEWEST or max(chrf) - min(chrf) < _LEAST_DIFFERENCE:
         log.info("confidence: not fitted, because all translations have nearly the same chrF")
         return None
     return Forecast.fit(features, chrf)

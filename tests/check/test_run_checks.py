@@ -149,6 +149,20 @@ def test_a_newer_record_is_refused(changed_run: Run) -> None:
         load_checker(changed_run)
 
 
+def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(
+    fitted: Run, changed_run: Run
+) -> None:
+    path = changed_run.path / CONFIDENCE
+    path.write_text("{", encoding="utf-8")
+    fit_pairs(changed_run, PAIRS, device="cpu")
+    assert path.read_bytes() == (fitted.path / CONFIDENCE).read_bytes()
+    reseal(path, lambda content: content.update(format=99))
+    newer = path.read_bytes()
+    with pytest.raises(MtkitError, match="newer mtkit"):
+        fit_pairs(changed_run, PAIRS, device="cpu")
+    assert path.read_bytes() == newer
+
+
 def test_another_direction_is_refused_by_name(fitted: Run) -> None:
     with pytest.raises(MtkitError, match="is for en to de"):
         load_checker(fitted, src_lang="de", tgt_lang="fr")
