@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
 from mtkit.check.checker import Checked, Checker, Decoded
-from mtkit.check.facts import SAMPLED, UNDETERMINED, PairFacts
+from mtkit.check.facts import UNDETERMINED, PairFacts
 from mtkit.check.findings import KINDS, Finding
 from mtkit.score import (
     Metric,
@@ -103,20 +102,20 @@ class ComparedSystem:
         return cls(name, translations, [checker.check(*line) for line in lines])
 
 
-def learned_checker(text: ComparedText, translations: Sequence[str] = ()) -> Checker | None:
+def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker | None:
     """A checker with the rules alone, for which the references say what is usual.
 
     None for a text without sources.
 
     Args:
-        translations: those of a system, which say it if there are no references.
+        translations: those of each system, which say it if there are no references.
     """
     if text.sources is None:
         return None
-    usual = translations if text.references is None else text.references
-    pairs = zip(text.sources, usual, strict=True)
+    usual = translations if text.references is None else [text.references]
+    lines = zip(text.sources, zip(*usual, strict=True), strict=True)
     facts = PairFacts.learn(
-        islice(pairs, SAMPLED),
+        ((source, target) for source, targets in lines for target in targets),
         src_lang=text.src_lang or UNDETERMINED,
         tgt_lang=text.tgt_lang or UNDETERMINED,
     )

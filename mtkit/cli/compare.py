@@ -313,7 +313,7 @@ def _systems(
     translations = files | {path: [one.text for one in best] for path, best in found.items()}
     # Files are checked like the first run that can say what is usual.
     usual = next(filter(None, checkers.values()), None)
-    usual = usual or learned_checker(text, translations[paths[0]])
+    usual = usual or learned_checker(text, *translations.values())
     # The forecast and the vocabulary of a run say nothing of other systems.
     other = usual and Checker(usual.facts, coverage=usual.coverage)
     return [

@@ -202,6 +202,16 @@ def test_without_references_the_translations_say_what_is_usual() -> None:
     assert [one.kind for one in checker.check("Two men.", "").findings] == ["length"]
 
 
+def test_without_references_all_systems_say_what_is_usual() -> None:
+    text = ComparedText("in.en", None, ["Two men."] * 20)
+    systems = ["Zwei sehr sehr alte Männer."] * 20, ["Zwei Männer."] * 20
+    one, other = learned_checker(text, *systems), learned_checker(text, *systems[::-1])
+    assert one is not None
+    assert other is not None
+    assert one.facts.sampled == 40
+    assert one.facts == other.facts
+
+
 def test_the_tables_say_how_to_read_them() -> None:
     page = page_of(GOOD, BAD, metrics=("chrf", "ter"))
     heads = page.texts("th")
