@@ -93,9 +93,9 @@ def check_block(
     counts = Counts()
     rows: list[str] = []
     objects: list[str] = []
-    of_model = itertools.repeat(None) if decoded is None else decoded
+    of_model: Sequence[Decoded | None] = [None] * len(pairs) if decoded is None else decoded
     for place_of_pair, (number, pair, known) in enumerate(
-        zip(numbers, pairs, of_model, strict=False), first
+        zip(numbers, pairs, of_model, strict=True), first
     ):
         checked = checker.check(*pair, known)
         if with_objects:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.check import report
-from mtkit.check.checker import Checker
+from mtkit.check.checker import Checker, Decoded
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import Finding
 from mtkit.check.report import Counts, FindingTable, check_block, sortable_rows
@@ -38,6 +38,9 @@ def test_a_block_has_counts_rows_and_a_line_of_json_for_each_pair(checker: Check
     assert len(found.rows) == 3
     empty = check_block(checker, PAIRS, numbers=range(4))
     assert (empty.rows, empty.objects) == ([], "")
+    for numbers, decoded in ((range(3), None), (range(4), [Decoded()] * 3)):
+        with pytest.raises(ValueError, match="argument"):
+            check_block(checker, PAIRS, numbers=numbers, decoded=decoded)
 
 
 def test_the_sentence_of_counts_names_the_kinds_in_their_order():
