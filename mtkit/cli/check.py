@@ -112,7 +112,7 @@ def check(
 
     refuse_torchrun("mtkit check")
     if fit:
-        useless = ["findings_path", "as_json", "output_path"]
+        useless = ["findings_path", "as_json", "output_path", "workers"]
         shared.refuse_given(useless, "has no effect with --fit")
         if run_path is None:
             raise click.UsageError("--fit requires --run")
@@ -136,7 +136,7 @@ def check(
     if run is not None and run.manifest.data.task == "parsing":
         raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
     if fit and run is not None:
-        _fit_to_pairs(run, list(islice(pairs, _MOST_FITTED)), src_lang, tgt_lang)
+        _fit_to_pairs(run, pairs, src_lang, tgt_lang)
         return
     checker, pairs = _checker(run, pairs, src_lang, tgt_lang)
     counts = Counts()
@@ -203,12 +203,17 @@ class _CheckBlock:
         )
 
 
-def _fit_to_pairs(run: Run, pairs: list[Pair], src_lang: str | None, tgt_lang: str | None) -> None:
+def _fit_to_pairs(
+    run: Run, pairs: Iterator[Pair], src_lang: str | None, tgt_lang: str | None
+) -> None:
     """Fit the checks of a run to pairs, and say where they are."""
     from mtkit.check import fit_pairs
 
+    some = list(islice(pairs, _MOST_FITTED))
+    if next(pairs, None) is not None:
+        log.info("only the first %s pairs are read", f"{_MOST_FITTED:,}")
     with _fitted(run):
-        fit_pairs(run, pairs, src_lang=src_lang, tgt_lang=tgt_lang)
+        fit_pairs(run, some, src_lang=src_lang, tgt_lang=tgt_lang)
 
 
 def _fit_to_data(run: Run) -> None:
@@ -233,7 +238,7 @@ def _fit_to_data(run: Run) -> None:
 @contextmanager
 def _fitted(run: Run) -> Iterator[None]:
     """Refuse a run that cannot be fitted; at the end, say what was written."""
-    from mtkit.run_folder import CONFIDENCE, LEXICON, PAGE
+    from mtkit.run_folder import CONFIDENCE, LEXICON, PAGE, Run
     from mtkit.train import refresh_confidence
 
     if run.manifest.data.task == "parsing":
@@ -241,7 +246,7 @@ def _fitted(run: Run) -> Iterator[None]:
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
     # A training may be writing the same files.
-    with type(run).lock(run.path):
+    with Run.lock(run.path):
         yield
         names = [CONFIDENCE, LEXICON, *([PAGE] if refresh_confidence(run) else [])]
     *others, last = (str(run.path / name) for name in names)

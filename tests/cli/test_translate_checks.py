@@ -288,6 +288,17 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
     assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
 
 
+def test_more_pairs_than_a_fit_reads_are_a_note(
+    place: Place, sharp_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.cli.check._MOST_FITTED", 400)
+    for most, is_cut in ((400, False), (401, True)):
+        place.write("a.txt", "one\n" * most)
+        outcome = place.mtkit("check", "a.txt", "a.txt", "--run", str(sharp_run.path), "--fit")
+        assert "only 400 pairs; at least 500 are needed" in outcome.err
+        assert ("only the first 400 pairs are read" in outcome.err) == is_cut
+
+
 def test_an_interrupt_of_the_fit_changes_nothing(
     place: Place, fitted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,3 +339,8 @@ def test_fitting_needs_a_run(place: Place) -> None:
     place.write("a.txt", "one\n")
     for files in (["a.txt", "a.txt"], []):
         assert "--fit requires --run" in place.mtkit("check", *files, "--fit").error
+
+
+def test_fitting_takes_no_number_of_workers(place: Place) -> None:
+    error = place.mtkit("check", "--run", "mine", "--fit", "--workers", "2").error
+    assert "--workers has no effect with --fit" in error
