@@ -50,7 +50,7 @@ _IDENTIFIED = 2000
 # Without enough pairs, the spread of the logarithm of the ratio of short and of long texts.
 _SPREADS = (0.7, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3)
 # The narrowest spread; all pairs of a few templates have one ratio.
-_NARROWEST = 0.05
+_LEAST_SPREAD = 0.05
 
 # Languages whose words are not separated by spaces; each of their characters counts as a word.
 _UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
@@ -245,7 +245,7 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
         low, high = np.quantile(mine, [0.1, 0.9]) if len(mine) >= 20 else (middle, middle)
         below, above = (
             max(
-                _NARROWEST,
+                _LEAST_SPREAD,
                 weight * abs(float(edge) - middle) / _NINE_TENTHS + (1 - weight) * spread,
             )
             for edge in (low, high)
@@ -350,16 +350,12 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
             broken["numbers"] += bool(rest.src and rest.tgt)
             broken["one side"] += bool(rest.src) != bool(rest.tgt)
 
-    def is_kept(kind: str) -> bool:
-        return (
-            broken[kind] <= _MOST_MARKED * len(sample) or broken[kind] <= (1 - _HOLDS) * about[kind]
-        )
-
+    most = max(_MOST_MARKED * len(sample), (1 - _HOLDS) * about["one side"])
     return {
         "loose": [
             kind
             for kind in ("numbers", *marks.COPIED_PARTS)
             if broken[kind] > 0.1 * about[kind] and about[kind] >= _ENOUGH
         ],
-        "is_strict_about_numbers": about["one side"] >= _ENOUGH and is_kept("one side"),
+        "is_strict_about_numbers": about["one side"] >= _ENOUGH and broken["one side"] <= most,
     }

@@ -39,8 +39,9 @@ _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
 # A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
 _SHORT = -2.0
+# No finished text ends with one of these.
+_UNFINISHED = tuple(",;(–-")
 _SHOWN = 40
-_PAIRED = (("(", ")"), ("[", "]"), ("„", "“"), ("«", "»"), ("“", "”"))
 
 
 def findings(
@@ -336,7 +337,7 @@ def _cut(
         return
     if last in facts.never_final:
         signs.append(f"no text ends with {_quoted(last)}")
-    if translation.rstrip()[-1:] in tuple(",;(–-") and source.rstrip()[-1:] not in tuple(",;(–-"):
+    if translation.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
         signs.append("it ends with a comma or a dash")
     if not signs:
         return
