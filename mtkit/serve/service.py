@@ -120,6 +120,8 @@ class Service:
     def admit(self, caller: Caller, cost: int = 1) -> str:
         """The key of a caller as `Access.key_hash` gives it; texts to translate count for the rate.
 
+        More than a request may have count as that many, because the request will be refused.
+
         Raises:
             RequestError: if the key is missing or wrong, or the caller has asked too often.
         """
@@ -128,6 +130,7 @@ class Service:
             if caller.key:
                 raise RequestError(403, "Invalid API key")
             raise RequestError(400, "Please contact the server operator to get an API key")
+        cost = min(cost, self.limits.texts)
         if seconds := self.access.wait(key_hash or caller.address, cost):
             limit = f"Slowdown: {self.access.per_minute} per 1 minute"
             raise RequestError(429, limit, retry_after=math.ceil(seconds))

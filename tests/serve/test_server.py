@@ -544,6 +544,21 @@ def test_a_client_that_asks_too_often_is_told_to_slow_down(untrained: Run) -> No
         assert server.get("/languages").status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/translate", {"q": [""] * 1000, "source": "en", "target": "de"}),
+        ("/v2/translate", {"text": [""] * 1000, "target_lang": "DE"}),
+    ],
+)
+def test_too_many_texts_count_as_the_most_that_a_request_may_have(
+    path: str, fields: dict[str, Any], untrained: Run
+) -> None:
+    with Served([untrained], access=Access(per_minute=60), limits=Limits(texts=50)) as server:
+        assert server.post(path, fields).status == 400
+        assert server.translate(["one"] * 10).status == 200
+
+
 # ---------------------------------------------------------------------------------------------
 # The end
 
