@@ -21,8 +21,8 @@ from mtkit.translate import (
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
-# The characters of a word of a text, and those of a word of its translation.
-WordLink = tuple[tuple[int, int], tuple[int, int]]
+# Where a word of a text begins and ends, and where a word of its translation does.
+WordLink = tuple[list[int], list[int]]
 
 # Texts of more characters are read in a thread, so that the event loop answers others meanwhile.
 _LONG = 2000
@@ -108,8 +108,8 @@ def _links(
         [
             [
                 (
-                    _moved(one.src_words[i], line.source_start),
-                    _moved(one.tgt_words[j], line.target_start),
+                    [place + line.source_start for place in one.src_words[i]],
+                    [place + line.target_start for place in one.tgt_words[j]],
                 )
                 for line, one in zip(translation.lines, left, strict=False)
                 for i, j in one.weights
@@ -118,10 +118,6 @@ def _links(
         ]
         for of_text in found
     ]
-
-
-def _moved(word: tuple[int, int], by: int) -> tuple[int, int]:
-    return word[0] + by, word[1] + by
 
 
 async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[TranslatedText]]:
