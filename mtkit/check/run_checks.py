@@ -80,6 +80,18 @@ class RunChecks(Record):
         same = [one for one in self.directions if one.facts.tgt_lang == tgt_lang]
         return same[0] if len(same) == 1 else None
 
+    def check_lexicon(self, run: Path) -> None:
+        """See whether a run folder has the lexicon that belongs to this.
+
+        Raises:
+            MtkitError: if it is missing or was changed.
+        """
+        path = run / LEXICON
+        if not path.is_file() or sha256_of(path) != self.lexicon:
+            raise MtkitError(
+                f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
+            )
+
     def checker(self, run: Run, found: DirectionChecks) -> Checker:
         """The checker of one of the directions.
 
@@ -89,13 +101,9 @@ class RunChecks(Record):
         alphabet = run.tokenizers().src.characters
         coverage = None
         if found.coverage is not None:
-            path = run.path / LEXICON
-            if not path.is_file() or sha256_of(path) != self.lexicon:
-                raise MtkitError(
-                    f"{path}: is missing, or was changed since it was written; "
-                    "run mtkit check --fit"
-                )
-            coverage = Coverage(load_lexicon(path, found.facts.tgt_lang), found.coverage)
+            self.check_lexicon(run.path)
+            lexicon = load_lexicon(run.path / LEXICON, found.facts.tgt_lang)
+            coverage = Coverage(lexicon, found.coverage)
         return Checker(
             found.facts,
             coverage=coverage,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from mtkit.check import Checker, Finding, decoded_of
-from mtkit.serve.texts import TranslatedText
+from mtkit.serve.scheduler import Scheduler
+from mtkit.serve.texts import LinePair, TranslatedText
+
+# Characters that are checked at a time; between them, other requests have their turn, and one whose
+# client has gone ends.
+_CHARACTERS = 4000
 
 
 class CheckedText(NamedTuple):
-    """What was found in the translation of a text.
+    """What was found in the translation of a text, or of a line of it.
 
     The confidence is the lowest of its lines; None if no line was translated. The characters of a
     finding are those of the whole text.
@@ -21,27 +27,50 @@ class CheckedText(NamedTuple):
     findings: list[Finding]
 
 
-def check_texts(checker: Checker, texts: Sequence[TranslatedText]) -> list[CheckedText]:
+async def check_texts(
+    scheduler: Scheduler, checker: Checker, texts: Sequence[TranslatedText]
+) -> list[CheckedText]:
     """Check the translation of each text, line by line."""
-    return [_check_text(checker, text) for text in texts]
+    found = list[CheckedText]()
+    for lines in _parts(line for text in texts for line in text.lines):
+        found += await scheduler.in_check_thread(_check_lines, checker, lines)
+    left = iter(found)
+    return [_joined(list(islice(left, len(text.lines)))) for text in texts]
 
 
-def _check_text(checker: Checker, text: TranslatedText) -> CheckedText:
-    confidences, findings = [], []
-    for line in text.lines:
-        translation = line.translation
-        checked = checker.check(line.source, translation.text, decoded_of(translation))
-        if checked.confidence is not None:
-            confidences.append(checked.confidence)
-        findings += [
-            replace(
-                one,
-                src=_moved(one.src, line.source_start),
-                tgt=_moved(one.tgt, line.target_start),
-            )
-            for one in checked.findings
-        ]
-    return CheckedText(min(confidences, default=None), findings)
+def _parts(lines: Iterable[LinePair]) -> Iterator[list[LinePair]]:
+    """The lines in parts, which end as soon as they have enough characters."""
+    part, size = list[LinePair](), 0
+    for line in lines:
+        part.append(line)
+        size += len(line.source)
+        if size >= _CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[CheckedText]:
+    return [_check_line(checker, line) for line in lines]
+
+
+def _check_line(checker: Checker, line: LinePair) -> CheckedText:
+    translation = line.translation
+    checked = checker.check(line.source, translation.text, decoded_of(translation))
+    findings = [
+        replace(one, src=_moved(one.src, line.source_start), tgt=_moved(one.tgt, line.target_start))
+        for one in checked.findings
+    ]
+    return CheckedText(checked.confidence, findings)
+
+
+def _joined(lines: Sequence[CheckedText]) -> CheckedText:
+    """What was found in a text, from what was found in its lines."""
+    confidences = (one.confidence for one in lines if one.confidence is not None)
+    return CheckedText(
+        min(confidences, default=None), [one for line in lines for one in line.findings]
+    )
 
 
 def _moved(span: range | None, by: int) -> range | None:

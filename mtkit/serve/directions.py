@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from mtkit.base.errors import MtkitError
@@ -10,6 +10,8 @@ from mtkit.check import Checker, RunChecks, load_checker, warn_of_checkpoint
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
 from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
 
 Direction = tuple[str, str]
 
@@ -21,6 +23,9 @@ class Directions:
         runs: of one direction or of several.
         load: the translator of a run; with a target language if it has several.
 
+    Attributes:
+        checked: the directions whose translations can be checked.
+
     Raises:
         MtkitError: if a run is a parser, does not say its languages, or has a direction that an
             earlier one has.
@@ -29,12 +34,13 @@ class Directions:
     def __init__(self, runs: Sequence[Run], load: Callable[[Run, str | None], Translator]) -> None:
         self._translators: dict[Direction, Translator] = {}
         self._runs: dict[Direction, Run] = {}
-        self._checkers: dict[Direction, Checker] = {}
+        self._checkers: dict[Direction, Checker | None] = {}
+        self.checked: list[Direction] = []
         self.threads = 1
         self.engines: list[str] = []
         for run in runs:
             translators = _translators_of(run, load)
-            _warn_at_start(run, translators[0])
+            checks = _checks_of(run, translators[0])
             for translator in translators:
                 pair = public_code(translator.src_lang), public_code(translator.tgt_lang)
                 if other := self._runs.get(pair):
@@ -44,6 +50,8 @@ class Directions:
                     )
                 self._runs[pair] = run
                 self._translators[pair] = translator
+                if checks and checks.direction(translator.src_lang, translator.tgt_lang):
+                    self.checked.append(pair)
                 self.threads = max(self.threads, translator.decoder.threads)
                 if translator.engine not in self.engines:
                     self.engines.append(translator.engine)
@@ -55,31 +63,24 @@ class Directions:
         """The translator of a direction, if there is one."""
         return self._translators.get((source, target))
 
-    def checker(self, source: str, target: str) -> Checker:
-        """What checks the translations of a direction; it is read when it is first asked for.
+    def checker(self, source: str, target: str) -> Checker | None:
+        """What checks the translations of a direction; None if the run cannot say what is usual.
 
-        Raises:
-            MtkitError: if the run cannot say what is usual.
+        It is read when it is first asked for, always by the same thread. A failure is logged and
+        remembered: clients may ask again and again.
         """
         pair = source, target
         if pair not in self._checkers:
             translator = self._translators[pair]
-            self._checkers[pair] = load_checker(
-                self._runs[pair], src_lang=translator.src_lang, tgt_lang=translator.tgt_lang
-            )
+            try:
+                self._checkers[pair] = load_checker(
+                    self._runs[pair], src_lang=translator.src_lang, tgt_lang=translator.tgt_lang
+                )
+            except MtkitError as error:
+                log.warning("translations from %s to %s are not checked: %s", *pair, error)
+                self._checkers[pair] = None
+                self.checked = [one for one in self.checked if one != pair]
         return self._checkers[pair]
-
-    def checked(self) -> list[Direction]:
-        """The directions whose translations can be checked, by what the files say now."""
-        found = []
-        for pair, translator in self._translators.items():
-            # Damaged files are reported when a text is checked.
-            with contextlib.suppress(MtkitError):
-                checks = RunChecks.load(self._runs[pair].path)
-                languages = translator.src_lang, translator.tgt_lang
-                if checks is not None and checks.direction(*languages) is not None:
-                    found.append(pair)
-        return found
 
     @property
     def sources(self) -> list[str]:
@@ -101,13 +102,22 @@ class Directions:
         return sorted(target for one, target in self._translators if one == source)
 
 
-def _warn_at_start(run: Run, translator: Translator) -> None:
-    """Warn of a confidence of another checkpoint: the checkers are read later."""
-    # Damaged files are reported when a text is checked; without checks the server needs none.
-    with contextlib.suppress(MtkitError):
+def _checks_of(run: Run, translator: Translator) -> RunChecks | None:
+    """What a run knows of its translations, if its files are in order; the checkers come later.
+
+    Of damaged files it warns, because a server can do without them. It warns of a confidence of
+    another checkpoint too.
+    """
+    try:
         checks = RunChecks.load(run.path)
-        if checks is not None and any(one.forecast for one in checks.directions):
-            warn_of_checkpoint(run, fitted_to=checks.checkpoint, used=translator.checkpoint)
+        if checks is not None:
+            checks.check_lexicon(run.path)
+    except MtkitError as error:
+        log.warning("translations are not checked: %s", error)
+        return None
+    if checks is not None and any(one.forecast for one in checks.directions):
+        warn_of_checkpoint(run, fitted_to=checks.checkpoint, used=translator.checkpoint)
+    return checks
 
 
 def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> list[Translator]:

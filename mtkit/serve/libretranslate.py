@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from mtkit.base.language_id import language_name
@@ -124,7 +123,7 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
         "apiKeys": needs_key,
         "charLimit": service.limits.characters,
         # Another one: the directions whose translations can be checked.
-        "checks": await asyncio.to_thread(service.directions.checked),
+        "checks": service.directions.checked,
         "filesTranslation": False,
         "frontendTimeout": 500,
         "keyRequired": needs_key,

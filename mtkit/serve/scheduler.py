@@ -157,6 +157,7 @@ class Scheduler:
     def __post_init__(self) -> None:
         self._turns: deque[Ticket] = deque()
         self._lanes = _Lane(1, "mtkit-torch"), _Lane(self.threads, "mtkit-native")
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="mtkit-check")
         self._is_planned = False
         self._rate = 0.0
 
@@ -192,6 +193,15 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._lanes[0].pool, function, *arguments)
 
+    async def in_check_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Call a function that checks translations in the thread that is for it.
+
+        Raises:
+            Exception: that of the function.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._checking, function, *arguments)
+
     def check(self, tokens: float, ticket: Ticket | None = None) -> None:
         """See whether so many tokens may wait, with those of other tickets than this one.
 
@@ -214,8 +224,8 @@ class Scheduler:
 
     def close(self) -> None:
         """End the threads."""
-        for lane in self._lanes:
-            lane.pool.shutdown(cancel_futures=True)
+        for pool in (self._checking, *(lane.pool for lane in self._lanes)):
+            pool.shutdown(cancel_futures=True)
 
     def _plan(self) -> None:
         # Requests that come at the same time are decoded together.

@@ -16,7 +16,7 @@ from mtkit.check import Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.checks import CheckedText, check_texts
-from mtkit.serve.directions import Directions
+from mtkit.serve.directions import Direction, Directions
 from mtkit.serve.errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
@@ -112,7 +112,6 @@ class Service:
     def __init__(self, directions: Directions, limits: Limits, access: Access) -> None:
         self.directions, self.limits, self.access = directions, limits, access
         self.metrics = Metrics()
-        self._unchecked = set[tuple[str, str]]()
         self.scheduler = Scheduler(
             directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
         )
@@ -173,14 +172,9 @@ class Service:
                 "Invalid request: glossary parameter is not possible, because this server samples "
                 "its translations",
             )
-        checker = None
-        if request.is_checked:
-            checker = await self._checker(source.language, target)
-        found, links = await self._translations(translator, request)
-        checks: list[CheckedText] = []
-        if checker is not None:
-            best = [one for one, *_ in found]
-            checks = await asyncio.to_thread(check_texts, checker, best)
+        found, links, checks = await self._translations(
+            translator, request, (source.language, target)
+        )
         characters = sum(map(len, request.texts))
         self.metrics.characters += characters
         self.access.used[key_hash] += characters
@@ -188,16 +182,12 @@ class Service:
 
     async def _checker(self, source: str, target: str) -> Checker:
         """What checks the translations of a direction."""
-        try:
-            return await asyncio.to_thread(self.directions.checker, source, target)
-        except MtkitError as error:
-            if (source, target) not in self._unchecked:
-                # Once: clients may ask again and again.
-                self._unchecked.add((source, target))
-                log.warning("a text was not checked: %s", error)
+        checker = await self.scheduler.in_check_thread(self.directions.checker, source, target)
+        if checker is None:
             raise RequestError(
                 400, f"Invalid request: {source} to {target} cannot be checked on this server"
-            ) from None
+            )
+        return checker
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first.
@@ -254,13 +244,14 @@ class Service:
             raise RequestError(500, "languages cannot be detected") from None
 
     async def _translations(
-        self, translator: Translator, request: TranslationRequest
-    ) -> tuple[list[list[TranslatedText]], list[list[list[WordLink]]]]:
+        self, translator: Translator, request: TranslationRequest, direction: Direction
+    ) -> tuple[list[list[TranslatedText]], list[list[list[WordLink]]], list[CheckedText]]:
         limits, scheduler = self.limits, self.scheduler
         try:
             # Before the texts are split into subwords, their number is not known.
             scheduler.check(sum(map(len, request.texts)) / _CHARACTERS)
             async with asyncio.timeout(limits.seconds):
+                checker = await self._checker(*direction) if request.is_checked else None
                 if request.glossary:
                     # A large one takes a fifth of a second.
                     glossary = await asyncio.to_thread(self._glossary, request.glossary)
@@ -269,9 +260,12 @@ class Service:
                     translator = await scheduler.in_torch_thread(vary)
                 with scheduler.ticket(translator, request.alternatives + 1) as ticket:
                     found = await translate_texts(scheduler, ticket, request.texts, request.form)
-                if not request.with_links:
-                    return found, [[[] for _ in of_text] for of_text in found]
-                return found, await link_words(scheduler, translator, found)
+                links: list[list[list[WordLink]]] = [[[] for _ in of_text] for of_text in found]
+                if request.with_links:
+                    links = await link_words(scheduler, translator, found)
+                best = [one for one, *_ in found]
+                checks = await check_texts(scheduler, checker, best) if checker else []
+                return found, links, checks
         except TimeoutError:
             # No Retry-After, because the same text would take as long again.
             message = f"the translation took longer than {limits.seconds:g} s"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import copied_run, number_pairs
 from support.command_line import Place
-from support.served import Reply, Served
+from support.served import Reply, Served, until
 
-from mtkit.check import fit_pairs
-from mtkit.run_folder import Run
+from mtkit.check import Checker, fit_pairs, load_checker
+from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+from mtkit.serve import Limits, checks
 
 LINES = ["one two three", "猫 one two", "nine eight"]
 
@@ -27,6 +32,30 @@ def fitted(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def checked(fitted: Run) -> Iterator[Served]:
     with Served([fitted]) as served:
         yield served
+
+
+class SlowChecks:
+    """Checks of lines wait until `goes_on` is set; `sources` are those that were begun."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+        self.sources: list[str] = []
+        check = Checker.check
+
+        def wait(checker: Checker, source: str, *rest: Any) -> Any:
+            self.sources.append(source)
+            self.begun.set()
+            assert self.goes_on.wait(60)
+            return check(checker, source, *rest)
+
+        monkeypatch.setattr(Checker, "check", wait)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowChecks]:
+    slow = SlowChecks(monkeypatch)
+    yield slow
+    slow.goes_on.set()
 
 
 def asked(served: Served, q: object, **more: object) -> Reply:
@@ -116,4 +145,82 @@ def test_a_run_that_cannot_be_checked_is_a_clear_answer(
             assert reply.json["error"] == message
         assert asked(served, "one two").status == 200
     # A client must not be able to fill the log.
-    assert caplog.text.count("a text was not checked: ") == 1
+    assert caplog.text.count("translations from en to de are not checked: ") == 1
+
+
+def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
+    fitted: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run.open(copied_run(fitted, tmp_path / "run"))
+    (run.path / LEXICON).unlink()
+    with Served([run]) as served:
+        assert f"translations are not checked: {run.path / LEXICON}: is missing" in caplog.text
+        # The page asks for checks of these.
+        assert served.get("/frontend/settings").json["checks"] == []
+        assert asked(served, "one two").status == 200
+        assert asked(served, "one two", check=True).status == 400
+
+
+def test_the_settings_are_of_the_start_until_a_check_fails(fitted: Run, tmp_path: Path) -> None:
+    run = Run.open(copied_run(fitted, tmp_path / "run"))
+    with Served([run]) as served:
+        (run.path / LEXICON).unlink()
+        (run.path / CONFIDENCE).unlink()
+        assert served.get("/frontend/settings").json["checks"] == [["en", "de"]]
+        assert asked(served, "one two", check=True).status == 400
+        assert served.get("/frontend/settings").json["checks"] == []
+
+
+def test_requests_that_come_together_load_the_checks_once(
+    fitted: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    with Served([fitted]) as served, ThreadPoolExecutor(4) as clients:
+
+        def load(*given: Any, **named: Any) -> Checker:
+            threads.append(threading.current_thread().name)
+            until(lambda: served.service.metrics.in_flight == 4)
+            return load_checker(*given, **named)
+
+        monkeypatch.setattr("mtkit.serve.directions.load_checker", load)
+        replies = clients.map(lambda line: asked(served, line, check=True), ["one"] * 4)
+        assert [reply.status for reply in replies] == [200] * 4
+    assert threads == ["mtkit-check_0"]
+
+
+def test_lines_that_are_checked_in_parts_have_the_same_checks(
+    checked: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["\n".join(LINES), "", LINES[1], "\n".join(LINES[1:])]
+    together = asked(checked, texts, check=True).json
+    monkeypatch.setattr(checks, "_CHARACTERS", 1)
+    assert asked(checked, texts, check=True).json == together
+
+
+def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
+    fitted: Run, slow: SlowChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first two lines have that many.
+    monkeypatch.setattr(checks, "_CHARACTERS", 10)
+    content = {"q": "one two\nthree\nfour", "source": "en", "target": "de", "check": True}
+    body = json.dumps(content).encode()
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with Served([fitted]) as served:
+        client = served.connect()
+        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert slow.begun.wait(60)
+        # Others are answered meanwhile.
+        assert asked(served, "six").status == 200
+        client.close()
+        until(lambda: served.service.metrics.in_flight == 0)
+        slow.goes_on.set()
+        assert asked(served, "seven", check=True).status == 200
+    assert slow.sources == ["one two", "three", "seven"]
+
+
+def test_checks_are_a_part_of_the_time_of_a_request(fitted: Run, slow: SlowChecks) -> None:
+    with Served([fitted], limits=Limits(seconds=0.2)) as served:
+        reply = asked(served, "one two", check=True)
+        message = "the translation took longer than 0.2 s"
+        assert (reply.status, reply.json) == (503, {"error": message})
+        slow.goes_on.set()

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 from starlette.requests import ClientDisconnect
-from support.served import Gate, Served
+from support.served import Gate, Served, until
 
 from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
@@ -38,13 +38,6 @@ from mtkit.translate import Sentence, Translator, Window
 from mtkit.translate.sentences import SentenceReader
 
 JSON = "application/json"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,6 +129,14 @@ class FakeTranslator:
 def sentence(text: str, tokens: int = 8) -> Sentence:
     """A sentence of so many tokens with EOS."""
     return Sentence(1, [5] * (tokens - 1), text=text)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, for a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Gate:
