@@ -14,6 +14,8 @@ from mtkit.serve.texts import LinePair, TranslatedText
 # Characters that are checked at a time; between them, other requests have their turn, and one whose
 # client has gone ends.
 _CHARACTERS = 4000
+# A line takes as long as its characters and so many more.
+_LINE = 80
 
 
 class CheckedText(NamedTuple):
@@ -43,7 +45,7 @@ def _parts(lines: Iterable[LinePair]) -> Iterator[list[LinePair]]:
     part, size = list[LinePair](), 0
     for line in lines:
         part.append(line)
-        size += len(line.source)
+        size += _LINE + len(line.source)
         if size >= _CHARACTERS:
             yield part
             part, size = [], 0

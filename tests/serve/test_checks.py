@@ -200,8 +200,8 @@ def test_lines_that_are_checked_in_parts_have_the_same_checks(
 def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
     fitted: Run, slow: SlowChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The first two lines have that many.
-    monkeypatch.setattr(checks, "_CHARACTERS", 10)
+    # The first two lines are a part: the second one begins before that many.
+    monkeypatch.setattr(checks, "_CHARACTERS", checks._LINE + 10)
     content = {"q": "one two\nthree\nfour", "source": "en", "target": "de", "check": True}
     body = json.dumps(content).encode()
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
