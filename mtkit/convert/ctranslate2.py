@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,11 +63,10 @@ def write_ctranslate2(
 
 
 def _spec_of(model: Transformer, longest: int) -> Any:
-    import ctranslate2
+    activations = _library().specs.Activation
     from ctranslate2.specs.transformer_spec import TransformerSpec
 
     config = model.config
-    activations = ctranslate2.specs.Activation
     spec = TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.n_heads,
@@ -129,12 +130,22 @@ def _spec_of(model: Transformer, longest: int) -> Any:
     return spec
 
 
-def open_ctranslate2(folder: Path) -> Any:
-    """The `Translator` of CTranslate2 for a folder."""
+def _library() -> Any:
+    """The package `ctranslate2`."""
+    if platform.machine() == "x86_64":
+        # Before it is loaded. Its other matrix library, which it takes on CPUs that are not
+        # Intel's, saturates sums in int8 if the CPU has no VNNI; with MKL, a check does not depend
+        # on the CPU.
+        os.environ.setdefault("CT2_USE_MKL", "1")
     import ctranslate2
 
+    return ctranslate2
+
+
+def open_ctranslate2(folder: Path) -> Any:
+    """The `Translator` of CTranslate2 for a folder."""
     # The number of OpenMP's threads is that of the process, PyTorch's too.
-    return ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+    return _library().Translator(str(folder), intra_threads=torch.get_num_threads())
 
 
 class CTranslate2Model:
