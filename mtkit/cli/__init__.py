@@ -41,6 +41,10 @@ def main() -> None:
     """The program `mtkit`: runs a command, and reports an error as one line and an exit status."""
     if not any(name in os.environ for name in WAITING):
         os.environ.update(WAIT_BRIEFLY)  # before PyTorch is loaded
+    if os.uname().machine == "x86_64":
+        # Otherwise NumPy's matrix library starts a thread for each core at each start, and mtkit
+        # has only small matrices for it. On Arm, PyTorch may use the same library.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Otherwise pydantic looks for plugins among all installed packages at each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     with standard_streams():

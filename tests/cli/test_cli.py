@@ -438,6 +438,27 @@ def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Pat
     assert script.load() is program
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="PyTorch may use OpenBLAS on this CPU")
+@pytest.mark.parametrize(("given", "found"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")])
+def test_numpy_starts_no_threads_unless_the_user_wants_them(given: dict[str, str], found: str):
+    script = """
+import os, sys
+sys.argv = ["mtkit", "--version"]
+from mtkit.cli import main
+try:
+    main()
+except SystemExit:
+    import numpy
+    print(len(os.listdir("/proc/self/task")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"} | given,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == found
+
+
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
 def test_waiting_threads_sleep_after_a_moment_unless_the_user_sets_how_they_wait(
     given: dict[str, str],
