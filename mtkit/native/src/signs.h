@@ -7,8 +7,8 @@
 // of them negated. A table of them is computed once for many rows.
 
 constexpr int LEAST_SIGN_ROWS = 16;  // fewer rows are faster by `dot`
-constexpr int MOST_SIGN_ROWS = 64;   // of a table; their sums stay in the L1 cache
-constexpr int TABLE_INPUTS = 64;     // so that a table, 16 KiB, stays there too
+constexpr int MOST_SIGN_ROWS = 128;  // of a table; their sums stay in the L2 cache
+constexpr int TABLE_INPUTS = 64;     // so that a table, 16 KiB, stays in the L1 cache
 constexpr int TABLE_PANELS = 4;
 constexpr int TABLE_COLUMNS = TABLE_PANELS * PANEL;
 constexpr int TABLE_PARTS = TABLE_PANELS * PARTS;
