@@ -108,7 +108,8 @@ def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker
     None for a text without sources.
 
     Args:
-        translations: those of each system, which say it if there are no references.
+        translations: those of each system, which say it if there are no references; then there
+            is at least one.
     """
     if text.sources is None:
         return None

@@ -100,8 +100,8 @@ def fit_pairs(
         old = RunChecks.load(run.path)
     except NewerFormatError:
         raise
-    except MtkitError:
-        # It is damaged, and this replaces it.
+    except MtkitError as error:
+        log.warning("%s; it is replaced", error)
         old = None
     if old is not None and any(one.languages != languages for one in old.directions):
         raise MtkitError(

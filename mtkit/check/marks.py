@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from mtkit.base.text import PLACEHOLDER
 
-_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(/?)>")
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
 _EMPTY = {"br", "hr", "img", "input", "wbr"}
 # Not those of quotation marks, spaces and &, which languages use in other ways.
@@ -51,9 +51,11 @@ def markup(text: str) -> Counter[str]:
 
 def _tags(text: str) -> Iterator[tuple[str, str, str]]:
     """The slash of an end tag, the name and the slash of an empty element, of each tag."""
-    for end, written, empty in _TAG.findall(text):
-        name = written.lower()
-        yield end, name, "/" if name in _EMPTY and not end else empty
+    for end, written, rest in _TAG.findall(text):
+        name, before = written.lower(), rest[-2:-1]
+        # The value of an attribute without quotation marks may end with a slash.
+        has_slash = rest.endswith("/") and (not before or before in "\"'" or before.isspace())
+        yield end, name, "/" if has_slash or (name in _EMPTY and not end) else ""
 
 
 def addresses(text: str) -> Counter[str]:

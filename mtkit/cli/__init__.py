@@ -41,7 +41,7 @@ def main() -> None:
     """The program `mtkit`: runs a command, and reports an error as one line and an exit status."""
     if not any(name in os.environ for name in WAITING):
         os.environ.update(WAIT_BRIEFLY)  # before PyTorch is loaded
-    if os.uname().machine == "x86_64":
+    if os.uname().machine == "x86_64" and "OMP_NUM_THREADS" not in os.environ:
         # Otherwise NumPy's matrix library starts a thread for each core at each start, and mtkit
         # has only small matrices for it. On Arm, PyTorch may use the same library.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

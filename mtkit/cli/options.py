@@ -331,7 +331,7 @@ hardware_options = _together(
         "--workers N",
         type=WORKERS,
         help="Threads of the native engine (default: one per core), or worker processes of PyTorch"
-        " (default: one per GPU, or one on the CPU; serve has one).",
+        " (default: one per GPU, or one on the CPU; serve always has one).",
     ),
     hardware_option(
         "--precision [auto|fp32|bf16|int8]",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -132,13 +131,17 @@ def _spec_of(model: Transformer, longest: int) -> Any:
 
 def _library() -> Any:
     """The package `ctranslate2`."""
-    if platform.machine() == "x86_64":
-        # Before it is loaded. Its other matrix library, which it takes on CPUs that are not
-        # Intel's, saturates sums in int8 if the CPU has no VNNI; with MKL, a check does not depend
-        # on the CPU.
-        os.environ.setdefault("CT2_USE_MKL", "1")
-    import ctranslate2
-
+    # Its other matrix library, which it takes on CPUs that are not Intel's, saturates sums in int8
+    # if the CPU has no VNNI; with MKL, whether a check holds does not depend on that. It reads the
+    # variable when it is loaded. Other programs that this one starts choose for themselves.
+    is_ours = os.uname().machine == "x86_64" and "CT2_USE_MKL" not in os.environ
+    if is_ours:
+        os.environ["CT2_USE_MKL"] = "1"
+    try:
+        import ctranslate2
+    finally:
+        if is_ours:
+            del os.environ["CT2_USE_MKL"]
     return ctranslate2
 
 

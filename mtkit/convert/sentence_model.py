@@ -25,7 +25,8 @@ _CLASSES = {
     "closing": "\"'”’»«›‹)]」』）］】〉》",
     # It closes a German quotation, and opens others.
     "quote": "“",
-    "lower": "",  # small letters, which `sentence_model` finds, because this takes a while
+    # All small letters: `sentence_model` finds them, because this takes a while.
+    "lower": "",
 }
 # Facts that MiniSBD computes itself; the last one marks the first character.
 _FEATURES = ("space_before", "capitalized", "numeric", "start_of_para")

@@ -11,11 +11,11 @@ from mtkit.check import Checker, Finding, decoded_of
 from mtkit.serve.scheduler import Scheduler
 from mtkit.serve.texts import LinePair, TranslatedText
 
-# Characters that are checked at a time; between them, other requests have their turn, and one whose
-# client has gone ends.
-_CHARACTERS = 4000
-# A line takes as long as its characters and so many more.
-_LINE = 80
+# Lines are checked in parts of about so many characters. After each part another request may have
+# its turn, and the rest is dropped if the client has gone.
+_CHARACTERS = 8000
+# Each line costs as much time as so many more characters.
+_LINE = 160
 
 
 class CheckedText(NamedTuple):
@@ -45,7 +45,7 @@ def _parts(lines: Iterable[LinePair]) -> Iterator[list[LinePair]]:
     part, size = list[LinePair](), 0
     for line in lines:
         part.append(line)
-        size += _LINE + len(line.source)
+        size += _LINE + len(line.source) + len(line.translation.text)
         if size >= _CHARACTERS:
             yield part
             part, size = [], 0

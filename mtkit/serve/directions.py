@@ -63,10 +63,14 @@ class Directions:
         """The translator of a direction, if there is one."""
         return self._translators.get((source, target))
 
+    def has_read_checker(self, source: str, target: str) -> bool:
+        """Whether `checker` answers at once."""
+        return (source, target) in self._checkers
+
     def checker(self, source: str, target: str) -> Checker | None:
         """What checks the translations of a direction; None if the run cannot say what is usual.
 
-        It is read when it is first asked for, always by the same thread. A failure is logged and
+        It is read when it is first asked for. A failure is logged and
         remembered: clients may ask again and again.
         """
         pair = source, target
@@ -110,7 +114,7 @@ def _checks_of(run: Run, translator: Translator) -> RunChecks | None:
     """
     try:
         checks = RunChecks.load(run.path)
-        if checks is not None:
+        if checks is not None and any(one.coverage for one in checks.directions):
             checks.check_lexicon(run.path)
     except MtkitError as error:
         log.warning("translations are not checked: %s", error)

@@ -182,7 +182,9 @@ class Service:
 
     async def _checker(self, source: str, target: str) -> Checker:
         """What checks the translations of a direction."""
-        checker = await self.scheduler.in_check_thread(self.directions.checker, source, target)
+        if not self.directions.has_read_checker(source, target):
+            await self.scheduler.in_check_thread(self.directions.checker, source, target)
+        checker = self.directions.checker(source, target)
         if checker is None:
             raise RequestError(
                 400, f"Invalid request: {source} to {target} cannot be checked on this server"

@@ -439,8 +439,11 @@ def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Pat
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="PyTorch may use OpenBLAS on this CPU")
-@pytest.mark.parametrize(("given", "found"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")])
-def test_numpy_starts_no_threads_unless_the_user_wants_them(given: dict[str, str], found: str):
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2"), ({"OMP_NUM_THREADS": "2"}, "None")],
+)
+def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given: dict[str, str], found: str):
     script = """
 import os, sys
 sys.argv = ["mtkit", "--version"]
@@ -448,12 +451,12 @@ from mtkit.cli import main
 try:
     main()
 except SystemExit:
-    import numpy
-    print(len(os.listdir("/proc/self/task")))
+    print(os.environ.get("OPENBLAS_NUM_THREADS"))
 """
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"} | given,
+        env={k: v for k, v in os.environ.items() if k not in names} | given,
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == found

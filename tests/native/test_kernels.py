@@ -221,7 +221,7 @@ def test_linear_in_bf16_is_a_product_of_rounded_numbers(
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=5e-5)
 
 
-@pytest.mark.parametrize("rows", [1, 5, 13])
+@pytest.mark.parametrize("rows", [1, 5, 13, 40, 129])
 def test_linear_in_int8_is_a_product_of_rounded_numbers(
     parts: Parts, normal: Any, rows: int
 ) -> None:
@@ -235,7 +235,7 @@ def test_linear_in_int8_is_a_product_of_rounded_numbers(
 def test_int8_is_exact_at_its_limits(parts: Parts) -> None:
     # Sums of pairs of products of 127 · 127 would overflow 16 bits if an input could be 128.
     signs = np.array(list(itertools.product((-127, 127), repeat=4)), np.float32)
-    x, weight = np.tile(signs, (1, 64)), np.tile(signs, (4, 64))
+    x, weight = np.tile(signs, (4, 64)), np.tile(signs, (4, 64))
     for rows in (x, x[:2]):
         y = parts.linear(rows, weight, precision=INT8)
         assert (y == rows @ weight.T).all()

@@ -550,6 +550,7 @@ def test_too_many_texts_count_as_the_most_that_a_request_may_have(
     with Served([untrained], access=Access(per_minute=60), limits=Limits(texts=50)) as server:
         assert server.post(path, fields).status == 400
         assert server.translate(["one"] * 10).status == 200
+        assert server.translate(["one"] * 40).status == 429
 
 
 # ---------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ constexpr int TABLE_COLUMNS = TABLE_PANELS * PANEL;
 constexpr int TABLE_PARTS = TABLE_PANELS * PARTS;
 
 using Variants = int8_t[4][4 * TABLE_COLUMNS];  // of the weights of four inputs
+static_assert(PAD % TABLE_INPUTS == 0 && PAD % TABLE_COLUMNS == 0);
+static_assert(4 * TABLE_COLUMNS == VARIANT_BYTES);
 
 // The variants of the weights of some inputs and four panels. Bit 0 of the number of a variant says
 // that the weight of the second input is negated, and bit 1 that of the fourth.
-inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, int inputs, Variants* table) {
-    for (int k = 0; k < inputs; k += 4, weights += 4 * PANEL, ++table) {
+inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, Variants* table) {
+    for (int k = 0; k < TABLE_INPUTS; k += 4, weights += 4 * PANEL, ++table) {
         MTKIT_UNROLL
         for (int v = 0; v < 4; ++v) {
             const int32_t signs = 0x01010101 | (v & 1 ? 0xff00 : 0) | (v & 2 ? -0x1000000 : 0);
@@ -33,13 +35,12 @@ inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, int inputs
 }
 
 // Add to the sums of a row, or write there, the products of the inputs of a table.
-inline void add_by_table(const int8_t* x, const Variants* table, int inputs, bool is_first,
-                         int32_t* sums) {
+inline void add_by_table(const int8_t* x, const Variants* table, bool is_first, int32_t* sums) {
     IntPart in_registers[TABLE_PARTS];
     MTKIT_UNROLL
     for (int i = 0; i < TABLE_PARTS; ++i)
         in_registers[i] = is_first ? IntPart{} : load_int_part(sums + i * WIDTH);
-    for (int k = 0; k < inputs; k += 4, x += 4 * INPUT_BYTES, ++table) {
+    for (int k = 0; k < TABLE_INPUTS; k += 4, x += 4 * INPUT_BYTES, ++table) {
         const IntPart absolute = broadcast_int_part(load_int(x + 4));
         const IntPart signs = broadcast_int_part(load_int(x + 8));
         const int8_t* weights = (*table)[0] + load_int(x + 12);
@@ -61,11 +62,9 @@ inline void four_panels_by_signs(const Product& product, int panel, int row, int
     const ptrdiff_t panel_stride = ptrdiff_t(matrix.in) * PANEL, stride = product.x_stride;
     const int8_t* weights = matrix.int8_weights.data() + panel * panel_stride;
     for (int k = 0; k < matrix.in; k += TABLE_INPUTS) {
-        const int inputs = min_int(TABLE_INPUTS, matrix.in - k);
-        fill_table(weights + k * PANEL, panel_stride, inputs, table);
+        fill_table(weights + k * PANEL, panel_stride, table);
         const int8_t* x = product.bytes + row * stride + k * INPUT_BYTES;
-        for (int r = 0; r < rows; ++r)
-            add_by_table(x + r * stride, table, inputs, k == 0, sums[r]);
+        for (int r = 0; r < rows; ++r) add_by_table(x + r * stride, table, k == 0, sums[r]);
     }
     for (int r = 0; r < rows; ++r) {
         for (int p = 0; p < TABLE_PANELS; ++p) {

@@ -8,6 +8,7 @@ constexpr int BF16_SUMS = 4;  // the same in bf16
 constexpr int BYTE_SUMS = 4;  // the same in 8 bits
 constexpr int INPUT_BYTES = 4;  // of an input of `dot`; see `store_inputs`
 constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
+constexpr int VARIANT_BYTES = 256;  // of the table in `signs.h`
 
 MTKIT_INLINE Part load_part(const float* p) { return _mm256_loadu_ps(p); }
 MTKIT_INLINE void store_part(float* p, Part a) { _mm256_storeu_ps(p, a); }
@@ -81,10 +82,10 @@ MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
                                           _mm256_extracti128_si256(words, 1));
     const __m128i first = _mm_slli_epi16(bytes, 8), differ = _mm_xor_si128(bytes, first);
     const __m128i signs = _mm_or_si128(_mm_srai_epi16(first, 15), _mm_set1_epi16(1));
-    // A variant has 256 bytes; its number is in bits 15 and 31 of `differ`.
+    // The number of the variant is in bits 15 and 31 of `differ`; they move to bits 8 and 9.
     const __m128i variant = _mm_or_si128(
-        _mm_and_si128(_mm_srli_epi32(differ, 7), _mm_set1_epi32(256)),
-        _mm_and_si128(_mm_srli_epi32(differ, 22), _mm_set1_epi32(512)));
+        _mm_and_si128(_mm_srli_epi32(differ, 7), _mm_set1_epi32(VARIANT_BYTES)),
+        _mm_and_si128(_mm_srli_epi32(differ, 22), _mm_set1_epi32(2 * VARIANT_BYTES)));
     const __m128i absolute = _mm_abs_epi8(bytes);
     const __m128i low = _mm_unpacklo_epi32(bytes, absolute);
     const __m128i high = _mm_unpackhi_epi32(bytes, absolute);
