@@ -28,7 +28,7 @@ _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demi
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
 _MOST_WORDS = 4
-# German words whose values are kept; longer ones are no numbers.
+# German words whose values are kept; longer words are not numbers.
 _MOST_KEPT, _LONGEST_WORD = 1 << 14, 100
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
@@ -127,7 +127,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             size, value = 1, _german(phrase) if code == "de" else None
         if size == 1 and phrase in SCALES and phrase not in _NOT_WORDS.get(code, _LETTERS):
             scales = SCALES[phrase]
-            # In floats, in which a product that is too large is infinite, and no error.
+            # In floats, where a product that is too large becomes infinite instead of an error.
             values.update((part or 1.0) * scale for scale in scales)
             if is_half:
                 values.update((part + 0.5) * scale for scale in scales)

@@ -134,13 +134,13 @@ def _library() -> Any:
     # Its other matrix library, which it takes on CPUs that are not Intel's, saturates sums in int8
     # if the CPU has no VNNI; with MKL, whether a check holds does not depend on that. It reads the
     # variable when it is loaded. Other programs that this one starts choose for themselves.
-    is_ours = os.uname().machine == "x86_64" and "CT2_USE_MKL" not in os.environ
-    if is_ours:
+    is_set_here = os.uname().machine == "x86_64" and "CT2_USE_MKL" not in os.environ
+    if is_set_here:
         os.environ["CT2_USE_MKL"] = "1"
     try:
         import ctranslate2
     finally:
-        if is_ours:
+        if is_set_here:
             del os.environ["CT2_USE_MKL"]
     return ctranslate2
 

@@ -25,7 +25,7 @@ _CLASSES = {
     "closing": "\"'”’»«›‹)]」』）］】〉》",
     # It closes a German quotation, and opens others.
     "quote": "“",
-    # All small letters: `sentence_model` finds them, because this takes a while.
+    # All small letters. `sentence_model` adds them, because finding them takes a while.
     "lower": "",
 }
 # Facts that MiniSBD computes itself; the last one marks the first character.

@@ -64,14 +64,14 @@ class Directions:
         return self._translators.get((source, target))
 
     def has_read_checker(self, source: str, target: str) -> bool:
-        """Whether `checker` answers at once."""
+        """Whether `checker` answers without reading a file."""
         return (source, target) in self._checkers
 
     def checker(self, source: str, target: str) -> Checker | None:
         """What checks the translations of a direction; None if the run cannot say what is usual.
 
-        It is read when it is first asked for. A failure is logged and
-        remembered: clients may ask again and again.
+        It is read when it is first asked for. A failure is logged and remembered, because clients
+        may ask again and again.
         """
         pair = source, target
         if pair not in self._checkers:
