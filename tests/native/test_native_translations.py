@@ -218,6 +218,40 @@ def test_a_model_is_freed_when_it_is_dropped_but_not_at_exit() -> None:
     assert done.stdout == "freed\nend\n"
 
 
+# A program that encodes batches in a thread; it prints the memory (KiB) that it needed at most, and
+# what it holds at the end, both above what it holds after a small batch.
+ENCODING = """
+import random, sys
+from concurrent.futures import ThreadPoolExecutor
+sys.path.insert(0, sys.argv[1])
+from hostile_engine import V, small_config, weights_of
+from mtkit import native
+def memory(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+config = small_config(random.Random(1))
+model = native.NativeModel(weights_of(config, random.Random(1)), config, V)
+def encode(count):
+    model.start([[5] * 20 + [1]] * count, 4)
+held = []
+with ThreadPoolExecutor(1) as pool:
+    for count in (10, 500, 1000, 2000, 4000, 4000, 500):
+        pool.submit(encode, count).result()
+        held.append(memory("VmRSS"))
+print(memory("VmHWM") - held[0], held[-1] - held[0])
+"""
+
+
+def test_a_thread_does_not_keep_the_memory_of_its_largest_batch() -> None:
+    support = str(Path(__file__).parents[1] / "support")
+    done = subprocess.run(
+        [sys.executable, "-c", ENCODING, support], capture_output=True, text=True, check=True
+    )
+    most, held = map(int, done.stdout.split())
+    assert most > 30_000
+    assert held < most / 10
+
+
 def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(
     draw: Draw, to_native: ToNative
 ) -> None:

@@ -14,6 +14,30 @@
 
 namespace mtkit {
 
+// A large page of memory: reading a large matrix is faster with few, large pages.
+constexpr size_t LARGE = size_t{1} << 21;
+
+#ifdef __linux__
+// Large memory comes from the system, and goes back to it at once. `malloc` would keep what the
+// largest batch of each thread needed for as long as the program lives.
+inline void* take_large(size_t bytes) {
+    void* const mapped = mmap(nullptr, bytes + LARGE, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    // It begins at a large page; what is before and after it goes back.
+    char* const first = static_cast<char*>(mapped);
+    const size_t before = -reinterpret_cast<uintptr_t>(first) % LARGE;
+    if (before > 0) munmap(first, before);
+    munmap(first + before + bytes, LARGE - before);
+    madvise(first + before, bytes, MADV_HUGEPAGE);
+    return first + before;
+}
+inline void give_large(void* data, size_t bytes) { munmap(data, bytes); }
+#else
+inline void* take_large(size_t bytes) { return std::aligned_alloc(LARGE, bytes); }
+inline void give_large(void* data, size_t) { std::free(data); }
+#endif
+
 // An array that begins at a cache line. It can be moved, not copied; one that was moved is not used
 // again.
 template <class T>
@@ -27,11 +51,9 @@ public:
         if (size > (SIZE_MAX - LARGE) / sizeof(T)) throw std::bad_alloc();
         const size_t unit = size * sizeof(T) < LARGE ? 64 : LARGE;
         const size_t bytes = (size * sizeof(T) + unit - 1) / unit * unit;
-        data_.reset(static_cast<T*>(std::aligned_alloc(unit, bytes)));
-        if (data_ == nullptr) throw std::bad_alloc();
-#ifdef __linux__
-        if (unit == LARGE) madvise(data(), bytes, MADV_HUGEPAGE);
-#endif
+        void* const data = unit == LARGE ? take_large(bytes) : std::aligned_alloc(unit, bytes);
+        if (data == nullptr) throw std::bad_alloc();
+        data_ = {static_cast<T*>(data), Free{bytes}};
         size_ = size;
     }
     // New zeros.
@@ -53,11 +75,15 @@ public:
     const T& operator[](size_t i) const { return data_[i]; }
 
 private:
-    // A large page of memory: reading a large matrix is faster with few, large pages.
-    static constexpr size_t LARGE = size_t{1} << 21;
-
     struct Free {
-        void operator()(T* data) const { std::free(data); }
+        size_t bytes = 0;
+        void operator()(T* data) const {
+            if (bytes < LARGE) {
+                std::free(data);
+            } else {
+                give_large(data, bytes);
+            }
+        }
     };
     std::unique_ptr<T[], Free> data_;
     size_t size_ = 0;
