@@ -22,7 +22,7 @@ from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
 from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
-from mtkit.translate import Glossary, Translator
+from mtkit.translate import Glossary, Translator, markup_text
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +150,12 @@ class Service:
             raise RequestError(
                 400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
             )
-        source, target = await self._direction(request)
-        has_letters = source.confidence or languages.has_letters(request.texts)
+        words = request.texts
+        if request.form == "html" and not request.source:
+            # Names of tags and attributes are in another language than the text.
+            words = await asyncio.to_thread(lambda: list(map(markup_text, request.texts)))
+        source, target = await self._direction(request, words)
+        has_letters = source.confidence or languages.has_letters(words)
         if not has_letters or source.language == target:
             return TranslationResult(
                 [[TranslatedText(text)] for text in request.texts],
@@ -201,8 +205,13 @@ class Service:
         found = await self._detected(texts, self.directions.languages)
         return [one for one in found if one.confidence][:3] or found[:1]
 
-    async def _direction(self, request: TranslationRequest) -> tuple[Detected, str]:
-        """The source language and the target language, in public codes."""
+    async def _direction(
+        self, request: TranslationRequest, words: Sequence[str]
+    ) -> tuple[Detected, str]:
+        """The source language, by these words if it is not given, and the target language.
+
+        Both are public codes.
+        """
         directions = self.directions
         source = self._known(request.source) if request.source else None
         target = self._known(request.target)
@@ -210,7 +219,7 @@ class Service:
             return Detected(source, 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
         found = await self._detected(
-            request.texts, list(dict.fromkeys((*(able or directions.sources), target)))
+            words, list(dict.fromkeys((*(able or directions.sources), target)))
         )
         # Short texts are often found in a wrong language.
         is_unsure = found[0].language == target and found[0].confidence < _SURE

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         MarkupLines,
         MarkupPairs,
         markup_steps,
+        markup_text,
         markup_windows,
         translate_markup,
     )
@@ -40,6 +41,7 @@ __all__ = [
     "default_workers",
     "describe_engine",
     "markup_steps",
+    "markup_text",
     "markup_windows",
     "ready_lines",
     "translate_markup",

@@ -19,6 +19,7 @@ are. If they still differ, the text is copied with a warning.
 
 from __future__ import annotations
 
+import html
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -189,6 +190,14 @@ def markup_steps(
 def parse(lines: Sequence[str], first_line: int = 1) -> list[str | Segment]:
     """The parts of some lines, which have no line ends; the parts have one for each."""
     return [part for window in markup_windows([list(lines)], first_line) for part in window.parts]
+
+
+def markup_text(markup: str) -> str:
+    """The text of some HTML, without tags and the like, and without what is copied."""
+    reader = Reader(warns=False)
+    items = [item for line in markup.split("\n") for item in reader.read(f"{line}\n")]
+    items += reader.flush()
+    return html.unescape("".join(item.raw if item.kind == "text" else " " for item in items))
 
 
 def _checked(segment: Segment, found: str) -> str:

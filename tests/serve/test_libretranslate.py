@@ -171,6 +171,24 @@ def test_a_text_that_is_surely_in_the_target_language_comes_back(
     assert served.translate("Rat", source="auto").json["detectedLanguage"]["language"] == "en"
 
 
+def test_the_language_of_html_is_that_of_its_text(both: Served) -> None:
+    german = "Die Kinder spielen heute mit ihrem neuen roten Ball."
+    words = "the page with the latest news from our own readers and what they think about it"
+    html = f'<p class="{words}">{german}<!-- {words} --></p>\n<script>// {words}</script>'
+    found = both.translate(html, source="auto", target="en", format="html").json
+    assert found["detectedLanguage"]["language"] == "de"
+    assert found["detectedLanguage"]["confidence"] > 90
+    assert german not in found["translatedText"]
+    asked = {"text": [html], "target_lang": "EN", "tag_handling": "html"}
+    (deepl,) = both.post("/v2/translate", asked).json["translations"]
+    assert deepl["detected_source_language"] == "DE"
+    # The letters of tags and entities are none of the text.
+    html = "<p>12 / 34 &lt;&nbsp;</p>"
+    found = both.translate(html, source="auto", target="de", format="html").json
+    assert found["detectedLanguage"] == {"confidence": 0.0, "language": "en"}
+    assert found["translatedText"] == html
+
+
 def test_languages_have_names_and_targets(served: Served, both: Served) -> None:
     # Clients send bodies with GET too.
     for reply in (served.get("/languages"), served.ask("GET", "/languages", b"api_key=x")):
