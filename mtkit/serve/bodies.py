@@ -14,6 +14,8 @@ from mtkit.serve.errors import RequestError
 
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
+# Clients send forms in parts to it, and it answers that there are no files.
+_FILES = "/translate_file"
 # Fields of a form or a query.
 _MOST_FIELDS = 1000
 # How a form and a query say yes and no.
@@ -56,7 +58,7 @@ async def read_parameters(request: Request, *, most: int, seconds: float) -> Par
         return _of_json(body)
     if kind == "application/x-www-form-urlencoded":
         form = _fields(body)
-    elif body and request.method != "GET":
+    elif body and request.method != "GET" and request.url.path != _FILES:
         raise RequestError(415, f"{kind[:100] or 'a body without a type'} is not supported")
     else:
         form = Parameters()

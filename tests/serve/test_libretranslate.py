@@ -221,7 +221,12 @@ def test_health_settings_and_what_is_not_there(served: Served) -> None:
         "suggestions": False,
         "supportedFilesFormat": [],
     }
-    files, suggestions = served.form("/translate_file", {}), served.form("/suggest", {"q": "x"})
+    parts = (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n1\r\n--x--'
+    )
+    kind = "multipart/form-data; boundary=x"
+    files = served.ask("POST", "/translate_file", parts, Content_Type=kind)
+    suggestions = served.form("/suggest", {"q": "x"})
     assert files.status == suggestions.status == 403
     assert files.json == {"error": "Files translation are disabled on this server."}
     assert suggestions.json == {"error": "Suggestions are disabled on this server."}
