@@ -198,10 +198,13 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             name = f"the validation text of {data.path}"
             directions = data.texts("valid")
             languages = (translator.src_lang, translator.tgt_lang)
-            if translator.src_prefix and (of := [x for x in directions if x[:2] == languages]):
-                directions = of
+            own = [x for x in directions if x[:2] == languages]
+            if translator.src_prefix:
+                directions = own or directions
             lines = [line for one in directions for line in one.src]
-            references = [line for one in directions for line in one.tgt]
+            if own or not translator.src_prefix:
+                # Those of other directions are in other languages.
+                references = [line for one in directions for line in one.tgt]
         except MtkitError as error:
             rows = run.samples()
             if not rows:

@@ -20,6 +20,7 @@ from support.served import Served
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
+from mtkit.convert.export_run import _check_text
 from mtkit.data import PreparedData, also_split
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
@@ -568,3 +569,17 @@ def test_a_package_for_argos_has_one_direction_and_its_tag(
     assert (metadata["from_code"], metadata["to_name"]) == ("en", "Greek")
     assert (model["add_source_bos"], model["bos_token"]) == (True, ">>el<<")
     assert model["decoder_start_token"] == "<s>"
+
+
+def test_the_check_of_a_direction_has_no_references_in_another_language(
+    untrained_many: Run, many: PreparedData
+):
+    (own,) = (one for one in many.texts("valid") if one[:2] == ("en", "el"))
+    found = {}
+    for src in ("en", "de"):
+        translator = Translator.load(untrained_many, device="cpu", src_lang=src, tgt_lang="el")
+        found[src] = _check_text(untrained_many, translator, None)
+    assert (found["en"].lines, found["en"].references) == (list(own.src), list(own.tgt))
+    # Nobody has translated the German lines into Greek.
+    assert found["de"].lines
+    assert found["de"].references is None
