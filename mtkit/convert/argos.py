@@ -331,8 +331,8 @@ ARGOS = Target(
     model="Argos Translate's model",
     needs="Needs `pip install argostranslate`; LibreTranslate uses it too. Beside the file that "
     "this folder comes from:",
-    note="Argos Translate splits a text into sentences, and searches with a beam size and a "
-    "length penalty of its own. It writes a space for an underscore.",
+    note="Argos Translate searches with a beam size and a length penalty of its own. It writes a "
+    "space for an underscore.",
     limits=_limits,
     write=_write,
     load=_ArgosModel,
