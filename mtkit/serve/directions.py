@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import Checker, RunChecks, load_checker, warn_of_checkpoint
+from mtkit.check import Checker, RunChecks, warn_of_checkpoint
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
 from mtkit.translate import Translator
@@ -24,7 +25,7 @@ class Directions:
         load: the translator of a run; with a target language if it has several.
 
     Attributes:
-        checked: the directions whose translations can be checked.
+        checkers: those that were loaded.
 
     Raises:
         MtkitError: if a run is a parser, does not say its languages, or has a direction that an
@@ -34,8 +35,8 @@ class Directions:
     def __init__(self, runs: Sequence[Run], load: Callable[[Run, str | None], Translator]) -> None:
         self._translators: dict[Direction, Translator] = {}
         self._runs: dict[Direction, Run] = {}
-        self._checkers: dict[Direction, Checker | None] = {}
-        self.checked: list[Direction] = []
+        self.checkers: dict[Direction, Checker] = {}
+        self._checkers: dict[Direction, Callable[[], Checker]] = {}
         self.threads = 1
         self.engines: list[str] = []
         for run in runs:
@@ -50,8 +51,9 @@ class Directions:
                     )
                 self._runs[pair] = run
                 self._translators[pair] = translator
-                if checks and checks.direction(translator.src_lang, translator.tgt_lang):
-                    self.checked.append(pair)
+                known = checks and checks.direction(translator.src_lang, translator.tgt_lang)
+                if checks and known:
+                    self._checkers[pair] = partial(checks.checker, run, known)
                 self.threads = max(self.threads, translator.decoder.threads)
                 if translator.engine not in self.engines:
                     self.engines.append(translator.engine)
@@ -63,28 +65,22 @@ class Directions:
         """The translator of a direction, if there is one."""
         return self._translators.get((source, target))
 
-    def has_read_checker(self, source: str, target: str) -> bool:
-        """Whether `checker` answers without reading a file."""
-        return (source, target) in self._checkers
+    @property
+    def checked(self) -> list[Direction]:
+        """The directions whose translations can be checked."""
+        return list(self._checkers)
 
-    def checker(self, source: str, target: str) -> Checker | None:
-        """What checks the translations of a direction; None if the run cannot say what is usual.
+    def load_checker(self, pair: Direction) -> None:
+        """Load what checks the translations of a direction, if it can be, when it is first needed.
 
-        It is read when it is first asked for. A failure is logged and remembered, because clients
-        may ask again and again.
+        A failure is logged and remembered, because clients may ask again and again.
         """
-        pair = source, target
-        if pair not in self._checkers:
-            translator = self._translators[pair]
+        if pair in self._checkers and pair not in self.checkers:
             try:
-                self._checkers[pair] = load_checker(
-                    self._runs[pair], src_lang=translator.src_lang, tgt_lang=translator.tgt_lang
-                )
+                self.checkers[pair] = self._checkers[pair]()
             except MtkitError as error:
                 log.warning("translations from %s to %s are not checked: %s", *pair, error)
-                self._checkers[pair] = None
-                self.checked = [one for one in self.checked if one != pair]
-        return self._checkers[pair]
+                del self._checkers[pair]
 
     @property
     def sources(self) -> list[str]:

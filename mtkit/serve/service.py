@@ -184,16 +184,15 @@ class Service:
         self.access.used[key_hash] += characters
         return TranslationResult(found, source, links, checks)
 
-    async def _checker(self, source: str, target: str) -> Checker:
+    async def _checker(self, direction: Direction) -> Checker:
         """What checks the translations of a direction."""
-        if not self.directions.has_read_checker(source, target):
-            await self.scheduler.in_check_thread(self.directions.checker, source, target)
-        checker = self.directions.checker(source, target)
-        if checker is None:
-            raise RequestError(
-                400, f"Invalid request: {source} to {target} cannot be checked on this server"
-            )
-        return checker
+        directions = self.directions
+        if direction not in directions.checkers:
+            await self.scheduler.in_check_thread(directions.load_checker, direction)
+        if direction not in directions.checkers:
+            pair = " to ".join(direction)
+            raise RequestError(400, f"Invalid request: {pair} cannot be checked on this server")
+        return directions.checkers[direction]
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first.
@@ -262,7 +261,7 @@ class Service:
             # Before the texts are split into subwords, their number is not known.
             scheduler.check(sum(map(len, request.texts)) / _CHARACTERS)
             async with asyncio.timeout(limits.seconds):
-                checker = await self._checker(*direction) if request.is_checked else None
+                checker = await self._checker(direction) if request.is_checked else None
                 if request.glossary:
                     # A large one takes a fifth of a second.
                     glossary = await asyncio.to_thread(self._glossary, request.glossary)

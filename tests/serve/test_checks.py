@@ -14,7 +14,7 @@ from conftest import copied_run, number_pairs
 from support.command_line import Place
 from support.served import Reply, Served, until
 
-from mtkit.check import Checker, fit_pairs, load_checker
+from mtkit.check import Checker, RunChecks, fit_pairs
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 from mtkit.serve import Limits, checks
 
@@ -145,7 +145,7 @@ def test_a_run_that_cannot_be_checked_is_a_clear_answer(
             assert reply.json["error"] == message
         assert asked(served, "one two").status == 200
     # A client must not be able to fill the log.
-    assert caplog.text.count("translations from en to de are not checked: ") == 1
+    assert caplog.text.count("not checked") == 0
 
 
 def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
@@ -175,14 +175,15 @@ def test_requests_that_come_together_load_the_checks_once(
     fitted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []
+    load = RunChecks.checker
+
+    def slow(*given: Any) -> Checker:
+        threads.append(threading.current_thread().name)
+        until(lambda: served.service.metrics.in_flight == 4)
+        return load(*given)
+
+    monkeypatch.setattr(RunChecks, "checker", slow)
     with Served([fitted]) as served, ThreadPoolExecutor(4) as clients:
-
-        def load(*given: Any, **named: Any) -> Checker:
-            threads.append(threading.current_thread().name)
-            until(lambda: served.service.metrics.in_flight == 4)
-            return load_checker(*given, **named)
-
-        monkeypatch.setattr("mtkit.serve.directions.load_checker", load)
         replies = clients.map(lambda line: asked(served, line, check=True), ["one"] * 4)
         assert [reply.status for reply in replies] == [200] * 4
     assert threads == ["mtkit-check_0"]
