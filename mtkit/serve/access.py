@@ -51,7 +51,7 @@ class Access:
     def __init__(self, keys: Collection[str] = (), *, per_minute: int = 0) -> None:
         self.keys = frozenset(keys)
         self.per_minute = per_minute
-        # The characters that were translated with each key.
+        # The characters of the texts that were answered, by key.
         self.used: Counter[str] = Counter()
         # What is left of each client's minute, and when that was.
         self._left: dict[str, tuple[float, float]] = {}

@@ -156,7 +156,9 @@ class Service:
             words = await asyncio.to_thread(lambda: list(map(markup_text, request.texts)))
         source, target = await self._direction(request, words)
         has_letters = source.confidence or languages.has_letters(words)
+        characters = sum(map(len, request.texts))
         if not has_letters or source.language == target:
+            self.access.used[key_hash] += characters
             return TranslationResult(
                 [[TranslatedText(text)] for text in request.texts],
                 source,
@@ -179,7 +181,6 @@ class Service:
         found, links, checks = await self._translations(
             translator, request, (source.language, target)
         )
-        characters = sum(map(len, request.texts))
         self.metrics.characters += characters
         self.access.used[key_hash] += characters
         return TranslationResult(found, source, links, checks)

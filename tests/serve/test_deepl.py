@@ -113,6 +113,17 @@ def test_keys_are_checked_and_usage_is_counted_for_each(untrained: Run) -> None:
         }
 
 
+def test_usage_counts_the_characters_that_answers_name(untrained: Run) -> None:
+    with Served([untrained]) as server:
+        # Two of them come back as they are.
+        for text, target in (("one two", "DE"), ("12 / 34", "DE"), ("one", "EN")):
+            fields = {"text": [text], "target_lang": target}
+            (found,) = server.post("/v2/translate", fields).json["translations"]
+            assert found["billed_characters"] == len(text)
+        assert server.get("/v2/usage").json["character_count"] == len("one two12 / 34one")
+        assert b"mtkit_characters_total 7\n" in server.get("/metrics").body
+
+
 def test_errors_of_its_paths_have_its_form(served: Served) -> None:
     reply = served.get("/v2/glossaries")
     assert (reply.status, reply.json) == (404, {"message": "Not Found"})
