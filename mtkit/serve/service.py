@@ -215,7 +215,11 @@ class Service:
         directions = self.directions
         source = self._known(request.source) if request.source else None
         target = self._known(request.target)
-        if source is not None:
+        if source != target:
+            # `en` may be a target, and `en-GB` a source.
+            target = self._known(request.target, [one for _, one in directions])
+            source = source and self._known(request.source, directions.sources)
+        if source:
             return Detected(source, 100.0), target
         able = [code for code in directions.sources if directions.find(code, target)]
         found = await self._detected(
@@ -225,9 +229,10 @@ class Service:
         is_unsure = found[0].language == target and found[0].confidence < _SURE
         return found[1 if is_unsure and len(found) > 1 else 0], target
 
-    def _known(self, code: str) -> str:
-        """The public code that a client means."""
-        found = languages.find_code(code, self.directions.languages)
+    def _known(self, code: str, preferred: Sequence[str] = ()) -> str:
+        """The public code that a client means, one of these if it can be."""
+        found = languages.find_code(code, preferred)
+        found = found or languages.find_code(code, self.directions.languages)
         if found is None:
             raise RequestError(400, f"{code[:100]} is not supported")
         return found

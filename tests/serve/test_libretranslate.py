@@ -155,6 +155,25 @@ def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served) -
     assert ranked[0]["confidence"] > 90
 
 
+def test_a_code_means_a_language_of_its_side(
+    untrained: Run, also_untrained: Run, tmp_path: Path
+) -> None:
+    runs = []
+    for run, src, tgt in ((untrained, "en-GB", "de"), (also_untrained, "de", "en")):
+        place = copied_run(run, tmp_path / src)
+        languages = {"src_lang": src, "tgt_lang": tgt}
+        reseal(
+            place / "manifest.json", lambda manifest, new=languages: manifest["data"].update(new)
+        )
+        claim_checkpoints(place)
+        runs.append(Run.open(place))
+    with Served(runs) as server:
+        for source, target in (("en", "de"), ("EN-GB", "de"), ("de", "en"), ("de", "EN-GB")):
+            assert server.translate("one", source=source, target=target).status == 200
+        for code in ("en", "en-GB"):
+            assert server.translate("one", source=code, target=code).json["translatedText"] == "one"
+
+
 def test_a_text_that_is_surely_in_the_target_language_comes_back(
     served: Served, untrained: Run, also_untrained: Run, tmp_path: Path
 ) -> None:
