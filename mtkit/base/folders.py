@@ -122,7 +122,7 @@ def _rename_into_place(partial: Path, path: Path) -> None:
     replaced = path.with_name(f".{path.name}.replaced")
     try:
         if path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
+            _remove(replaced)
             path.rename(replaced)
         partial.rename(path)
     except BaseException:
@@ -131,4 +131,11 @@ def _rename_into_place(partial: Path, path: Path) -> None:
                 replaced.rename(path)
         raise
     # A run that was killed between the two steps may also have left it.
-    shutil.rmtree(replaced, ignore_errors=True)
+    _remove(replaced)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder as far as possible; of a link only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)

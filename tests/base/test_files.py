@@ -212,6 +212,20 @@ def test_a_file_may_have_the_longest_name(name: str, tmp_path: Path):
     assert os.listdir(tmp_path) == [name]
 
 
+def test_a_new_folder_takes_the_place_of_a_link(tmp_path: Path):
+    real, out = tmp_path / "real", tmp_path / "out"
+    real.mkdir()
+    (real / "file").touch()
+    out.symlink_to(real)
+    for text in ("one", "two"):
+        with new_folder(out) as folder:
+            (folder / "file").write_text(text)
+    assert (out / "file").read_text() == "two"
+    # What the link named stays, and nothing else is left.
+    assert (real / "file").read_text() == ""
+    assert sorted(tmp_path.iterdir()) == [out, real]
+
+
 def test_an_error_in_a_new_folder_names_the_folder_and_not_its_hidden_name(tmp_path: Path):
     def by_library(file: Path) -> None:
         raise MtkitError(f"{file}: Disk quota exceeded")
