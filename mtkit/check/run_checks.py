@@ -68,7 +68,12 @@ class RunChecks(Record):
         return read_record(path, cls, advice=_ADVICE) if path.exists() else None
 
     def copy_files(self, source: Path, target: Path, *, checkpoint: str) -> None:
-        """Write them into another run folder, with a checkpoint of the same weights."""
+        """Write them into another run folder, with a checkpoint of the same weights.
+
+        Raises:
+            MtkitError: if the lexicon is missing or was changed.
+        """
+        self.check_lexicon(source)
         shutil.copyfile(source / LEXICON, target / LEXICON)
         write_record(target / CONFIDENCE, self.model_copy(update={"checkpoint": checkpoint}))
 

@@ -21,6 +21,7 @@ from support.prepared import prepare_several
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
 from mtkit.check.lexicon import keys_of, load_lexicon
+from mtkit.convert import export
 from mtkit.data import PreparedData
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 from mtkit.score import sentence_chrf
@@ -120,6 +121,12 @@ def test_a_changed_lexicon_is_refused(changed_run: Run) -> None:
         file.write("one\tneun\t1\t1\n")
     with pytest.raises(MtkitError, match=r"lexicon\.tsv: is missing, or was changed"):
         load_checker(changed_run)
+
+
+def test_a_changed_lexicon_is_not_exported(changed_run: Run, tmp_path: Path) -> None:
+    (changed_run.path / LEXICON).write_text("", encoding="utf-8")
+    with pytest.raises(MtkitError, match=r"lexicon\.tsv: is missing, or was changed"):
+        export(changed_run, tmp_path / "out", format="safetensors")
 
 
 def test_a_changed_record_is_refused(changed_run: Run) -> None:
