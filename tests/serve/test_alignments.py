@@ -96,6 +96,8 @@ def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator) -> N
 def test_other_requests_are_answered_while_words_are_aligned(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # With one thread, the native engine would share that of PyTorch.
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     begun, goes_on, threads = threading.Event(), threading.Event(), []
     links = texts._links
 
