@@ -45,15 +45,6 @@ inline void find_best(float* values, int32_t* ids, ptrdiff_t count, const float*
     }
 }
 
-// Before the first column of row r.
-inline void start_row(RowState& state, int r, const Excluded& excluded, const Best& best) {
-    state = {{}, LOWEST, excluded.begin(r)};
-    for (ptrdiff_t i = r * best.count; i < (r + 1) * best.count; ++i) {
-        best.log_probs[i] = -__builtin_inff();
-        best.ids[i] = 0;
-    }
-}
-
 // `size` logits of row r, from `column` on: the best of them.
 inline void find_best_of_row(RowState& state, int r, float* logits, int column, int size,
                              const Excluded& excluded, const Best& best) {
@@ -64,12 +55,6 @@ inline void find_best_of_row(RowState& state, int r, float* logits, int column, 
               column);
 }
 
-// Logits become log-probabilities.
-inline void subtract_log_sum(const RowState& state, float* logits, ptrdiff_t count) {
-    const double log_sum = state.largest + log_of(sum(load(state.sums)));
-    for (ptrdiff_t i = 0; i < count; ++i) logits[i] = float(logits[i] - log_sum);
-}
-
 // Until the end, `best.log_probs` and `all` have logits.
 inline void log_probs(const Matrix& matrix, const float* states, int rows, int width,
                       const Excluded& excluded, const Best& best, float* all, Scratch& scratch) {
@@ -77,9 +62,15 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
     prepare_rows(product, states, rows, scratch);
     float* logits = scratch.logits.room(size_t(rows) * COLUMNS);
     RowState* row_states = scratch.row_states.room(size_t(rows));
-    for (int r = 0; r < rows; ++r) {
-        if (all != nullptr) row_states[r] = {{}, LOWEST, 0};
-        else start_row(row_states[r], r, excluded, best);
+    for (int r = 0; r < rows; ++r)
+        row_states[r] = {{}, LOWEST, all != nullptr ? 0 : excluded.begin(r)};
+    const ptrdiff_t count = all != nullptr ? width : best.count;  // found of each row
+    float* found = all != nullptr ? all : best.log_probs;
+    if (all == nullptr) {
+        for (ptrdiff_t i = 0; i < rows * count; ++i) {
+            found[i] = -__builtin_inff();
+            best.ids[i] = 0;
+        }
     }
     product.y = logits;
     product.y_stride = COLUMNS;
@@ -93,14 +84,16 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
             for (int i = width - column; i < size; ++i) row[i] = -__builtin_inff();  // padding
             add_to_sum(row_states[r], row, size);
             if (all != nullptr)
-                __builtin_memcpy(all + size_t(r) * size_t(width) + column, row,
+                __builtin_memcpy(all + r * count + column, row,
                                  size_t(min_int(size, width - column)) * sizeof(float));
             else
                 find_best_of_row(row_states[r], r, row, column, size, excluded, best);
         }
     }
     for (int r = 0; r < rows; ++r) {
-        if (all != nullptr) subtract_log_sum(row_states[r], all + size_t(r) * size_t(width), width);
-        else subtract_log_sum(row_states[r], best.log_probs + r * best.count, best.count);
+        const RowState& state = row_states[r];
+        const double log_sum = state.largest + log_of(sum(load(state.sums)));
+        float* row = found + r * count;
+        for (ptrdiff_t i = 0; i < count; ++i) row[i] = float(row[i] - log_sum);
     }
 }
