@@ -11,9 +11,8 @@ inline void small_product(const float* x, ptrdiff_t x_stride, const float* weigh
                           const float* factors, float* y, ptrdiff_t y_stride) {
     int panel = 0;
     for (; panel + P <= panels; panel += P) {
-        Floats sums[M][P];
-        multiply<M, P>(x, x_stride, weights + panel * panel_stride, panel_stride, step, inputs,
-                       sums);
+        Floats sums[M][P] = {};
+        multiply(x, x_stride, weights + panel * panel_stride, panel_stride, step, inputs, sums);
         MTKIT_UNROLL
         for (int m = 0; m < M; ++m) {
             MTKIT_UNROLL
@@ -49,7 +48,7 @@ inline float exp_of_scores(float* scores, int size, int first, int last) {
 template <int M>
 void attend_rows(const Shape& shape, const SharedKeys& memory, const Queries& queries, int row,
                  const int* first, const int* last, float* scores) {
-    constexpr int P = panels_for(M, SUMS);
+    constexpr int P = panels_for(M, Precision::float32);
     const int key_room = shape.key_room(), value_room = shape.value_room();
     const ptrdiff_t block = ptrdiff_t(key_room) * PANEL;  // 16 positions of a head
     const int blocks = int(round_up(memory.positions, LANES)) / LANES;

@@ -4,37 +4,29 @@
 // is one sum in the order of its inputs, whatever M and P are, so a row has the same bits alone and
 // among others.
 
-// The most rows of a block, and its panels: few rows have many panels, so that there are enough
-// sums that do not wait for each other.
-constexpr int panels_for(int rows, int sums) {
+// The panels of a block, and its most rows. Few rows have many panels, so that there are enough
+// sums that do not wait for each other; the registers have room for so many (`SUMS`, in the order
+// of `Precision`).
+constexpr int panels_for(int rows, Precision precision) {
     int panels = 8;
-    while (panels > 1 && rows * panels > sums) panels /= 2;
+    while (panels > 1 && rows * panels > SUMS[int(precision)]) panels /= 2;
     return panels;
 }
-constexpr int sums_in_registers(Precision precision) {
-    if (precision == Precision::int8) return BYTE_SUMS;
-    return precision == Precision::bf16 ? BF16_SUMS : SUMS;
-}
 constexpr int most_rows(Precision precision) {
-    return sums_in_registers(precision) >= 24 ? 12 : sums_in_registers(precision);
+    return SUMS[int(precision)] >= 24 ? 12 : SUMS[int(precision)];
+}
+// Rows are taken in blocks of almost equal height. Of so many rows, the height of the first block.
+constexpr int next_block(int rows, int most) {
+    const int blocks = (rows + most - 1) / most;
+    return (rows + blocks - 1) / blocks;
 }
 
-template <class T, int M, int P>
-MTKIT_INLINE void set_to_zero(T (&sums)[M][P]) {
-    MTKIT_UNROLL
-    for (int m = 0; m < M; ++m) {
-        MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) sums[m][p] = T{};
-    }
-}
-
-// sums = x W in float32, for M rows of x and P panels of W. `step` lies between the weights of one
-// input and the next, in each panel.
+// Add x W in float32 to the sums, for M rows of x and P panels of W. `step` lies between the
+// weights of one input and the next, in each panel.
 template <int M, int P>
 MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const float* weights,
                            ptrdiff_t panel_stride, ptrdiff_t step, int inputs,
                            Floats (&sums)[M][P]) {
-    set_to_zero(sums);
     for (int k = 0; k < inputs; ++k, weights += step) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
@@ -50,13 +42,12 @@ MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const float* weig
 template <int M, int P>
 MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* weights,
                            ptrdiff_t panel_stride, int inputs, Floats (&sums)[M][P]) {
-    const Ints upper = broadcast_int(static_cast<int32_t>(0xffff0000));
-    set_to_zero(sums);
+    const Ints upper = broadcast_int(0xffff0000);
     for (int k = 0; k < inputs; k += 2, weights += 2 * PANEL) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
             const Ints pairs = load_ints(weights + p * panel_stride);
-            const Floats first = as_floats(shift_left<16>(pairs));
+            const Floats first = as_floats(pairs << 16);
             MTKIT_UNROLL
             for (int m = 0; m < M; ++m)
                 sums[m][p] = fma(broadcast(x[m * x_stride + k]), first, sums[m][p]);
@@ -72,7 +63,6 @@ MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* w
 template <int M, int P>
 MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* weights,
                            ptrdiff_t panel_stride, int inputs, Ints (&sums)[M][P]) {
-    set_to_zero(sums);
     for (int k = 0; k < inputs; k += 4, weights += 4 * PANEL) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
@@ -98,14 +88,6 @@ struct Product {
     int last_panel = 0;  // the one after the last
 };
 
-// Sums of products of 8-bit numbers, times the scales of the row and of the columns.
-MTKIT_INLINE Floats dequantize(const Product& product, int row, int column, Ints sums) {
-    const Matrix& matrix = product.matrix;
-    if (ZERO_POINT != 0) sums = sums - load_ints(matrix.offsets.data() + column);
-    const Floats scaled = to_floats(sums) * load(matrix.scales.data() + column);
-    return scaled * broadcast(product.row_scales[row]);
-}
-
 // Write 16 results of a row: with the bias, the activation, and added to what is there.
 MTKIT_INLINE void write_results(const Product& product, int row, int column, Floats sums) {
     float* y = product.y + row * product.y_stride + (column - product.first_panel * PANEL);
@@ -115,40 +97,35 @@ MTKIT_INLINE void write_results(const Product& product, int row, int column, Flo
     if (product.epilogue.add) r = load(y) + r;
     store(y, r);
 }
+// Write sums of products of 8-bit numbers, times the scales of the row and of the columns.
+MTKIT_INLINE void write_results(const Product& product, int row, int column, Ints sums) {
+    const Matrix& matrix = product.matrix;
+    if (ZERO_POINT != 0) sums = sums - load_ints(matrix.offsets.data() + column);
+    const Floats scaled = to_floats(sums) * load(matrix.scales.data() + column);
+    write_results(product, row, column, scaled * broadcast(product.row_scales[row]));
+}
 
 // M rows from `row` on and P panels from `panel` on.
 template <Precision PRECISION, int M, int P>
 void block(const Product& product, int row, int panel) {
     const Matrix& matrix = product.matrix;
-    const ptrdiff_t in = matrix.in, stride = product.x_stride;
-    const ptrdiff_t at = panel * in * PANEL;
-    if constexpr (PRECISION == Precision::int8) {
-        Ints sums[M][P];
-        multiply<M, P>(product.bytes + row * stride, stride, matrix.int8_weights.data() + at,
-                       in * PANEL, matrix.in, sums);
+    const ptrdiff_t stride = product.x_stride, panel_stride = ptrdiff_t(matrix.in) * PANEL;
+    const ptrdiff_t at = panel * panel_stride;
+    std::conditional_t<PRECISION == Precision::int8, Ints, Floats> sums[M][P] = {};
+    if constexpr (PRECISION == Precision::int8)
+        multiply(product.bytes + row * stride, stride, matrix.int8_weights.data() + at,
+                 panel_stride, matrix.in, sums);
+    else if constexpr (PRECISION == Precision::bf16)
+        multiply(product.x + row * stride, stride, matrix.bf16_weights.data() + at, panel_stride,
+                 matrix.in, sums);
+    else
+        multiply(product.x + row * stride, stride, matrix.weights.data() + at, panel_stride,
+                 PANEL, matrix.in, sums);
+    MTKIT_UNROLL
+    for (int m = 0; m < M; ++m) {
         MTKIT_UNROLL
-        for (int m = 0; m < M; ++m) {
-            MTKIT_UNROLL
-            for (int p = 0; p < P; ++p) {
-                const int column = (panel + p) * PANEL;
-                write_results(product, row + m, column,
-                              dequantize(product, row + m, column, sums[m][p]));
-            }
-        }
-    } else {
-        Floats sums[M][P];
-        const float* x = product.x + row * stride;
-        if constexpr (PRECISION == Precision::bf16)
-            multiply<M, P>(x, stride, matrix.bf16_weights.data() + at, in * PANEL, matrix.in, sums);
-        else
-            multiply<M, P>(x, stride, matrix.weights.data() + at, in * PANEL, PANEL, matrix.in,
-                           sums);
-        MTKIT_UNROLL
-        for (int m = 0; m < M; ++m) {
-            MTKIT_UNROLL
-            for (int p = 0; p < P; ++p)
-                write_results(product, row + m, (panel + p) * PANEL, sums[m][p]);
-        }
+        for (int p = 0; p < P; ++p)
+            write_results(product, row + m, (panel + p) * PANEL, sums[m][p]);
     }
 }
 
@@ -158,7 +135,7 @@ void block(const Product& product, int row, int panel) {
 // All panels for M rows. Matrices have whole groups of four panels.
 template <Precision PRECISION, int M>
 void all_panels(const Product& product, int row) {
-    constexpr int P = panels_for(M, sums_in_registers(PRECISION));
+    constexpr int P = panels_for(M, PRECISION);
     int panel = product.first_panel;
     for (; panel + P <= product.last_panel; panel += P) block<PRECISION, M, P>(product, row, panel);
     if constexpr (P > 4)
@@ -171,23 +148,31 @@ void rows_as_constant(const Product& product, int row, int rows) {
     if constexpr (M > 1) rows_as_constant<PRECISION, M - 1>(product, row, rows);
 }
 
-// The rows from `first` to before `last`, in blocks of almost equal height.
-template <Precision PRECISION>
-void all_rows(const Product& product, int first, int last) {
-    constexpr int MOST = most_rows(PRECISION);
-    for (int blocks = (last - first + MOST - 1) / MOST; blocks > 0; --blocks) {
-        const int rows = (last - first + blocks - 1) / blocks;
-        rows_as_constant<PRECISION, MOST>(product, first, rows);
-        first += rows;
-    }
-}
-
 #ifdef MTKIT_TILES
 #include "tiles.h"
 #endif
 #ifdef MTKIT_SIGNS
 #include "signs.h"
 #endif
+
+// The rows from `first` to before `last`.
+template <Precision PRECISION>
+void all_rows(const Product& product, int first, int last) {
+#ifdef MTKIT_TILES
+    if constexpr (PRECISION != Precision::float32)
+        if (PRECISION == Precision::bf16 || last - first >= LEAST_TILE_ROWS)
+            return all_rows_by_tiles<PRECISION>(product, first, last);
+#endif
+#ifdef MTKIT_SIGNS
+    if constexpr (PRECISION == Precision::int8)
+        if (last - first >= LEAST_SIGN_ROWS) return all_rows_by_signs(product, first, last);
+#endif
+    constexpr int MOST = most_rows(PRECISION);
+    for (int rows = 0; first < last; first += rows) {
+        rows = next_block(last - first, MOST);
+        rows_as_constant<PRECISION, MOST>(product, first, rows);
+    }
+}
 
 // Copies rows as the product reads them (quantised, rounded, or as they are). Rows get 64 bytes
 // more: with a stride of a power of two, all would fall into few sets of the L1 cache.
@@ -219,18 +204,6 @@ inline void prepare_rows(Product& product, const float* x, int rows, Scratch& sc
 }
 
 inline void multiply_rows(const Product& product, int first, int last) {
-#ifdef MTKIT_TILES
-    if (product.matrix.precision == Precision::bf16
-        && all_rows_by_tiles<Precision::bf16>(product, first, last))
-        return;
-    if (product.matrix.precision == Precision::int8
-        && all_rows_by_tiles<Precision::int8>(product, first, last))
-        return;
-#endif
-#ifdef MTKIT_SIGNS
-    if (product.matrix.precision == Precision::int8 && last - first >= LEAST_SIGN_ROWS)
-        return all_rows_by_signs(product, first, last);
-#endif
     switch (product.matrix.precision) {
         case Precision::float32: return all_rows<Precision::float32>(product, first, last);
         case Precision::bf16: return all_rows<Precision::bf16>(product, first, last);

@@ -23,12 +23,11 @@ inline void fill_table(const int8_t* weights, ptrdiff_t panel_stride, Variants* 
     for (int k = 0; k < TABLE_INPUTS; k += 4, weights += 4 * PANEL, ++table) {
         MTKIT_UNROLL
         for (int v = 0; v < 4; ++v) {
-            const int32_t signs = 0x01010101 | (v & 1 ? 0xff00 : 0) | (v & 2 ? -0x1000000 : 0);
+            const uint32_t signs = 0x01010101 | (v & 1 ? 0xff00 : 0) | (v & 2 ? 0xff000000 : 0);
             MTKIT_UNROLL
             for (int i = 0; i < TABLE_PARTS; ++i) {
                 const int8_t* w = weights + i / PARTS * panel_stride + i % PARTS * 4 * WIDTH;
-                store_int_part(&(*table)[v][i * 4 * WIDTH],
-                               _mm256_sign_epi8(load_int_part(w), broadcast_int_part(signs)));
+                store_as(&(*table)[v][i * 4 * WIDTH], with_signs(load_as<IntPart>(w), signs));
             }
         }
     }
@@ -39,11 +38,11 @@ inline void add_by_table(const int8_t* x, const Variants* table, bool is_first, 
     IntPart in_registers[TABLE_PARTS];
     MTKIT_UNROLL
     for (int i = 0; i < TABLE_PARTS; ++i)
-        in_registers[i] = is_first ? IntPart{} : load_int_part(sums + i * WIDTH);
+        in_registers[i] = is_first ? IntPart{} : load_as<IntPart>(sums + i * WIDTH);
     for (int k = 0; k < TABLE_INPUTS; k += 4, x += 4 * INPUT_BYTES, ++table) {
-        const IntPart absolute = broadcast_int_part(load_int(x + 4));
-        const IntPart signs = broadcast_int_part(load_int(x + 8));
-        const int8_t* weights = (*table)[0] + load_int(x + 12);
+        const IntPart absolute = IntPart{} + load_as<uint32_t>(x + 4);
+        const IntPart signs = IntPart{} + load_as<uint32_t>(x + 8);
+        const int8_t* weights = (*table)[0] + load_as<int32_t>(x + 12);
         asm("" : "+r"(weights));  // one register: some CPUs split products with an index
         MTKIT_UNROLL
         for (int i = 0; i < TABLE_PARTS; ++i)
@@ -51,7 +50,7 @@ inline void add_by_table(const int8_t* x, const Variants* table, bool is_first, 
                                            signs);
     }
     MTKIT_UNROLL
-    for (int i = 0; i < TABLE_PARTS; ++i) store_int_part(sums + i * WIDTH, in_registers[i]);
+    for (int i = 0; i < TABLE_PARTS; ++i) store_as(sums + i * WIDTH, in_registers[i]);
 }
 
 // Four panels for at most MOST_SIGN_ROWS rows; see `store_inputs` for the rows.
@@ -66,21 +65,15 @@ inline void four_panels_by_signs(const Product& product, int panel, int row, int
         const int8_t* x = product.bytes + row * stride + k * INPUT_BYTES;
         for (int r = 0; r < rows; ++r) add_by_table(x + r * stride, table, k == 0, sums[r]);
     }
-    for (int r = 0; r < rows; ++r) {
-        for (int p = 0; p < TABLE_PANELS; ++p) {
-            const int column = (panel + p) * PANEL;
-            write_results(product, row + r, column,
-                          dequantize(product, row + r, column, load_ints(sums[r] + p * PANEL)));
-        }
-    }
+    for (int r = 0; r < rows; ++r)
+        for (int p = 0; p < TABLE_PANELS; ++p)
+            write_results(product, row + r, (panel + p) * PANEL, load_ints(sums[r] + p * PANEL));
 }
 
-// The rows from `first` to before `last`, in blocks of almost equal height.
 inline void all_rows_by_signs(const Product& product, int first, int last) {
-    for (int blocks = (last - first + MOST_SIGN_ROWS - 1) / MOST_SIGN_ROWS; blocks > 0; --blocks) {
-        const int rows = (last - first + blocks - 1) / blocks;
+    for (int rows = 0; first < last; first += rows) {
+        rows = next_block(last - first, MOST_SIGN_ROWS);
         for (int panel = product.first_panel; panel < product.last_panel; panel += TABLE_PANELS)
             four_panels_by_signs(product, panel, first, rows);
-        first += rows;
     }
 }

@@ -5,6 +5,8 @@
 // Standard headers only before MTKIT_BEGIN. What is between MTKIT_BEGIN and MTKIT_END may not call
 // inline functions of the standard library: the linker keeps one copy, perhaps the one for this
 // CPU.
+#include <type_traits>
+
 #include "kernels.h"
 
 #define MTKIT_PRAGMA(tokens) _Pragma(#tokens)
@@ -29,11 +31,16 @@ MTKIT_BEGIN(MTKIT_FEATURES)
 #endif
 namespace mtkit::MTKIT_NAME {
 namespace {
-// Four bytes, in the order of memory.
-MTKIT_INLINE int32_t load_int(const int8_t* p) {
-    int32_t a;
-    __builtin_memcpy(&a, p, 4);
-    return a;
+// A number or a register from memory, and back, whatever type the memory has.
+template <class T>
+MTKIT_INLINE T load_as(const void* p) {
+    typedef T Anywhere __attribute__((aligned(1), may_alias));
+    return *static_cast<const Anywhere*>(p);
+}
+template <class T>
+MTKIT_INLINE void store_as(void* p, T a) {
+    typedef T Anywhere __attribute__((aligned(1), may_alias));
+    *static_cast<Anywhere*>(p) = a;
 }
 #include MTKIT_SIMD
 #include "targets/simd.h"

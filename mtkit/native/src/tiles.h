@@ -97,10 +97,9 @@ void tile_rows(const Product& product, int row, int rows) {
         for (int r = 0; r < rows; ++r) {
             for (int p = 0; p < panels; ++p) {
                 const int column = (panel + p) * PANEL;
-                const Ints exact = load_ints(sums + (r * panels + p) * PANEL);
-                write_results(product, row + r, column,
-                              bf16 ? as_floats(exact)
-                                   : dequantize(product, row + r, column, exact));
+                const Ints found = load_ints(sums + (r * panels + p) * PANEL);
+                if (bf16) write_results(product, row + r, column, as_floats(found));
+                else write_results(product, row + r, column, found);
             }
         }
     }
@@ -109,17 +108,13 @@ void tile_rows(const Product& product, int row, int rows) {
 // In 8 bits, fewer rows are faster without tiles; the results are the same.
 constexpr int LEAST_TILE_ROWS = 4;
 
-// The rows from `first` to before `last` by tiles; false if they are better made without.
 template <Precision PRECISION>
-bool all_rows_by_tiles(const Product& product, int first, int last) {
-    if (PRECISION == Precision::int8 && last - first < LEAST_TILE_ROWS) return false;
-    for (int blocks = (last - first + 31) / 32; blocks > 0; --blocks) {
-        const int rows = (last - first + blocks - 1) / blocks;
+void all_rows_by_tiles(const Product& product, int first, int last) {
+    for (int rows = 0; first < last; first += rows) {
+        rows = next_block(last - first, 32);
         tile_rows<PRECISION>(product, first, rows);
-        first += rows;
     }
     _tile_release();
-    return true;
 }
 
 // Rows of x in bf16, 16 bits each, where a product by tiles reads them.
@@ -130,9 +125,9 @@ inline void prepare_rows_for_tiles(Product& product, const float* x, int rows, S
     product.bytes = reinterpret_cast<const int8_t*>(bytes);
     for (int r = 0; r < rows; ++r, x += in, bytes += product.x_stride) {
         for (int i = 0; i < in; i += LANES) {
-            const Ints upper = shift_right<16>(as_ints(round_to_bf16(load(x + i))));
+            const Ints upper = as_ints(round_to_bf16(load(x + i))) >> 16;
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes + 2 * i),
-                                _mm512_cvtepi32_epi16(upper.part[0]));
+                                _mm512_cvtepi32_epi16(__m512i(upper.part[0])));
         }
     }
 }

@@ -21,7 +21,7 @@ MTKIT_INLINE Floats exp(Floats x) {
     p = fma(p, r, broadcast(1.6666665459e-1f));
     p = fma(p, r, broadcast(5.0000001201e-1f));
     p = fma(p, r * r, r + broadcast(1.0f));
-    return zero_unless_greater(as_floats(as_ints(p) + shift_left<23>(n)), x, lowest);
+    return zero_unless_greater(as_floats(as_ints(p) + (n << 23)), x, lowest);
 }
 
 // `F.silu`: x / (1 + exp(-x)).
@@ -46,9 +46,9 @@ inline double log_of(float x) {
 // Rounded to bf16, half to even, in float32.
 MTKIT_INLINE Floats round_to_bf16(Floats x) {
     const Ints bits = as_ints(x);
-    const Ints odd = shift_right<16>(bits) & broadcast_int(1);
+    const Ints odd = (bits >> 16) & broadcast_int(1);
     const Ints rounded = bits + broadcast_int(0x7fff) + odd;
-    return as_floats(rounded & broadcast_int(static_cast<int32_t>(0xffff0000)));
+    return as_floats(rounded & broadcast_int(0xffff0000));
 }
 
 // Round a row to integers from -127 to 127, and add ZERO_POINT; returns the scale.

@@ -1,17 +1,13 @@
 // The vector operations of AVX2 and FMA: a register holds 8 numbers.
 
 using Part = __m256;
-using IntPart = __m256i;
+using IntPart = uint32_t __attribute__((vector_size(32)));
 constexpr int PARTS = 2;
-constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
-constexpr int BF16_SUMS = 4;  // the same in bf16
-constexpr int BYTE_SUMS = 4;  // the same in 8 bits
+constexpr int SUMS[] = {6, 4, 4};  // see `panels_for`
 constexpr int INPUT_BYTES = 4;  // of an input of `dot`; see `store_inputs`
 constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 constexpr int VARIANT_BYTES = 256;  // of the table in `signs.h`
 
-MTKIT_INLINE Part load_part(const float* p) { return _mm256_loadu_ps(p); }
-MTKIT_INLINE void store_part(float* p, Part a) { _mm256_storeu_ps(p, a); }
 MTKIT_INLINE Part broadcast_part(float a) { return _mm256_set1_ps(a); }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return _mm256_fmadd_ps(a, b, c); }
 MTKIT_INLINE Part max(Part a, Part b) { return _mm256_max_ps(a, b); }
@@ -23,22 +19,8 @@ MTKIT_INLINE uint32_t greater_mask(Part a, Part b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
 }
 
-MTKIT_INLINE IntPart load_int_part(const void* p) {
-    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-}
-MTKIT_INLINE void store_int_part(void* p, IntPart a) {
-    _mm256_storeu_si256(static_cast<__m256i*>(p), a);
-}
-MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return _mm256_set1_epi32(a); }
-MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return _mm256_add_epi32(a, b); }
-MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return _mm256_sub_epi32(a, b); }
-MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return _mm256_and_si256(a, b); }
-template <int N>
-MTKIT_INLINE IntPart shift_left_part(IntPart a) { return _mm256_slli_epi32(a, N); }
-template <int N>
-MTKIT_INLINE IntPart shift_right_part(IntPart a) { return _mm256_srli_epi32(a, N); }
-MTKIT_INLINE Part to_float(IntPart a) { return _mm256_cvtepi32_ps(a); }
-MTKIT_INLINE IntPart round_part(Part a) { return _mm256_cvtps_epi32(a); }
+MTKIT_INLINE Part to_float(IntPart a) { return _mm256_cvtepi32_ps(__m256i(a)); }
+MTKIT_INLINE IntPart round_part(Part a) { return IntPart(_mm256_cvtps_epi32(a)); }
 // To `sum` the products of unsigned bytes, `absolute`, and signed ones; the sum of two products is
 // multiplied by a factor. It does not saturate 16 bits, because all bytes are from -127 to 127.
 // With intrinsics, GCC 12 keeps the sums of a product in memory; and with weights that may be there
@@ -58,10 +40,13 @@ MTKIT_INLINE IntPart add_pairs_at(IntPart sum, IntPart absolute, const int8_t* w
         : "m"(*reinterpret_cast<const IntPart*>(weights)), "x"(absolute), "x"(factors));
     return sum;
 }
+// The weights, negated where one of the four signs is negative, and 0 where it is 0.
+MTKIT_INLINE IntPart with_signs(IntPart weights, uint32_t signs) {
+    return IntPart(_mm256_sign_epi8(__m256i(weights), __m256i(IntPart{} + signs)));
+}
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
-    const IntPart signed_weights = _mm256_sign_epi8(weights, broadcast_int_part(load_int(x)));
-    const IntPart absolute = broadcast_int_part(load_int(x + 4));
-    return add_pairs(sum, absolute, signed_weights, _mm256_set1_epi16(1));
+    return add_pairs(sum, IntPart{} + load_as<uint32_t>(x + 4),
+                     with_signs(weights, load_as<uint32_t>(x)), IntPart{} + 0x00010001);
 }
 
 MTKIT_INLINE float sum_of_part(Part a) {
@@ -77,7 +62,8 @@ MTKIT_INLINE float max_of_part(Part a) {
 // Four inputs are 16 bytes: the inputs; their absolute values; the signs of the first and of the
 // third in 16 bits each, 1 or -1; and where their variant is in a table of `signs.h`, in 32 bits.
 MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a[0], a[1]), 0xd8);
+    const __m256i words = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(__m256i(a[0]), __m256i(a[1])), 0xd8);
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words),
                                           _mm256_extracti128_si256(words, 1));
     const __m128i first = _mm_slli_epi16(bytes, 8), differ = _mm_xor_si128(bytes, first);

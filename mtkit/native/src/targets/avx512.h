@@ -1,16 +1,12 @@
 // The vector operations of AVX-512 (F, BW, DQ, VL, VNNI): a register holds 16 numbers.
 
 using Part = __m512;
-using IntPart = __m512i;
+using IntPart = uint32_t __attribute__((vector_size(64)));
 constexpr int PARTS = 1;
-constexpr int SUMS = 24;       // pairs of row and panel that a product computes at a time
-constexpr int BF16_SUMS = 24;  // the same in bf16
-constexpr int BYTE_SUMS = 24;  // the same in 8 bits
+constexpr int SUMS[] = {24, 24, 24};  // see `panels_for`
 constexpr int INPUT_BYTES = 1;  // of an input of `dot`
 constexpr int ZERO_POINT = 128;  // what is added to the inputs of `dot`
 
-MTKIT_INLINE Part load_part(const float* p) { return _mm512_loadu_ps(p); }
-MTKIT_INLINE void store_part(float* p, Part a) { _mm512_storeu_ps(p, a); }
 MTKIT_INLINE Part broadcast_part(float a) { return _mm512_set1_ps(a); }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return _mm512_fmadd_ps(a, b, c); }
 MTKIT_INLINE Part max(Part a, Part b) { return _mm512_max_ps(a, b); }
@@ -20,20 +16,11 @@ MTKIT_INLINE Part zero_unless_greater(Part x, Part a, Part b) {
 }
 MTKIT_INLINE uint32_t greater_mask(Part a, Part b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 
-MTKIT_INLINE IntPart load_int_part(const void* p) { return _mm512_loadu_si512(p); }
-MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return _mm512_set1_epi32(a); }
-MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return _mm512_add_epi32(a, b); }
-MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return _mm512_sub_epi32(a, b); }
-MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return _mm512_and_si512(a, b); }
-template <int N>
-MTKIT_INLINE IntPart shift_left_part(IntPart a) { return _mm512_slli_epi32(a, N); }
-template <int N>
-MTKIT_INLINE IntPart shift_right_part(IntPart a) { return _mm512_srli_epi32(a, N); }
-MTKIT_INLINE Part to_float(IntPart a) { return _mm512_cvtepi32_ps(a); }
-MTKIT_INLINE IntPart round_part(Part a) { return _mm512_cvtps_epi32(a); }
+MTKIT_INLINE Part to_float(IntPart a) { return _mm512_cvtepi32_ps(__m512i(a)); }
+MTKIT_INLINE IntPart round_part(Part a) { return IntPart(_mm512_cvtps_epi32(a)); }
 // With the intrinsic, GCC 12 keeps the sums of a product in memory.
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(broadcast_int_part(load_int(x))), "v"(weights));
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(IntPart{} + load_as<uint32_t>(x)), "v"(weights));
     return sum;
 }
 
@@ -45,7 +32,7 @@ MTKIT_INLINE float sum_of_part(Part a) {
 }
 MTKIT_INLINE float max_of_part(Part a) { return _mm512_reduce_max_ps(a); }
 MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a[0]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(__m512i(a[0])));
 }
 // The sums of 16 registers, each added as `sum_of_part` adds, with fewer instructions.
 MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {

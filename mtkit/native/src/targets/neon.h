@@ -1,16 +1,12 @@
 // The vector operations of NEON with dot products: a register holds 4 numbers.
 
 using Part = float32x4_t;
-using IntPart = int32x4_t;
+using IntPart = uint32x4_t;
 constexpr int PARTS = 4;
-constexpr int SUMS = 6;       // pairs of row and panel that a product computes at a time
-constexpr int BF16_SUMS = 4;  // the same in bf16
-constexpr int BYTE_SUMS = 6;  // the same in 8 bits
+constexpr int SUMS[] = {6, 6, 4};  // see `panels_for`
 constexpr int INPUT_BYTES = 1;  // of an input of `dot`
 constexpr int ZERO_POINT = 0;  // what is added to the inputs of `dot`
 
-MTKIT_INLINE Part load_part(const float* p) { return vld1q_f32(p); }
-MTKIT_INLINE void store_part(float* p, Part a) { vst1q_f32(p, a); }
 MTKIT_INLINE Part broadcast_part(float a) { return vdupq_n_f32(a); }
 MTKIT_INLINE Part fma_part(Part a, Part b, Part c) { return vfmaq_f32(c, a, b); }
 MTKIT_INLINE Part max(Part a, Part b) { return vmaxq_f32(a, b); }
@@ -23,24 +19,11 @@ MTKIT_INLINE uint32_t greater_mask(Part a, Part b) {
     return vaddvq_u32(vandq_u32(vcgtq_f32(a, b), vld1q_u32(BITS)));
 }
 
-MTKIT_INLINE IntPart load_int_part(const void* p) {
-    return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
-}
-MTKIT_INLINE IntPart broadcast_int_part(int32_t a) { return vdupq_n_s32(a); }
-MTKIT_INLINE IntPart add(IntPart a, IntPart b) { return vaddq_s32(a, b); }
-MTKIT_INLINE IntPart sub(IntPart a, IntPart b) { return vsubq_s32(a, b); }
-MTKIT_INLINE IntPart bit_and(IntPart a, IntPart b) { return vandq_s32(a, b); }
-template <int N>
-MTKIT_INLINE IntPart shift_left_part(IntPart a) { return vshlq_n_s32(a, N); }
-template <int N>
-MTKIT_INLINE IntPart shift_right_part(IntPart a) {
-    return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), N));
-}
-MTKIT_INLINE Part to_float(IntPart a) { return vcvtq_f32_s32(a); }
-MTKIT_INLINE IntPart round_part(Part a) { return vcvtnq_s32_f32(a); }
+MTKIT_INLINE Part to_float(IntPart a) { return vcvtq_f32_s32(int32x4_t(a)); }
+MTKIT_INLINE IntPart round_part(Part a) { return IntPart(vcvtnq_s32_f32(a)); }
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
-    const int8x16_t four = vreinterpretq_s8_s32(broadcast_int_part(load_int(x)));
-    return vdotq_s32(sum, vreinterpretq_s8_s32(weights), four);
+    const IntPart four = IntPart{} + load_as<uint32_t>(x);
+    return IntPart(vdotq_s32(int32x4_t(sum), int8x16_t(weights), int8x16_t(four)));
 }
 
 MTKIT_INLINE float sum_of_part(Part a) {
@@ -49,9 +32,9 @@ MTKIT_INLINE float sum_of_part(Part a) {
 }
 MTKIT_INLINE float max_of_part(Part a) { return vmaxvq_f32(a); }
 MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {
-    const int16x8_t low = vcombine_s16(vmovn_s32(a[0]), vmovn_s32(a[1]));
-    const int16x8_t high = vcombine_s16(vmovn_s32(a[2]), vmovn_s32(a[3]));
-    vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+    const uint16x8_t low = vcombine_u16(vmovn_u32(a[0]), vmovn_u32(a[1]));
+    const uint16x8_t high = vcombine_u16(vmovn_u32(a[2]), vmovn_u32(a[3]));
+    store_as(p, vcombine_u8(vmovn_u16(low), vmovn_u16(high)));
 }
 // The sums of 16 registers, each added as `sum_of_part` adds, with fewer instructions.
 MTKIT_INLINE void sums_of_parts(const Part (&rows)[16], Part (&out)[PARTS]) {

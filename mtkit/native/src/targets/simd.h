@@ -17,7 +17,7 @@ constexpr int WIDTH = LANES / PARTS;  // numbers in a register
         for (int i = 0; i < PARTS; ++i) r.part[i] = expression; \
         return r;                                            \
     }
-MTKIT_EACH(Floats, load, (const float* p), load_part(p + i * WIDTH))
+MTKIT_EACH(Floats, load, (const float* p), load_as<Part>(p + i * WIDTH))
 MTKIT_EACH(Floats, broadcast, (float a), broadcast_part(a))
 MTKIT_EACH(Floats, fma, (Floats a, Floats b, Floats c), fma_part(a.part[i], b.part[i], c.part[i]))
 MTKIT_EACH(Floats, operator+, (Floats a, Floats b), a.part[i] + b.part[i])
@@ -30,15 +30,13 @@ MTKIT_EACH(Floats, min, (Floats a, Floats b), min(a.part[i], b.part[i]))
 MTKIT_EACH(Floats, zero_unless_greater, (Floats x, Floats a, Floats b),
            zero_unless_greater(x.part[i], a.part[i], b.part[i]))
 MTKIT_EACH(Ints, load_ints, (const void* p),
-           load_int_part(static_cast<const char*>(p) + i * WIDTH * 4))
-MTKIT_EACH(Ints, broadcast_int, (int32_t a), broadcast_int_part(a))
-MTKIT_EACH(Ints, operator+, (Ints a, Ints b), add(a.part[i], b.part[i]))
-MTKIT_EACH(Ints, operator-, (Ints a, Ints b), sub(a.part[i], b.part[i]))
-MTKIT_EACH(Ints, operator&, (Ints a, Ints b), bit_and(a.part[i], b.part[i]))
-template <int N>
-MTKIT_EACH(Ints, shift_left, (Ints a), shift_left_part<N>(a.part[i]))
-template <int N>
-MTKIT_EACH(Ints, shift_right, (Ints a), shift_right_part<N>(a.part[i]))
+           load_as<IntPart>(static_cast<const char*>(p) + i * WIDTH * 4))
+MTKIT_EACH(Ints, broadcast_int, (uint32_t a), IntPart{} + a)
+MTKIT_EACH(Ints, operator+, (Ints a, Ints b), a.part[i] + b.part[i])
+MTKIT_EACH(Ints, operator-, (Ints a, Ints b), a.part[i] - b.part[i])
+MTKIT_EACH(Ints, operator&, (Ints a, Ints b), a.part[i] & b.part[i])
+MTKIT_EACH(Ints, operator<<, (Ints a, int n), a.part[i] << n)
+MTKIT_EACH(Ints, operator>>, (Ints a, int n), a.part[i] >> n)
 MTKIT_EACH(Floats, as_floats, (Ints a), __builtin_bit_cast(Part, a.part[i]))  // the same bits
 MTKIT_EACH(Ints, as_ints, (Floats a), __builtin_bit_cast(IntPart, a.part[i]))   // the same bits
 MTKIT_EACH(Floats, to_floats, (Ints a), to_float(a.part[i]))
@@ -50,7 +48,7 @@ MTKIT_EACH(Ints, dot, (Ints sums, Ints weights, const int8_t* x),
 
 MTKIT_INLINE void store(float* p, Floats a) {
     MTKIT_UNROLL
-    for (int i = 0; i < PARTS; ++i) store_part(p + i * WIDTH, a.part[i]);
+    for (int i = 0; i < PARTS; ++i) store_as(p + i * WIDTH, a.part[i]);
 }
 // Bit i is set where number i of a is larger.
 MTKIT_INLINE uint32_t greater_mask(Floats a, Floats b) {
