@@ -45,16 +45,6 @@ inline void find_best(float* values, int32_t* ids, ptrdiff_t count, const float*
     }
 }
 
-// `size` logits of row r, from `column` on: the best of them.
-inline void find_best_of_row(RowState& state, int r, float* logits, int column, int size,
-                             const Excluded& excluded, const Best& best) {
-    int64_t& next = state.next_excluded;
-    for (; next < excluded.ends[r] && excluded.ids[next] < column + size; ++next)
-        logits[excluded.ids[next] - column] = -__builtin_inff();
-    find_best(best.log_probs + r * best.count, best.ids + r * best.count, best.count, logits, size,
-              column);
-}
-
 // Until the end, `best.log_probs` and `all` have logits.
 inline void log_probs(const Matrix& matrix, const float* states, int rows, int width,
                       const Excluded& excluded, const Best& best, float* all, Scratch& scratch) {
@@ -83,11 +73,15 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
             float* row = logits + size_t(r) * COLUMNS;
             for (int i = width - column; i < size; ++i) row[i] = -__builtin_inff();  // padding
             add_to_sum(row_states[r], row, size);
-            if (all != nullptr)
+            if (all != nullptr) {
                 __builtin_memcpy(all + r * count + column, row,
                                  size_t(min_int(size, width - column)) * sizeof(float));
-            else
-                find_best_of_row(row_states[r], r, row, column, size, excluded, best);
+                continue;
+            }
+            int64_t& next = row_states[r].next_excluded;
+            for (; next < excluded.ends[r] && excluded.ids[next] < column + size; ++next)
+                row[excluded.ids[next] - column] = -__builtin_inff();
+            find_best(found + r * count, best.ids + r * count, count, row, size, column);
         }
     }
     for (int r = 0; r < rows; ++r) {

@@ -67,17 +67,13 @@ void check_size(const std::string& name, int64_t size, int64_t expected) {
     check(size == expected, name + " has size " + text(size) + ", not " + text(expected));
 }
 
-// `count` ids, each at least 0 and below `end`.
-void check_ids(const char* name, const int32_t* ids, int64_t count, int32_t end) {
-    for (int64_t i = 0; i < count; i++) check_range(name, ids[i], 0, end - 1);
-}
-
-// The sum of `count` lengths, which are at least `least`.
-int64_t check_lengths(const char* name, const int32_t* lengths, int64_t count, int32_t least) {
+// Each of `count` numbers; returns their sum.
+int64_t check_each(const char* name, const int32_t* numbers, int64_t count, int64_t least,
+                   int64_t most) {
     int64_t sum = 0;
     for (int64_t i = 0; i < count; i++) {
-        check_range(name, lengths[i], least, MOST_NUMBERS - 1);
-        sum += lengths[i];
+        check_range(name, numbers[i], least, most);
+        sum += numbers[i];
     }
     return sum;
 }
@@ -133,7 +129,8 @@ int64_t check_batch(const mtkit_model& owner, const int32_t* lengths, int32_t se
     check(owner.ready, "the model has no weights yet");
     check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
     check_range("slots", slots, 1, MOST_NUMBERS - 1);
-    const int64_t tokens = check_lengths("the length of a sentence", lengths, sentences, 1);
+    const int64_t tokens =
+        check_each("the length of a sentence", lengths, sentences, 1, MOST_NUMBERS - 1);
     const int64_t widest = std::max({2 * shape.key_row() + shape.value_row(), shape.inner_row(),
                                      shape.model_row()});
     check_numbers("the batch", tokens, widest);
@@ -149,12 +146,12 @@ void check_request(const Model& model, const Settings& settings, const Request& 
     check_range("min_length", settings.min_length, 0, INT32_MAX);
     check_range("no_repeat_ngram", settings.no_repeat_ngram, 0, INT32_MAX);
     check_range("top_k", settings.top_k, 0, INT32_MAX);
-    check_lengths("the limit of an output", request.limits, request.sentences, 0);
-    const int64_t prefixes =
-        check_lengths("the length of a prefix", request.prefix_lengths, request.sentences, 0);
-    check_ids("a prefix id", request.prefixes, prefixes, vocabulary);
+    check_each("the limit of an output", request.limits, request.sentences, 0, MOST_NUMBERS - 1);
+    const int64_t prefixes = check_each("the length of a prefix", request.prefix_lengths,
+                                        request.sentences, 0, MOST_NUMBERS - 1);
+    check_each("a prefix id", request.prefixes, prefixes, 0, vocabulary - 1);
     check_range("forbidden_count", request.forbidden_count, 0, vocabulary);
-    check_ids("a forbidden id", request.forbidden, request.forbidden_count, vocabulary);
+    check_each("a forbidden id", request.forbidden, request.forbidden_count, 0, vocabulary - 1);
     if (settings.samples > 0) {
         const int32_t longest =
             *std::max_element(request.limits, request.limits + request.sentences);
@@ -231,7 +228,7 @@ mtkit_decoding* mtkit_start(const mtkit_model* model, const int32_t* ids, int64_
     mtkit_decoding* started = nullptr;
     guarded([&] {
         check_size("ids", ids_size, check_batch(*model, lengths, sentences, slots));
-        check_ids("a source id", ids, ids_size, model->model.shape.src_vocabulary);
+        check_each("a source id", ids, ids_size, 0, model->model.shape.src_vocabulary - 1);
         started = new mtkit_decoding{{model->model, ids, lengths, sentences, slots}};
     });
     return started;
@@ -244,8 +241,8 @@ int mtkit_step(mtkit_decoding* owner, const int32_t* tokens, const int32_t* rows
         check(!owner->failed, "an earlier step of this decoding has failed");
         const int32_t all = decoding.sentences() * decoding.slots();
         check_range("the number of rows", count, 1, all);
-        check_ids("a token", tokens, count, decoding.vocabulary());
-        check_ids("a row", rows, count, all);
+        check_each("a token", tokens, count, 0, decoding.vocabulary() - 1);
+        check_each("a row", rows, count, 0, all - 1);
         for (int32_t r = 1; r < count; r++) check(rows[r - 1] < rows[r], "rows are not ascending");
         owner->failed = true;
         decoding.step(tokens, rows, count);
@@ -258,7 +255,7 @@ int mtkit_reorder(mtkit_decoding* owner, const int32_t* parents, int64_t size) {
     return guarded([&] {
         Decoding& decoding = owner->decoding;
         check_size("parents", size, int64_t{decoding.sentences()} * decoding.slots());
-        check_ids("a parent", parents, size, decoding.slots());
+        check_each("a parent", parents, size, 0, decoding.slots() - 1);
         decoding.reorder(parents);
     });
 }
@@ -266,7 +263,7 @@ int mtkit_reorder(mtkit_decoding* owner, const int32_t* parents, int64_t size) {
 int mtkit_select(mtkit_decoding* owner, const int32_t* kept, int32_t count) {
     return guarded([&] {
         check_range("the number of sentences", count, 1, owner->decoding.sentences());
-        check_ids("a sentence", kept, count, owner->decoding.sentences());
+        check_each("a sentence", kept, count, 0, owner->decoding.sentences() - 1);
         owner->decoding.select(kept, count);
     });
 }
@@ -282,7 +279,7 @@ int mtkit_translate(const mtkit_model* model, const Settings* settings, const Re
         const bool samples = settings->samples > 0;
         const int32_t slots = samples ? settings->samples : settings->beam_size;
         const int64_t ids = check_batch(*model, request->lengths, request->sentences, slots);
-        check_ids("a source id", request->ids, ids, model->model.shape.src_vocabulary);
+        check_each("a source id", request->ids, ids, 0, model->model.shape.src_vocabulary - 1);
         check_request(model->model, *settings, *request);
         Decoding decoding(model->model, request->ids, request->lengths, request->sentences, slots);
         // As `Decoder._search` and `Decoder._sample` choose.

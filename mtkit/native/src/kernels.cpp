@@ -39,56 +39,40 @@ constexpr uint64_t bits(std::initializer_list<int> numbers) {
 }
 bool has(uint64_t value, uint64_t wanted) { return (value & wanted) == wanted; }
 
-// Which kernels this CPU and its system can run. `__builtin_cpu_supports` answers the same, but
-// not in every build by Clang.
-struct Cpu {
-    bool avx2 = false, vnni = false, amx = false;
-
-    Cpu() {
-        unsigned a, b, c, d;
-        const uint64_t fma = bits({12}), xgetbv = bits({27});
-        if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, fma | xgetbv)) return;
-        if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-        // The registers that the system saves: of 256 and 512 bits, and tiles.
-        unsigned saved, unused;
-        asm("xgetbv" : "=a"(saved), "=d"(unused) : "c"(0));
-        avx2 = has(saved, bits({1, 2})) && has(b, bits({5}));
-        // AVX-512 F, DQ, BW, VL, and VNNI.
-        vnni = avx2 && has(saved, bits({5, 6, 7})) && has(b, bits({16, 17, 30, 31}))
-               && has(c, bits({11}));
-#ifdef __linux__
-        // AMX in bf16, tiles and 8 bits; a process must ask for the memory of tiles.
-        constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18;
-        amx = vnni && has(saved, bits({17, 18})) && has(d, bits({22, 24, 25}))
-              && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
-#endif
-    }
-};
 #endif
 
-#ifdef __aarch64__
-bool has_dot_products() {
-#ifdef __linux__
-    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#else
-    return true;  // on Apple's CPUs
-#endif
-}
-#endif
-
-// The kernels that this CPU can run, the fastest first.
+// The kernels that this CPU and its system can run, the fastest last.
 std::vector<const Kernels*> find_usable() {
-    std::vector<const Kernels*> found;
+    std::vector<const Kernels*> found{&plain::kernels};
 #ifdef __x86_64__
-    const Cpu cpu;
-    if (cpu.amx) found.push_back(&amx::kernels);
-    if (cpu.vnni) found.push_back(&vnni::kernels);
-    if (cpu.avx2) found.push_back(&avx2::kernels);
+    // `__builtin_cpu_supports` answers the same, but not in every build by Clang.
+    unsigned a, b, c, d;
+    const uint64_t fma = bits({12}), xgetbv = bits({27});
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, fma | xgetbv)) return found;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return found;
+    // The registers that the system saves: of 256 and 512 bits, and tiles.
+    unsigned saved, unused;
+    asm("xgetbv" : "=a"(saved), "=d"(unused) : "c"(0));
+    if (!has(saved, bits({1, 2})) || !has(b, bits({5}))) return found;
+    found.push_back(&avx2::kernels);
+    // AVX-512 F, DQ, BW, VL, and VNNI.
+    if (!has(saved, bits({5, 6, 7})) || !has(b, bits({16, 17, 30, 31})) || !has(c, bits({11})))
+        return found;
+    found.push_back(&vnni::kernels);
+#ifdef __linux__
+    // AMX in bf16, tiles and 8 bits; a process must ask for the memory of tiles.
+    constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18;
+    if (has(saved, bits({17, 18})) && has(d, bits({22, 24, 25}))
+        && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0)
+        found.push_back(&amx::kernels);
 #endif
-#ifdef __aarch64__
-    if (has_dot_products()) found.push_back(&neon::kernels);
+#elif defined(__aarch64__)
+    bool has_dot_products = true;  // on Apple's CPUs
+#ifdef __linux__
+    has_dot_products = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
-    found.push_back(&plain::kernels);
+    if (has_dot_products) found.push_back(&neon::kernels);
+#endif
     return found;
 }
 
@@ -112,8 +96,8 @@ const Kernels* choose_kernels(Precision precision) {
                                  + std::string(name));
     }
     // Tiles do not multiply float32.
-    const bool tiles = std::string_view("amx") == usable()[0]->name;
-    return usable()[tiles && precision == Precision::float32 ? 1 : 0];
+    const bool tiles = std::string_view("amx") == usable().back()->name;
+    return *(usable().end() - (tiles && precision == Precision::float32 ? 2 : 1));
 }
 
 }  // namespace mtkit

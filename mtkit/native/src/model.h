@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "scorer.h"
+#include "search.h"
 
 namespace mtkit {
 
