@@ -115,7 +115,7 @@ extern "C" int part_log_probs(const Kernels* kernels, const void* matrix, const 
 
 // The operations of `steps` steps of products in registers alone, to compare `linear` with; 0 for
 // kernels whose instructions are not here. In 8 bits they are those of many rows: for AVX2 those of
-// `add_pairs`, which are exact.
+// `dot`, which are exact.
 #ifdef __x86_64__
 #include <immintrin.h>
 

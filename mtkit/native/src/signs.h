@@ -45,9 +45,10 @@ inline void add_by_table(const int8_t* x, const Variants* table, bool is_first, 
         const int8_t* weights = (*table)[0] + load_as<int32_t>(x + 12);
         asm("" : "+r"(weights));  // one register: some CPUs split products with an index
         MTKIT_UNROLL
-        for (int i = 0; i < TABLE_PARTS; ++i)
-            in_registers[i] = add_pairs_at(in_registers[i], absolute, weights + i * 4 * WIDTH,
-                                           signs);
+        for (int i = 0; i < TABLE_PARTS; ++i) {
+            const IntPart& w = *reinterpret_cast<const IntPart*>(weights + i * 4 * WIDTH);
+            MTKIT_ADD_PAIRS(in_registers[i], absolute, "m", w, signs)
+        }
     }
     MTKIT_UNROLL
     for (int i = 0; i < TABLE_PARTS; ++i) store_as(sums + i * WIDTH, in_registers[i]);

@@ -21,32 +21,26 @@ MTKIT_INLINE uint32_t greater_mask(Part a, Part b) {
 
 MTKIT_INLINE Part to_float(IntPart a) { return _mm256_cvtepi32_ps(__m256i(a)); }
 MTKIT_INLINE IntPart round_part(Part a) { return IntPart(_mm256_cvtps_epi32(a)); }
-// To `sum` the products of unsigned bytes, `absolute`, and signed ones; the sum of two products is
-// multiplied by a factor. It does not saturate 16 bits, because all bytes are from -127 to 127.
-// With intrinsics, GCC 12 keeps the sums of a product in memory; and with weights that may be there
-// ("xm"), Clang puts them there.
-MTKIT_INLINE IntPart add_pairs(IntPart sum, IntPart absolute, IntPart weights, IntPart factors) {
-    IntPart pairs;
-    asm("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
-        : "+x"(sum), "=&x"(pairs) : "x"(weights), "x"(absolute), "x"(factors));
-    return sum;
-}
-// The same with weights in memory.
-MTKIT_INLINE IntPart add_pairs_at(IntPart sum, IntPart absolute, const int8_t* weights,
-                                  IntPart factors) {
-    IntPart pairs;
-    asm("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
-        : "+x"(sum), "=&x"(pairs)
-        : "m"(*reinterpret_cast<const IntPart*>(weights)), "x"(absolute), "x"(factors));
-    return sum;
-}
+// Add to `sum` the products of unsigned bytes, `absolute`, and signed ones, the weights; the sum of
+// two products is multiplied by a factor. It does not saturate 16 bits, because all bytes are from
+// -127 to 127. `where` the weights are: "x" in a register, "m" in memory. With intrinsics, GCC 12
+// keeps the sums of a product in memory; and with weights that may be there ("xm"), Clang puts them
+// there.
+#define MTKIT_ADD_PAIRS(sum, absolute, where, weights, factors)                       \
+    {                                                                                 \
+        IntPart pairs;                                                                \
+        asm("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"       \
+            : "+x"(sum), "=&x"(pairs) : where(weights), "x"(absolute), "x"(factors)); \
+    }
 // The weights, negated where one of the four signs is negative, and 0 where it is 0.
 MTKIT_INLINE IntPart with_signs(IntPart weights, uint32_t signs) {
     return IntPart(_mm256_sign_epi8(__m256i(weights), __m256i(IntPart{} + signs)));
 }
 MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
-    return add_pairs(sum, IntPart{} + load_as<uint32_t>(x + 4),
-                     with_signs(weights, load_as<uint32_t>(x)), IntPart{} + 0x00010001);
+    const IntPart signed_weights = with_signs(weights, load_as<uint32_t>(x));
+    const IntPart absolute = IntPart{} + load_as<uint32_t>(x + 4), ones = IntPart{} + 0x00010001;
+    MTKIT_ADD_PAIRS(sum, absolute, "x", signed_weights, ones)
+    return sum;
 }
 
 MTKIT_INLINE float sum_of_part(Part a) {
