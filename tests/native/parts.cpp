@@ -34,6 +34,20 @@ extern "C" void* part_pack(const float* weights, const float* bias, int32_t out,
 
 extern "C" void part_free(void* matrix) { delete static_cast<Matrix*>(matrix); }
 
+// Makes an array, writes some numbers into it, and frees it, many times. Returns 1 if one of the
+// numbers was not 0 before.
+extern "C" int part_arrays(int32_t size, int32_t times) {
+    for (int32_t i = 0; i < times; i++) {
+        Array<float> array;
+        array.resize(size_t(size));
+        for (int32_t n = size - 1; n >= 0; n -= 512) {
+            if (array[size_t(n)] != 0) return 1;
+            array[size_t(n)] = 1;
+        }
+    }
+    return 0;
+}
+
 extern "C" int part_unpack(const void* matrix, int32_t row, float* out) {
     const Matrix& packed = *static_cast<const Matrix*>(matrix);
     if (row < 0 || row >= packed.out || packed.precision == Precision::int8) return 1;

@@ -155,6 +155,23 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return compiled
 
 
+def resident_memory() -> int:
+    """The memory of this process in bytes."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+
+@pytest.mark.parametrize("size", [1, 524_272, 524_273, 524_280, 524_288, 524_289])
+def test_arrays_are_zeros_and_are_freed(size: int, functions: ctypes.CDLL) -> None:
+    """524,288 numbers are 2 MiB, a large page, which the system gives instead of malloc."""
+    held = []
+    for _ in range(2):
+        # The address sanitizer keeps 256 MiB that were freed.
+        assert functions.part_arrays(size, 200) == 0
+        held.append(resident_memory())
+    assert held[1] < held[0] + 50 * 2**20
+
+
 @pytest.fixture(params=NAMES)
 def parts(request: pytest.FixtureRequest, functions: ctypes.CDLL) -> Parts:
     parts = Parts(functions, request.param)

@@ -226,8 +226,8 @@ from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, sys.argv[1])
 from hostile_engine import V, small_config, weights_of
 from mtkit import native
-def memory(name):
-    lines = open("/proc/self/status").read().splitlines()
+def memory(file, name):
+    lines = open(f"/proc/self/{file}").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 config = small_config(random.Random(1))
 model = native.NativeModel(weights_of(config, random.Random(1)), config, V)
@@ -237,8 +237,8 @@ held = []
 with ThreadPoolExecutor(1) as pool:
     for count in (10, 500, 1000, 2000, 4000, 4000, 500):
         pool.submit(encode, count).result()
-        held.append(memory("VmRSS"))
-print(memory("VmHWM") - held[0], held[-1] - held[0])
+        held.append(memory("smaps_rollup", "Rss:"))
+print(memory("status", "VmHWM:") - held[0], held[-1] - held[0])
 """
 
 
