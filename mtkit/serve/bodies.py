@@ -14,7 +14,7 @@ from mtkit.serve.errors import RequestError
 
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
-# Clients send forms in parts to it, and it answers that there are no files.
+# Clients upload forms in parts here; the answer is always 403.
 _FILES = "/translate_file"
 # Fields of a form or a query.
 _MOST_FIELDS = 1000

@@ -25,7 +25,7 @@ class Directions:
         load: the translator of a run; with a target language if it has several.
 
     Attributes:
-        checkers: those that were loaded.
+        checkers: of the directions whose checks were loaded; see `load_checker`.
 
     Raises:
         MtkitError: if a run is a parser, does not say its languages, or has a direction that an
@@ -36,7 +36,7 @@ class Directions:
         self._translators: dict[Direction, Translator] = {}
         self._runs: dict[Direction, Run] = {}
         self.checkers: dict[Direction, Checker] = {}
-        self._checkers: dict[Direction, Callable[[], Checker]] = {}
+        self._loaders: dict[Direction, Callable[[], Checker]] = {}
         self.threads = 1
         self.engines: list[str] = []
         for run in runs:
@@ -51,9 +51,9 @@ class Directions:
                     )
                 self._runs[pair] = run
                 self._translators[pair] = translator
-                known = checks and checks.direction(translator.src_lang, translator.tgt_lang)
-                if checks and known:
-                    self._checkers[pair] = partial(checks.checker, run, known)
+                languages = translator.src_lang, translator.tgt_lang
+                if checks and (known := checks.direction(*languages)):
+                    self._loaders[pair] = partial(checks.checker, run, known)
                 self.threads = max(self.threads, translator.decoder.threads)
                 if translator.engine not in self.engines:
                     self.engines.append(translator.engine)
@@ -68,19 +68,19 @@ class Directions:
     @property
     def checked(self) -> list[Direction]:
         """The directions whose translations can be checked."""
-        return list(self._checkers)
+        return list(self._loaders)
 
     def load_checker(self, pair: Direction) -> None:
         """Load what checks the translations of a direction, if it can be, when it is first needed.
 
         A failure is logged and remembered, because clients may ask again and again.
         """
-        if pair in self._checkers and pair not in self.checkers:
+        if pair in self._loaders and pair not in self.checkers:
             try:
-                self.checkers[pair] = self._checkers[pair]()
+                self.checkers[pair] = self._loaders[pair]()
             except MtkitError as error:
                 log.warning("translations from %s to %s are not checked: %s", *pair, error)
-                del self._checkers[pair]
+                del self._loaders[pair]
 
     @property
     def sources(self) -> list[str]:

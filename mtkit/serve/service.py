@@ -150,12 +150,16 @@ class Service:
             raise RequestError(
                 400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
             )
-        words = request.texts
-        if request.form == "html" and not request.source:
-            # Names of tags and attributes are in another language than the text.
-            words = await asyncio.to_thread(lambda: list(map(markup_text, request.texts)))
-        source, target = await self._direction(request, words)
-        has_letters = source.confidence or languages.has_letters(words)
+        given, target = self._codes(request.source, request.target)
+        if given:
+            source, has_letters = Detected(given, 100.0), True
+        else:
+            plain = request.texts
+            if request.form == "html":
+                # Names of tags and attributes are in another language than the text.
+                plain = await asyncio.to_thread(lambda: list(map(markup_text, request.texts)))
+            source = await self._source(plain, target)
+            has_letters = bool(source.confidence) or languages.has_letters(plain)
         characters = sum(map(len, request.texts))
         if not has_letters or source.language == target:
             self.access.used[key_hash] += characters
@@ -181,6 +185,7 @@ class Service:
         found, links, checks = await self._translations(
             translator, request, (source.language, target)
         )
+        # Texts that come back as they are count for the key, as in DeepL, and not here.
         self.metrics.characters += characters
         self.access.used[key_hash] += characters
         return TranslationResult(found, source, links, checks)
@@ -205,37 +210,38 @@ class Service:
         found = await self._detected(texts, self.directions.languages)
         return [one for one in found if one.confidence][:3] or found[:1]
 
-    async def _direction(
-        self, request: TranslationRequest, words: Sequence[str]
-    ) -> tuple[Detected, str]:
-        """The source language, by these words if it is not given, and the target language.
-
-        Both are public codes.
-        """
+    def _codes(self, source: str, target: str) -> Direction:
+        """The public codes of what a client means; the source is empty if it is not given."""
         directions = self.directions
-        source = self._known(request.source) if request.source else None
-        target = self._known(request.target)
-        if source != target:
-            # `en` may be a target, and `en-GB` a source.
-            target = self._known(request.target, [one for _, one in directions])
-            source = source and self._known(request.source, directions.sources)
-        if source:
-            return Detected(source, 100.0), target
-        able = [code for code in directions.sources if directions.find(code, target)]
-        found = await self._detected(
-            words, list(dict.fromkeys((*(able or directions.sources), target)))
-        )
-        # Short texts are often found in a wrong language.
-        is_unsure = found[0].language == target and found[0].confidence < _SURE
-        return found[1 if is_unsure and len(found) > 1 else 0], target
+        usual = self._known(source) if source else "", self._known(target)
+        if directions.find(*usual):
+            return usual
+        targets = {one for _, one in directions}
+        if not source:
+            return "", languages.find_code(target, targets) or usual[1]
+        # With `en-US` to `de` and `en-GB` to `fr`, `en` may be either of them.
+        able = {one for one in targets if languages.find_code(target, [one])}
+        found = languages.find_code(source, [one for one, into in directions if into in able])
+        best = found and languages.find_code(target, directions.targets(found))
+        return (found, best) if found and best else usual
 
-    def _known(self, code: str, preferred: Sequence[str] = ()) -> str:
-        """The public code that a client means, one of these if it can be."""
-        found = languages.find_code(code, preferred)
-        found = found or languages.find_code(code, self.directions.languages)
+    def _known(self, code: str) -> str:
+        """The public code that a client means."""
+        found = languages.find_code(code, self.directions.languages)
         if found is None:
             raise RequestError(400, f"{code[:100]} is not supported")
         return found
+
+    async def _source(self, plain: Sequence[str], target: str) -> Detected:
+        """The language of texts without markup, of those that can be translated into this one."""
+        directions = self.directions
+        able = [code for code in directions.sources if directions.find(code, target)]
+        found = await self._detected(
+            plain, list(dict.fromkeys((*(able or directions.sources), target)))
+        )
+        # Short texts are often found in a wrong language.
+        is_unsure = found[0].language == target and found[0].confidence < _SURE
+        return found[1 if is_unsure and len(found) > 1 else 0]
 
     def _glossary(self, terms: Mapping[str, str]) -> Glossary:
         """The glossary of a request."""

@@ -155,11 +155,37 @@ def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served) -
     assert ranked[0]["confidence"] > 90
 
 
-def test_a_code_means_a_language_of_its_side(
-    untrained: Run, also_untrained: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("directions", "same", "impossible"),
+    [
+        # Each request, and the direction whose text it gets.
+        (
+            [("en-GB", "de"), ("de", "en")],
+            {("en", "de"): ("en-GB", "de"), ("de", "EN-GB"): ("de", "en")},
+            [("en", "en-GB"), ("en-US", "de")],
+        ),
+        (
+            [("en-US", "de"), ("en-GB", "fr")],
+            {("en", "de"): ("en-US", "de"), ("EN", "fr"): ("en-GB", "fr")},
+            [("en-GB", "de"), ("en-US", "fr")],
+        ),
+        (
+            [("en", "de"), ("en-GB", "fr")],
+            {("en-GB", "de"): ("en", "de"), ("en", "fr"): ("en-GB", "fr")},
+            [("en-US", "fr")],
+        ),
+    ],
+)
+def test_codes_mean_a_direction_that_the_server_has(
+    directions: list[tuple[str, str]],
+    same: dict[tuple[str, str], tuple[str, str]],
+    impossible: list[tuple[str, str]],
+    untrained: Run,
+    also_untrained: Run,
+    tmp_path: Path,
 ) -> None:
     runs = []
-    for run, src, tgt in ((untrained, "en-GB", "de"), (also_untrained, "de", "en")):
+    for run, (src, tgt) in zip((untrained, also_untrained), directions, strict=True):
         place = copied_run(run, tmp_path / src)
         languages = {"src_lang": src, "tgt_lang": tgt}
         reseal(
@@ -167,11 +193,21 @@ def test_a_code_means_a_language_of_its_side(
         )
         claim_checkpoints(place)
         runs.append(Run.open(place))
+    text = "one two three"
     with Served(runs) as server:
-        for source, target in (("en", "de"), ("EN-GB", "de"), ("de", "en"), ("de", "EN-GB")):
-            assert server.translate("one", source=source, target=target).status == 200
-        for code in ("en", "en-GB"):
-            assert server.translate("one", source=code, target=code).json["translatedText"] == "one"
+        of_each = {
+            pair: server.translate(text, source=pair[0], target=pair[1]).json["translatedText"]
+            for pair in directions
+        }
+        assert len(set(of_each.values())) == 2
+        for (source, target), meant in same.items():
+            found = server.translate(text, source=source, target=target).json
+            assert found == {"translatedText": of_each[meant]}
+        for source, target in impossible:
+            reply = server.translate(text, source=source, target=target)
+            assert reply.status == 400
+        for code in directions[0]:
+            assert server.translate(text, source=code, target=code).json["translatedText"] == text
 
 
 def test_a_text_that_is_surely_in_the_target_language_comes_back(
