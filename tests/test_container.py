@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -80,8 +79,8 @@ def test_the_commands_serve_the_runs_that_are_mounted_at_the_port_that_is_publis
     (port,), (folder,) = arguments("EXPOSE"), arguments("VOLUME")
     (program,), default = (json.loads(*arguments(name)) for name in ("ENTRYPOINT", "CMD"))
     assert program in project()["scripts"]
-    composed = re.sub(r"\$\{MTKIT_RUN:\?[^}]*\}", "A NAME", service()["command"])
-    for command, runs in ((default, ()), (shlex.split(composed), ("A NAME",))):
+    composed = [re.sub(r"\$\{MTKIT_RUN:\?[^}]*\}", "A NAME", word) for word in service()["command"]]
+    for command, runs in ((default, ()), (composed, ("A NAME",))):
         name, *options = command
         assert name == "serve"
         given = serve.make_context(name, options).params

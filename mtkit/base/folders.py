@@ -137,5 +137,7 @@ def _rename_into_place(partial: Path, path: Path) -> None:
 def _remove(folder: Path) -> None:
     """Remove a folder as far as possible; of a link only the link."""
     if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -183,7 +183,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:
-    """The text for the check, with references if it is of the data of the run.
+    """The text for the check, with references if the data of the run have any.
 
     Blank lines are left out, because other software translates them, and lines that would be cut.
     """
@@ -198,12 +198,13 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             name = f"the validation text of {data.path}"
             directions = data.texts("valid")
             languages = (translator.src_lang, translator.tgt_lang)
-            own = [x for x in directions if x[:2] == languages]
+            has_references = True
             if translator.src_prefix:
-                directions = own or directions
+                own = [x for x in directions if x[:2] == languages]
+                # The references of other directions are in other languages.
+                has_references, directions = bool(own), own or directions
             lines = [line for one in directions for line in one.src]
-            if own or not translator.src_prefix:
-                # Those of other directions are in other languages.
+            if has_references:
                 references = [line for one in directions for line in one.tgt]
         except MtkitError as error:
             rows = run.samples()

@@ -171,8 +171,8 @@ def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
     started, imported = run.manifest.started_from, run.manifest.imported
     listed = ", ".join(f"{src or 'unknown'} to {tgt or 'unknown'}" for src, tgt in pairs)
     what = {"translation": "translates", "parsing": "parses"}[origin.task]
-    has_long_lines = origin.task == "translation" and not origin.has_single_sentences
-    unit = "line by line" if has_long_lines else "sentence by sentence"
+    by_sentence = origin.task == "parsing" or origin.has_single_sentences
+    unit = "sentence by sentence" if by_sentence else "line by line"
     facts = {
         "What it does": f"{what} {listed or 'unknown languages'}, {unit}",
         "Model": (

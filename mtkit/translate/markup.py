@@ -193,11 +193,14 @@ def parse(lines: Sequence[str], first_line: int = 1) -> list[str | Segment]:
 
 
 def markup_text(markup: str) -> str:
-    """The text of some HTML, without tags and the like, and without what is copied."""
+    """The plain text of HTML: without tags, comments, and elements that are copied."""
     reader = Reader(warns=False)
     items = [item for line in markup.split("\n") for item in reader.read(f"{line}\n")]
     items += reader.flush()
-    return html.unescape("".join(item.raw if item.kind == "text" else " " for item in items))
+    written = {"block": " ", "raw": " "}
+    return html.unescape(
+        "".join(x.raw if x.kind == "text" else written.get(x.kind, "") for x in items)
+    )
 
 
 def _checked(segment: Segment, found: str) -> str:

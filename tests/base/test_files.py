@@ -212,7 +212,7 @@ def test_a_file_may_have_the_longest_name(name: str, tmp_path: Path):
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_new_folder_takes_the_place_of_a_link(tmp_path: Path):
+def test_a_new_folder_replaces_a_link_again_and_again(tmp_path: Path):
     real, out = tmp_path / "real", tmp_path / "out"
     real.mkdir()
     (real / "file").touch()
