@@ -75,7 +75,7 @@ def test_compiled_layers_that_are_sent_in_bf16_train_what_one_worker_trains(trai
     compiled = trainings.values("compiled", "loss")
     for uncompiled in ("one", "two"):
         assert trainings.values(uncompiled, "loss") == pytest.approx(compiled, rel=2**-8)
-    # An update moves a weight by at most a tenth, in proportion to its gradients.
+    # An update moves a weight by a tenth at most.
     assert_equal_weights(trainings, "two", "compiled", within=2**-8 / 10)
 
 
