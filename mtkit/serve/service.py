@@ -185,7 +185,7 @@ class Service:
         found, links, checks = await self._translations(
             translator, request, (source.language, target)
         )
-        # Texts that come back as they are count for the key, as in DeepL, and not here.
+        # Texts that come back as they are count for a key, as in DeepL, but were not translated.
         self.metrics.characters += characters
         self.access.used[key_hash] += characters
         return TranslationResult(found, source, links, checks)

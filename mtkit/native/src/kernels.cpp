@@ -38,7 +38,6 @@ constexpr uint64_t bits(std::initializer_list<int> numbers) {
     return all;
 }
 bool has(uint64_t value, uint64_t wanted) { return (value & wanted) == wanted; }
-
 #endif
 
 // The kernels that this CPU and its system can run, the fastest last.
