@@ -14,8 +14,6 @@ from mtkit.serve.errors import RequestError
 
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
-# Clients upload forms in parts here; the answer is always 403.
-_FILES = "/translate_file"
 # Fields of a form or a query.
 _MOST_FIELDS = 1000
 # How a form and a query say yes and no.
@@ -39,12 +37,15 @@ class Parameters(dict[str, Any]):
     is_json = False
 
 
-async def read_parameters(request: Request, *, most: int, seconds: float) -> Parameters:
+async def read_parameters(
+    request: Request, *, most: int, seconds: float, has_file: bool = False
+) -> Parameters:
     """The parameters of a request.
 
     Args:
         most: bytes of the body.
         seconds: in which the body must come.
+        has_file: whether the body may also be a file, which is ignored.
 
     Raises:
         RequestError: if they cannot be read.
@@ -58,7 +59,7 @@ async def read_parameters(request: Request, *, most: int, seconds: float) -> Par
         return _of_json(body)
     if kind == "application/x-www-form-urlencoded":
         form = _fields(body)
-    elif body and request.method != "GET" and request.url.path != _FILES:
+    elif body and request.method != "GET" and not has_file:
         raise RequestError(415, f"{kind[:100] or 'a body without a type'} is not supported")
     else:
         form = Parameters()

@@ -79,10 +79,9 @@ async def list_languages(
         ]
     if kind != "target":
         raise RequestError(400, "Value for 'type' not supported.")
-    targets = sorted({target for _, target in directions})
     return [
         {"language": variant, "name": language_name(code), "supports_formality": False}
-        for code in targets
+        for code in directions.targets()
         for variant in _VARIANTS.get(code, [_code(code)])
     ]
 

@@ -25,7 +25,7 @@ class Directions:
         load: the translator of a run; with a target language if it has several.
 
     Attributes:
-        checkers: of the directions whose checks were loaded; see `load_checker`.
+        checkers: what checks translations, by direction, once `load_checker` has loaded it.
 
     Raises:
         MtkitError: if a run is a parser, does not say its languages, or has a direction that an
@@ -71,7 +71,7 @@ class Directions:
         return list(self._loaders)
 
     def load_checker(self, pair: Direction) -> None:
-        """Load what checks the translations of a direction, if it can be, when it is first needed.
+        """Load what checks the translations of a direction, unless that was done or has failed.
 
         A failure is logged and remembered, because clients may ask again and again.
         """
@@ -97,9 +97,9 @@ class Directions:
         """All languages, sorted."""
         return sorted({code for pair in self._translators for code in pair})
 
-    def targets(self, source: str) -> list[str]:
-        """The languages to translate one into, sorted."""
-        return sorted(target for one, target in self._translators if one == source)
+    def targets(self, source: str = "") -> list[str]:
+        """The languages to translate one into, or any, sorted."""
+        return sorted({target for one, target in self._translators if source in ("", one)})
 
 
 def _checks_of(run: Run, translator: Translator) -> RunChecks | None:

@@ -96,7 +96,10 @@ def _endpoint(
     async def answer(request: Request) -> Response:
         try:
             given = await read_parameters(
-                request, most=limits.body_bytes, seconds=limits.body_seconds
+                request,
+                most=limits.body_bytes,
+                seconds=limits.body_seconds,
+                has_file=path == "/translate_file",
             )
             key = key_of(given, request.headers.get("authorization", ""))
             caller = Caller(key, request.client.host if request.client else "")

@@ -211,12 +211,12 @@ class Service:
         return [one for one in found if one.confidence][:3] or found[:1]
 
     def _codes(self, source: str, target: str) -> Direction:
-        """The public codes of what a client means; the source is empty if it is not given."""
+        """The public codes that a client means; the source is empty if it is not given."""
         directions = self.directions
         usual = self._known(source) if source else "", self._known(target)
         if directions.find(*usual):
             return usual
-        targets = {one for _, one in directions}
+        targets = directions.targets()
         if not source:
             return "", languages.find_code(target, targets) or usual[1]
         # With `en-US` to `de` and `en-GB` to `fr`, `en` may be either of them.

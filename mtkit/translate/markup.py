@@ -197,10 +197,11 @@ def markup_text(markup: str) -> str:
     reader = Reader(warns=False)
     items = [item for line in markup.split("\n") for item in reader.read(f"{line}\n")]
     items += reader.flush()
-    written = {"block": " ", "raw": " "}
-    return html.unescape(
-        "".join(x.raw if x.kind == "text" else written.get(x.kind, "") for x in items)
+    # A block separates words; other tags may stand inside of one.
+    texts = (
+        item.raw if item.kind == "text" else " " for item in items if item.kind in ("text", "block")
     )
+    return html.unescape("".join(texts))
 
 
 def _checked(segment: Segment, found: str) -> str:

@@ -95,7 +95,7 @@ def test_a_card_says_languages_data_and_weights(card: str) -> None:
     assert "score divided by ((5 + n) / 6) ** 0.6 for n subwords" in card
 
 
-def test_a_card_says_if_a_model_translates_whole_lines(tiny_run: Run, tmp_path: Path) -> None:
+def test_a_card_of_a_model_of_whole_lines_says_line_by_line(tiny_run: Run, tmp_path: Path) -> None:
     data = tiny_run.manifest.data.model_dump() | {"lines": {"sampled": 100, "several": 50}}
     run = copied(tiny_run, tmp_path / "run", data=data)
     assert "translates en to de, line by line\n" in card_of(run, tmp_path)

@@ -237,7 +237,7 @@ def test_the_language_of_html_is_that_of_its_text(both: Served) -> None:
     asked = {"text": [html], "target_lang": "EN", "tag_handling": "html"}
     (deepl,) = both.post("/v2/translate", asked).json["translations"]
     assert deepl["detected_source_language"] == "DE"
-    # The letters of tags and entities are none of the text.
+    # Letters in tags and entities do not count.
     html = "<p>12 / 34 &lt;&nbsp;</p>"
     found = both.translate(html, source="auto", target="de", format="html").json
     assert found["detectedLanguage"] == {"confidence": 0.0, "language": "en"}

@@ -28,6 +28,7 @@ from mtkit.base.launched import given_rank
 from mtkit.checkpoint import Checkpoint
 from mtkit.config import load_config
 from mtkit.data import PreparedData
+from mtkit.kernels import bf16
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import distributed, launcher
@@ -134,6 +135,8 @@ def train_as_described(facts_file: Path) -> None:
         see_otherwise(*facts["sees"])
     if "shards_in" in facts:
         shard_in(getattr(torch, facts["shards_in"]))
+    if "linear_maps_of_pytorch" in facts:
+        bf16.applies_to = lambda _: False
     if "compile_with" in facts:
         compile_with(facts["compile_with"])
     if "meeting" in facts:
