@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.benchmarks import benchmark
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SOURCE = "When the rain stopped, we walked 12 miles (or 20) home: nobody said a word."
 TARGET = "Als der Regen aufhörte, gingen wir 12 Meilen (oder 20) heim: keiner sagte ein Wort."
 PAIRS = [
@@ -22,23 +20,10 @@ PAIRS = [
 THIRD = ["La maison est vieille, mais elle a un toit neuf.", "Deux chiens.", "Non"]
 
 
-def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A program of the benchmarks, as a module."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    monkeypatch.setitem(sys.modules, spec.name, found)
-    spec.loader.exec_module(found)
-    return found
-
-
 @pytest.fixture
 def planting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module that plants faults."""
-    return module("faults", monkeypatch)
+    return benchmark("faults", monkeypatch)
 
 
 def test_a_deleted_clause_leaves_one_of_the_texts_without_a_clause(planting: ModuleType) -> None:
@@ -150,7 +135,7 @@ def test_a_third_language_is_the_line_with_the_most_similar_length(planting: Mod
 
 
 def test_equal_values_have_their_mean_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    quality = module("quality", monkeypatch)
+    quality = benchmark("quality", monkeypatch)
     assert quality.ranks([3.0, 1.0, 3.0, 2.0]) == [2.5, 0.0, 2.5, 1.0]
     # By hand: differences of the ranks 0, 1, 1, 0, so 1 - 6 * 2 / (4 * 15).
     assert quality.spearman([1, 2, 3, 4], [10, 30, 20, 40]) == pytest.approx(0.8)
@@ -159,7 +144,7 @@ def test_equal_values_have_their_mean_rank(monkeypatch: pytest.MonkeyPatch) -> N
 def test_planted_faults_and_untouched_pairs_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    quality = module("quality", monkeypatch)
+    quality = benchmark("quality", monkeypatch)
     src, tgt, third = (tmp_path / name for name in ("src", "tgt", "third"))
     src.write_text("".join(f"{source}\n" for source, _ in PAIRS), encoding="utf-8")
     tgt.write_text("".join(f"{text}\n" for _, text in PAIRS), encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,22 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from support.benchmarks import BENCHMARKS, benchmark
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The program, as a module."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    spec = importlib.util.spec_from_file_location("gpu_benchmark", BENCHMARKS / "gpu.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    monkeypatch.setitem(sys.modules, "gpu_benchmark", module)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("gpu", monkeypatch)
 
 
 def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path: Path) -> None:

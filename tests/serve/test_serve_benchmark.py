@@ -6,14 +6,14 @@ import importlib.util
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from conftest import TinyText
+from support.benchmarks import BENCHMARKS, benchmark
 
 from mtkit.run_folder import Run
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "serve.py"
+BENCHMARK = BENCHMARKS / "serve.py"
 
 
 def measured(run: Run, *options: str) -> list[str]:
@@ -36,6 +36,22 @@ def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
         r"0 errors; \S+ requests/s",
         last,
     )
+
+
+@pytest.mark.parametrize(
+    ("start", "whole", "expected"),
+    [
+        pytest.param(0.5, 2.5, 2.0, id="many lines"),
+        pytest.param(0.5, 0.75, None, id="few lines"),
+        # The processor time is counted in hundredths of a second.
+        pytest.param(0.5, 0.5, None, id="equal times"),
+        pytest.param(0.5, 0.25, None, id="the start was slower that time"),
+    ],
+)
+def test_processor_time_is_compared_only_where_the_lines_took_longer_than_the_start(
+    start: float, whole: float, expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert benchmark("serve", monkeypatch).without_start(start, whole) == expected
 
 
 @pytest.mark.slow
