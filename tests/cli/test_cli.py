@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -53,25 +52,23 @@ def test_the_commands_are_those_that_are_promised(place: Place):
 
 
 def test_help_needs_neither_pytorch_nor_any_other_slow_library():
-    code = """
+    code = f"""
 import sys
 from mtkit.cli import main
-commands = "prepare train translate serve align check inspect score export".split()
-for command in ("", *commands):
+for command in {["", *COMMANDS]}:
     sys.argv = ["mtkit", *command.split(), "--help"]
     try:
         main()
     except SystemExit as stop:
         assert stop.code == 0
-slow = {"torch", "numpy", "datasets", "sentencepiece", "sacrebleu", "pydantic", "ruamel", "tqdm"}
-slow |= {"starlette", "uvicorn", "rich"}
-sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() else 0)
+slow = "torch numpy datasets sentencepiece sacrebleu pydantic ruamel tqdm starlette uvicorn rich"
+sys.exit(" ".join(set(slow.split()) & sys.modules.keys()) or 0)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 10
+    assert done.stdout.count("Usage: mtkit") == 1 + len(COMMANDS)
 
 
 OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "mtkit.prepare"}
@@ -113,22 +110,6 @@ print(*sys.modules, sep="\\n", file=sys.stderr)
     loaded = set(done.stderr.splitlines())
     assert f"mtkit.cli.{words[0]}" in loaded
     assert not loaded & (unneeded | OTHER_COMMANDS | {"torch", "datasets"})
-
-
-@pytest.mark.parametrize("command", [None, *COMMANDS])
-def test_help_answers_in_half_a_second(command: str | None):
-    arguments = [sys.executable, "-m", "mtkit", *([command] if command else []), "--help"]
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(arguments, capture_output=True, check=True, timeout=60)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Of the processor, because the clock on the wall also counts the neighbours' work.
-        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-        seconds.append(used)
-        if used < 0.5:
-            break
-    assert min(seconds) < 0.5
 
 
 def examples(command: str) -> list[str]:
