@@ -144,7 +144,7 @@ def test_the_four_commands_work_as_printed_with_wmt14_from_the_hub(tmp_path: Pat
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=240,
+                timeout=600,
             )
             assert done.returncode == 0, done.stderr
             assert "Traceback" not in done.stderr

@@ -58,7 +58,7 @@ def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
         capture_output=True,
         text=True,
         check=False,
-        timeout=250,
+        timeout=600,
     )
     assert stopped.returncode == 0, stopped.stderr
     if how != "SIGKILL" or workers == "1":
@@ -89,7 +89,7 @@ def started(arguments: list[str], place: Path, **options: Any) -> subprocess.Pop
 
 def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_path: Path):
     both = [started(prepare_arguments(tiny_text), tmp_path) for _ in range(2)]
-    ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
+    ended = [(*process.communicate(timeout=600), process.returncode) for process in both]
     assert sorted(status for *_, status in ended) == [0, 1]
     for _, errors, status in ended:
         if status == 1:
@@ -97,7 +97,7 @@ def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_
             assert "is being written by process" in line or "exists already" in line
     assert [path.name for path in tmp_path.rglob("*tiny*")] == ["tiny"]
     alone = started([*prepare_arguments(tiny_text), "--out", "alone"], tmp_path)
-    assert alone.communicate(timeout=60) == ("", "")
+    assert alone.communicate(timeout=600) == ("", "")
     assert contents(tmp_path / "data" / "tiny") == contents(tmp_path / "alone")
 
 
@@ -109,7 +109,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(size: int, some_text: TinyTe
         tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
-    out, errors = full.communicate(timeout=60)
+    out, errors = full.communicate(timeout=600)
     assert (full.returncode, out) == (1, "")
     (line,) = errors.splitlines()
     assert "File too large" in line
@@ -120,7 +120,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(size: int, some_text: TinyTe
 def test_a_folder_that_may_not_be_written_is_refused(tiny_text: TinyText, tmp_path: Path):
     tmp_path.chmod(0o555)
     refused = started(prepare_arguments(tiny_text), tmp_path)
-    _, errors = refused.communicate(timeout=60)
+    _, errors = refused.communicate(timeout=600)
     tmp_path.chmod(0o755)
     assert refused.returncode == 1
     assert "not a writable folder" in errors

@@ -29,7 +29,7 @@ FILES = [
 
 
 # Of all changes there are hundreds in a file, each with up to four operations.
-ALL = pytest.param(None, marks=[pytest.mark.slow, pytest.mark.timeout(1800)], id="all")
+ALL = pytest.param(None, marks=pytest.mark.slow, id="all")
 
 
 @pytest.mark.parametrize("most", [2, ALL])

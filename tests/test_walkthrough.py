@@ -72,7 +72,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     with Forked(
         run_blocks, blocks, str(results), environment={"CUDA_VISIBLE_DEVICES": ""}, stderr=PIPE
     ) as process:
-        _, err = process.communicate(timeout=200)
+        _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err.decode()
     outputs = iter(json.loads(results.read_text(encoding="utf-8")))
     return {heading: [next(outputs) for _ in section] for heading, section in SECTIONS.items()}

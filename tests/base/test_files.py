@@ -173,7 +173,7 @@ def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_pat
     ):
         pytest.fail("it was held twice")
     holder.send_signal(signal.SIGKILL)
-    holder.wait(timeout=60)
+    holder.wait(timeout=600)
     holder.stdout.close()
     with lock(path, what=Path("x"), doing="used"):
         assert path.exists()

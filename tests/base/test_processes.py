@@ -174,14 +174,14 @@ def test_cores_are_those_this_process_may_use():
         "os.sched_setaffinity(0, [min(allowed)])\n"
         "assert available_cores() == 1\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 
 
 def run_script(folder: Path, text: str, **values: Any) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
     script.write_text(text.format(here=str(HERE), **values))
     return subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=600
     )
 
 
@@ -267,12 +267,12 @@ def test_however_the_parent_ends_its_workers_do_and_print_nothing(
         os.killpg(parent.pid, how)
     else:
         parent.send_signal(how)
-    _, errors = parent.communicate(timeout=30)
+    _, errors = parent.communicate(timeout=600)
     assert parent.returncode == -how
     if how == signal.SIGINT:
         assert errors.count("Traceback") == 1
         assert errors.rstrip().endswith("KeyboardInterrupt")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while any(is_running(worker) for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -214,15 +214,15 @@ def test_a_killed_alignment_resumes_to_the_same_output(tiny_run: Run, tmp_path: 
     for name, lines in (("src.txt", sources), ("tgt.txt", targets)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     options = ["--run", str(tiny_run.path), "--device", "cpu", "--output"]
-    assert Forked(align_in_short_windows, tmp_path, [*options, "whole"]).wait(timeout=120) == 0
+    assert Forked(align_in_short_windows, tmp_path, [*options, "whole"]).wait(timeout=600) == 0
     for enough in (2, 6):
         child = Forked(align_in_short_windows, tmp_path, [*options, "out"])
         parts = tmp_path / ".out.parts"
         while child.returncode is None and len(list(parts.glob("0*"))) < enough:
             time.sleep(0.002)
         child.kill()
-        assert child.wait(timeout=60) == -signal.SIGKILL
-    assert Forked(align_in_short_windows, tmp_path, [*options, "out"]).wait(timeout=120) == 0
+        assert child.wait(timeout=600) == -signal.SIGKILL
+    assert Forked(align_in_short_windows, tmp_path, [*options, "out"]).wait(timeout=600) == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["out", "src.txt", "tgt.txt", "whole"]

@@ -21,7 +21,7 @@ from mtkit.run_folder import Run
 from mtkit.train.trainer import Trainer
 from mtkit.translate.resumable import ResumableOutput
 
-SECONDS = 120
+SECONDS = 600
 
 
 def wait_for(condition: Callable[[], object]) -> None:

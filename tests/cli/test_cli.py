@@ -65,7 +65,7 @@ slow = "torch numpy datasets sentencepiece sacrebleu pydantic ruamel tqdm starle
 sys.exit(" ".join(set(slow.split()) & sys.modules.keys()) or 0)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage: mtkit") == 1 + len(COMMANDS)
@@ -105,7 +105,7 @@ print(*sys.modules, sep="\\n", file=sys.stderr)
     words = arguments.format(run=tiny_run.path, text=tmp_path / "text").split()
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
-        input="1 2 3\n", capture_output=True, text=True, check=True, timeout=60,
+        input="1 2 3\n", capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     loaded = set(done.stderr.splitlines())
     assert f"mtkit.cli.{words[0]}" in loaded
@@ -411,7 +411,7 @@ def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert Outcome(done.returncode, done.stdout, done.stderr).error
@@ -550,7 +550,7 @@ def run_code(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=600,
         check=False,
     )
 
@@ -584,7 +584,7 @@ def stopped_by(number: str, folder: Path, **environment: str) -> subprocess.Comp
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=600,
         check=False,
     )
 

@@ -164,13 +164,13 @@ def test_what_is_printed_is_utf8_in_every_locale(
     command = ["score", "größe/hyp", "--reference", "größe/ref", "--sentence"]
     done = subprocess.run(
         [sys.executable, "-m", "mtkit", *command],
-        cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=120,
+        cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode("utf-8").split("\t")[-2:] == ["Straße 日本", "Straße 日本\n"]
     missing = subprocess.run(
         [sys.executable, "-m", "mtkit", "score", "größe/hyp", "--reference", "größe/no\udcff\n"],
-        cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=120,
+        cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=600,
     )  # fmt: skip
     assert missing.returncode == 1
     assert missing.stderr.count(b"\n") == 1

@@ -219,7 +219,7 @@ def at_a_terminal(arguments: list[str]) -> None:
     run_mtkit(arguments)
 
 
-PATIENCE = 60.0
+PATIENCE = 600.0
 CTRL_C, CTRL_D = b"\x03", b"\x04"
 
 
@@ -239,7 +239,7 @@ class Person:
         Ctrl-C is pressed again where nothing happens: Python misses an interrupt that comes
         between its prompt and the moment when it begins to wait.
         """
-        tries = 12 if key == CTRL_C else 1
+        tries = 100 if key == CTRL_C else 1
         for _ in range(tries):
             self.type(key)
             with suppress(subprocess.TimeoutExpired):
@@ -396,7 +396,6 @@ def until_it_waits(gate: Path) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.timeout(240)
 def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
     untrained: Run, tmp_path: Path
 ) -> None:
@@ -476,7 +475,7 @@ def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run) ->
     if not still_open:
         process.stdin.close()
     # Whoever still waits for input must not keep the program from ending.
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=600) == 1
     assert process.stderr.read() == b"mtkit: error: standard output: No space left on device\n"
     process.stdin.close()
     process.stderr.close()

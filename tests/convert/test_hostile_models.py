@@ -512,7 +512,7 @@ def test_a_hostile_file_is_one_line_and_takes_little_memory(
 ) -> None:
     results = tmp_path / "results"
     with Forked(run_cases, places, step, models, tmp_path, results) as process:
-        status = process.wait(290)
+        status = process.wait(600)
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     assert status == 0, f"the process ended with {status} in {lines[-1]}"
     assert len(lines) == 2 * len(list(cases_of(places, step)))

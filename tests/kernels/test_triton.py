@@ -16,7 +16,6 @@ from support import triton_code
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
 @pytest.mark.skipif(
     torch.version.cuda is None or not importlib.util.find_spec("triton") or not shutil.which("g++"),
     reason="needs a CUDA build of PyTorch, Triton and g++",

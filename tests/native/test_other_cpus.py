@@ -22,7 +22,7 @@ from mtkit.native import NativeModel, Search, weights
 from mtkit.native.library import PRECISIONS, Precision, Settings, int32s, library
 from mtkit.tokenizer import BOS_ID, EOS_ID
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 
 MAIN = Path(__file__).parent / "cross" / "main.cpp"
 EMULATOR = "qemu-aarch64"

@@ -294,7 +294,6 @@ def test_nothing_that_was_read_of_changed_files_is_taken_up_when_they_are_as_bef
             (tmp_path / "out").rmdir()
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("kind", ["lines", "tsv", "parquet"])
 @pytest.mark.parametrize(("reading", "block"), [(1, 0), (1, 1), (2, 0), (3, 0)])

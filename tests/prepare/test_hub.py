@@ -106,7 +106,7 @@ def run_client(
         cwd=home.parent,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -106,7 +106,7 @@ def test_other_requests_are_answered_while_words_are_aligned(
 
         def wait(*given: Any, **named: Any) -> Any:
             begun.set()
-            assert goes_on.wait(60)
+            assert goes_on.wait(600)
             return align(*given, **named)
 
         translator.aligner = lambda: SimpleNamespace(align=wait)  # type: ignore
@@ -118,7 +118,7 @@ def test_other_requests_are_answered_while_words_are_aligned(
     monkeypatch.setattr(texts, "_links", noted)
     with Served([untrained], changed=slow) as server, ThreadPoolExecutor(1) as client:
         waiting = client.submit(server.translate, "one\n" * 1000, alignments=True)
-        assert begun.wait(60)
+        assert begun.wait(600)
         assert server.get("/health").json == {"status": "ok"}
         assert server.translate("four").status == 200
         assert not waiting.done()

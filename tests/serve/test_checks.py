@@ -45,7 +45,7 @@ class SlowChecks:
         def wait(checker: Checker, source: str, *rest: Any) -> Any:
             self.sources.append(source)
             self.begun.set()
-            assert self.goes_on.wait(60)
+            assert self.goes_on.wait(600)
             return check(checker, source, *rest)
 
         monkeypatch.setattr(Checker, "check", wait)
@@ -214,7 +214,7 @@ def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
     with Served([fitted]) as served:
         client = served.connect()
         client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        assert slow.begun.wait(60)
+        assert slow.begun.wait(600)
         # Others are answered meanwhile.
         assert asked(served, "six").status == 200
         client.close()

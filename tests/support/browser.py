@@ -46,7 +46,7 @@ _KEYS = {
     "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
 }
-_PATIENCE = 60
+_PATIENCE = 600
 
 
 class Browser:

@@ -40,7 +40,7 @@ from mtkit.train import assembly as train
 from mtkit.train.report_page import RunFacts, run_page
 from mtkit.translate import Translator
 
-SECONDS = 20
+SECONDS = 120
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Served:
             target=self.server.run, args=[ready.set], kwargs={"handles_signals": False}
         )
         self._thread.start()
-        assert ready.wait(60)
+        assert ready.wait(600)
         self.port = int(self.server.address.rpartition(":")[2])
 
     def __enter__(self) -> Served:
@@ -66,11 +66,11 @@ class Served:
         assert not self._thread.is_alive()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=600)
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         try:
             connection.request(method, path, body, named)
             reply = connection.getresponse()
@@ -120,7 +120,7 @@ class FakeTranslator:
         self.settings.append(n_best)
         self.begun.release()
         if self._gate is not None:
-            assert self._gate.wait(60)
+            assert self._gate.wait(600)
         if any(sentence.text == "bad" for sentence in sentences):
             raise ValueError("bad")
         return [[Translation(f"{one.text}!")] * n_best for one in sentences]
@@ -133,7 +133,7 @@ def sentence(text: str, tokens: int = 8) -> Sentence:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, for a minute at most."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -154,7 +154,7 @@ class Gate:
 
         def wait(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
             self.begun.release()
-            assert self.event.wait(60)
+            assert self.event.wait(600)
             self.texts += [sentence.text for sentence in sentences]
             return decode(sentences, n_best)
 

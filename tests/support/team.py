@@ -66,7 +66,7 @@ class Team:
 
     def end(self, team: list[Forked]) -> tuple[list[int | None], list[str]]:
         """What becomes of them by themselves: statuses, and what they say."""
-        said = [process.communicate(timeout=120)[1].decode() for process in team]
+        said = [process.communicate(timeout=600)[1].decode() for process in team]
         return [process.returncode for process in team], said
 
     def use_command_line(self, *options: str) -> None:

@@ -185,7 +185,7 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         check=True,
-        timeout=200,
+        timeout=600,
     )
     assert json.loads(done.stdout) == {"killed": 20, "status": 0}, done.stderr.decode()
     trainings.assert_same("whole", "killed", "loss", "valid_bleu")
@@ -245,7 +245,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, 
         command = ["train", "--config", str(file), "--device", "cpu"]
         command += ["--data", str(trainings.data.path), "--run", str(small / "run")]
         with Forked(run_mtkit, command, stderr=PIPE) as full:
-            text = full.communicate(timeout=100)[1].decode()
+            text = full.communicate(timeout=600)[1].decode()
         errors = [line for line in text.splitlines() if "mtkit: error" in line]
         assert full.returncode == 1, text
         assert len(errors) == 1
@@ -253,7 +253,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, 
         assert "Traceback" not in text
         subprocess.run([*mount, "remount,size=9m", "tmpfs", small], check=True)
         with Forked(run_mtkit, command, stderr=PIPE) as again:
-            text = again.communicate(timeout=100)[1].decode()
+            text = again.communicate(timeout=600)[1].decode()
         assert again.returncode == 0, text
         trainings.run("whole")
         assert_same_state(tmp_path / "whole", small / "run")
@@ -311,7 +311,6 @@ def on_a_small_machine(arguments: list[str]) -> None:
         slow(on_a_small_machine, "bf16"),  # takes minutes on CPUs without bf16
     ],
 )
-@pytest.mark.timeout(900)
 def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
     place: Callable[[list[str]], None],
     precision: str,
@@ -330,7 +329,7 @@ def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
     command = ["train", "--config", str(file), "--device", "cpu"]
     command += ["--data", str(tiny_data.path), "--run", str(tmp_path / "run")]
     with Forked(place, command, stderr=PIPE) as process:
-        text = process.communicate(timeout=800)[1].decode()
+        text = process.communicate(timeout=600)[1].decode()
     assert process.returncode == 1, text
     assert "does not fit in memory" in text
     assert "--set train.device_batch_tokens=" in text

@@ -44,7 +44,7 @@ def test_an_error_does_not_wait_for_the_thread(tiny_data: PreparedData):
     def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
         if step == 2:
             begun.set()
-            released.wait(60)
+            released.wait(600)
             ended.set()
         return []
 
@@ -53,11 +53,11 @@ def test_an_error_does_not_wait_for_the_thread(tiny_data: PreparedData):
         Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates,
     ):
         updates.next()
-        assert begun.wait(60)
+        assert begun.wait(600)
         raise KeyboardInterrupt
     assert not ended.is_set()
     released.set()
-    assert ended.wait(60)
+    assert ended.wait(600)
 
 
 def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: PreparedData):

@@ -122,12 +122,12 @@ def test_an_error_ends_all_threads_after_their_task(
     done = []
 
     def fails() -> tuple[Tensor, None]:
-        assert has_begun.wait(timeout=100)
+        assert has_begun.wait(timeout=600)
         raise ValueError("a bad batch")
 
     def waits() -> tuple[Tensor, None]:
         has_begun.set()
-        assert stops[0].wait(timeout=100)
+        assert stops[0].wait(timeout=600)
         done.append(1)
         return 2 * weight, None
 
@@ -146,7 +146,7 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(
     def task() -> tuple[Tensor, None]:
         begun.append(1)
         other_begins.set()
-        assert stops[0].wait(timeout=100)
+        assert stops[0].wait(timeout=600)
         done.append(1)
         return 2 * weight, None
 
@@ -155,7 +155,7 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(
         return stops[0].wait(timeout=0.1)
 
     def interrupts() -> tuple[Tensor, None]:
-        assert other_begins.wait(timeout=100)
+        assert other_begins.wait(timeout=600)
         # A signal that comes just before Python begins to wait does not end that wait: Python
         # handles it together with the next one.
         assert any(is_stopped_by_signal() for _ in range(1000))
@@ -183,7 +183,7 @@ def test_no_thread_is_at_work_after_ctrl_c_while_the_tasks_are_given_out(
 
     def task() -> tuple[Tensor, None]:
         has_begun.set()
-        assert stops[0].wait(timeout=100)
+        assert stops[0].wait(timeout=600)
         done.append(1)
         return 2 * weight, None
 
@@ -192,7 +192,7 @@ def test_no_thread_is_at_work_after_ctrl_c_while_the_tasks_are_given_out(
     def submit(*given: Any) -> None:
         # The caller never gets the future of what has begun.
         original(*given)
-        assert has_begun.wait(timeout=100)
+        assert has_begun.wait(timeout=600)
         raise KeyboardInterrupt
 
     threads._pool.submit = submit  # type: ignore[assignment]
@@ -232,7 +232,7 @@ def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled(
         meeting = threading.Barrier(2)
 
         def meets() -> tuple[Tensor, None]:
-            meeting.wait(timeout=100)
+            meeting.wait(timeout=600)
             return 2 * weight, None
 
         threads.differentiate([meets, meets])

@@ -55,7 +55,7 @@ def translated(folder: Path, run: Run, lines: list[bytes]) -> tuple[int | None, 
     child = Forked(
         translate, folder, run.path, "text", err=folder / "text.err", environment=FEW_KERNELS
     )
-    status = child.wait(timeout=120)
+    status = child.wait(timeout=600)
     err = (folder / "text.err").read_text(encoding="utf-8")
     return status, (folder / "text.out").read_bytes(), err, int((folder / "text.peak").read_text())
 

@@ -172,7 +172,7 @@ def said(run: Run, *arguments: str, text: str = "") -> str:
         input=text,
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

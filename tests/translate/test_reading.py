@@ -56,7 +56,7 @@ def test_an_empty_window_means_that_no_line_is_available_yet():
 
     def lines() -> Iterator[str]:
         yield "one"
-        more.wait(30)
+        more.wait(600)
         yield "two"
 
     windows = ready_lines(lines())

@@ -163,7 +163,7 @@ def test_a_killed_translation_resumes_to_the_same_output(
         options = ["--output", output, "--workers", next(turns)]
         return Forked(translate_in_short_windows, tmp_path, [*arguments, *options])
 
-    assert start("whole").wait(timeout=120) == 0
+    assert start("whole").wait(timeout=600) == 0
     killed = 0
     parts = tmp_path / ".out.parts"
     kills = len(workers) - 2
@@ -172,9 +172,9 @@ def test_a_killed_translation_resumes_to_the_same_output(
         while child.returncode is None and len(list(parts.glob("0*"))) < enough:
             time.sleep(0.002)
         child.kill()
-        killed += child.wait(timeout=60) == -signal.SIGKILL
+        killed += child.wait(timeout=600) == -signal.SIGKILL
     assert killed >= min(kills, 2)
-    assert start("out").wait(timeout=120) == 0
+    assert start("out").wait(timeout=600) == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     assert names(tmp_path) == ["in", "out", "whole"]
 
