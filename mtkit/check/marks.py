@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,17 +12,21 @@ from mtkit.base.text import PLACEHOLDER
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
 _EMPTY = {"br", "hr", "img", "input", "wbr"}
-# Not those of quotation marks, spaces and &, which languages use in other ways.
-_ENTITY = re.compile(
-    r"&(?!(?:amp|nbsp|quot|apos|[lr]s?[ad]quo|[bs]?dquo|sbquo|[nm]dash|thinsp|#160|#8239|#39|#34);)"
-    r"(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
-)
+_ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
+# Any other character may also be written without an entity.
+_OF_MARKUP = {"<": "&lt;", ">": "&gt;"}
+# Letters of other scripts, and dashes, are beside an address and not in it.
 _ADDRESS = re.compile(
-    r"(?:\b[a-z][a-z+.-]{1,9}://|\bwww\.)[^\s<>\"«»“”]+"
+    r"(?:\b[a-z][a-z+.-]{1,9}://|\bwww\.)[!#-;=?-~\u00c0-\u024f]+"
     # Nothing is tried twice: a long text with an @ would take minutes.
-    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+"
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+",
+    re.ASCII | re.IGNORECASE,
 )
-_NOT_OF_ADDRESS = ".,;:!?)]}'’…*_"
+_NOT_OF_ADDRESS = ".,;:!?)]}'*_/"
+# A percentage that a word follows at once: "50%-discount".
+_PERCENTAGE = re.compile(r"(?<=\d)%(?=-?[^\W\d_]{2})")
+# The argument of a message with plurals or cases, and not its texts.
+_ARGUMENT = re.compile(r"(\{[\w.-]+,(?:plural|select|selectordinal)),.*")
 
 
 def has_copied_parts(text: str) -> bool:
@@ -38,14 +43,16 @@ def has_copied_parts(text: str) -> bool:
 
 
 def placeholders(text: str) -> Counter[str]:
-    """The placeholders of programs."""
-    return Counter(match[0] for match in PLACEHOLDER.finditer(text))
+    """The placeholders of programs, without spaces and the texts of plurals and cases."""
+    found = PLACEHOLDER.finditer(_PERCENTAGE.sub(" ", text))
+    return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", match[0])) for match in found)
 
 
 def markup(text: str) -> Counter[str]:
-    """The tags without their attributes, and the entities."""
+    """The tags without their attributes, and the entities of `<` and `>`."""
     found = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
-    found.update(match[0] for match in _ENTITY.finditer(text))
+    signs = (html.unescape(match[0]) for match in _ENTITY.finditer(text))
+    found.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
     return found
 
 
@@ -60,7 +67,8 @@ def _tags(text: str) -> Iterator[tuple[str, str, str]]:
 
 def addresses(text: str) -> Counter[str]:
     """The URLs and e-mail addresses."""
-    return Counter(match[0].rstrip(_NOT_OF_ADDRESS).casefold() for match in _ADDRESS.finditer(text))
+    found = (html.unescape(match[0]) for match in _ADDRESS.finditer(text))
+    return Counter(one.rstrip(_NOT_OF_ADDRESS).casefold() for one in found)
 
 
 # By the kind of finding.

@@ -59,23 +59,24 @@ def findings(
         return []
     if not source or source.isspace():
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    src_words, tgt_words = facts.source_words(source), facts.target_words(translation)
-    found = list(_loop(source, translation, src_words, tgt_words, facts))
+    src, tgt = source, translation
+    has_parts = marks.has_copied_parts(source) or marks.has_copied_parts(translation)
+    if has_parts:
+        # The words and the numbers of these parts are in no language.
+        src, tgt = marks.without(source), marks.without(translation)
+    src_words, tgt_words = facts.source_words(src), facts.target_words(tgt)
+    found = list(_loop(src, tgt, src_words, tgt_words, facts))
     copied = list(_copied(src_words, tgt_words, source == translation, facts))
     found += copied
     if not copied:
-        if source != translation and not (facts.is_latin and not _NOT_LATIN.search(translation)):
-            found += _script(translation, facts)
+        if source != translation and not (facts.is_latin and not _NOT_LATIN.search(tgt)):
+            found += _script(tgt, facts)
         if not knows_words:
-            found += _language(translation, src_words, tgt_words, facts)
-    has_parts = marks.has_copied_parts(source) or marks.has_copied_parts(translation)
-    if has_digit(source) or has_digit(translation):
-        texts = source, translation
-        if has_parts:
-            texts = marks.without(source), marks.without(translation)
-        found += _numbers(*texts, facts)
+            found += _language(tgt, src_words, tgt_words, facts)
+    if has_digit(src) or has_digit(tgt):
+        found += _numbers(src, tgt, facts)
     elif not facts.src_numbers.keys().isdisjoint(src_words):
-        found += _number_words(source, translation, src_words, tgt_words, facts)
+        found += _number_words(src, tgt, src_words, tgt_words, facts)
     if has_parts:
         found += _copied_parts(source, translation, facts)
     sigmas = facts.sigmas(len(source), len(translation))
@@ -202,7 +203,8 @@ def _copied(
     own = sum(word in facts.target_only for word in tgt_words)
     if facts.sampled < FEWEST:
         # Nothing is known of the words: only a long and equal text is certain.
-        is_copied = count >= max(_FEWEST_COPIED + 1, 0.9 * total)
+        some = sum(not word.isdigit() for word in shared)
+        is_copied = some > _FEWEST_COPIED and count >= 0.9 * total
     elif total < _FEWEST_COPIED:
         is_copied = is_identical and foreign == total
     else:

@@ -293,6 +293,95 @@ def test_addresses_are_those_of_the_source(no_facts: PairFacts):
     }
 
 
+@pytest.mark.parametrize(
+    ("language", "translation"),
+    [
+        ("zh", "详情请访问https://example.com/help，谢谢。"),
+        ("zh", "请访问https://example.com/help。"),
+        ("ja", "https://example.com/helpをご覧ください。"),
+        ("ko", "https://example.com/help을 방문하세요."),
+        ("ru", "См. https://example.com/help."),
+        ("de", "Siehe ‚https://example.com/help‘."),
+        ("de", "Siehe https://example.com/help/ – wie immer."),
+    ],
+)
+def test_an_address_ends_where_other_letters_begin_and_is_in_no_script(
+    language: str, translation: str
+):
+    pair_facts = PairFacts.learn([], src_lang="en", tgt_lang=language)
+    source = "See https://example.com/help."
+    assert kinds(source, translation, pair_facts) == set()
+    wrong = translation.replace("help", "hilfe")
+    assert only("addresses", source, wrong, pair_facts).reason == (
+        "missing: https://example.com/help; added: https://example.com/hilfe"
+    )
+
+
+def test_an_email_address_and_a_placeholder_are_in_no_script():
+    chinese = PairFacts.learn([], src_lang="en", tgt_lang="zh")
+    source = "Mail info@example.com, {username}!"
+    assert kinds(source, "请发邮件至info@example.com，{username}！", chinese) == set()
+    assert kinds(source, "Mail an info@example.com, lieber {username}!", chinese) == {"language"}
+
+
+def test_an_address_in_markup_may_have_an_entity(no_facts: PairFacts):
+    source = "See https://example.org/a?b=1&amp;c=2."
+    assert kinds(source, "Siehe https://example.org/a?b=1&c=2.", no_facts) == set()
+
+
+def test_letters_and_signs_may_be_entities_or_not(no_facts: PairFacts):
+    for source, translation in (
+        (
+            "Our caf&eacute; &copy; Example &#8211; &#x2022; 5 &euro;",
+            "Unser Café © Beispiel – • 5 €",
+        ),
+        ("It&#39;s &#8220;good&#8221;.", "Es ist &bdquo;gut&ldquo;."),
+    ):
+        assert kinds(source, translation, no_facts) == set()
+        assert kinds(translation, source, no_facts) == set()
+
+
+def test_the_number_of_an_entity_is_no_number(facts: PairFacts):
+    strict = facts.model_copy(update={"is_strict_about_numbers": True})
+    assert kinds("It&#39;s good &#160;here.", "Es ist gut hier.", strict) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Python 3.11 5 7 9", "5 ± 0.2 mm", "https://example.com/en/help/page", "{one_two} %s %d"],
+)
+def test_what_has_few_words_is_not_copied(text: str, no_facts: PairFacts):
+    assert kinds(text, text, no_facts) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        (
+            "{n, plural, one {# file} other {# files}}",
+            "{n,plural, one {# Datei} other {# Dateien}}",
+        ),
+        ("{x, select, male {He} other {They}} sat.", "{x, select, male {Er} other {Sie}} saß."),
+        ("{{user.name}} left.", "{{ user.name }} ging."),
+        ("a 50%-discount", "ein 50%-Rabatt"),
+        ("50%discount", "50%Rabatt"),
+        ("A 30% discount", "%30 deskontua"),
+    ],
+)
+def test_what_a_translation_changes_in_a_placeholder_is_no_fault(
+    source: str, translation: str, no_facts: PairFacts
+):
+    assert kinds(source, translation, no_facts) == set()
+
+
+def test_the_argument_of_a_plural_is_a_placeholder(no_facts: PairFacts):
+    source = "{count, plural, one {# file} other {# files}}"
+    translation = "{anzahl, plural, one {# Datei} other {# Dateien}}"
+    assert only("placeholders", source, translation, no_facts).reason == (
+        "missing: {count,plural}; added: {anzahl,plural}"
+    )
+
+
 def test_a_kind_that_is_usual_in_the_corpus_is_not_reported():
     pairs = [(f"<i>Bird {n}</i> flies.", f"Der Vogel {n} fliegt.") for n in range(400)]
     facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
