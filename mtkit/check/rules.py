@@ -59,11 +59,7 @@ def findings(
         return []
     if not source or source.isspace():
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    src, tgt = source, translation
-    has_parts = marks.has_copied_parts(source) or marks.has_copied_parts(translation)
-    if has_parts:
-        # The words and the numbers of these parts are in no language.
-        src, tgt = marks.without(source), marks.without(translation)
+    src, tgt = marks.words_alone(source, translation)
     src_words, tgt_words = facts.source_words(src), facts.target_words(tgt)
     found = list(_loop(src, tgt, src_words, tgt_words, facts))
     copied = list(_copied(src_words, tgt_words, source == translation, facts))
@@ -77,7 +73,7 @@ def findings(
         found += _numbers(src, tgt, facts)
     elif not facts.src_numbers.keys().isdisjoint(src_words):
         found += _number_words(src, tgt, src_words, tgt_words, facts)
-    if has_parts:
+    if (src, tgt) != (source, translation):
         found += _copied_parts(source, translation, facts)
     sigmas = facts.sigmas(len(source), len(translation))
     found += _length(source, translation, sigmas, facts)

@@ -73,6 +73,15 @@ def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run) -> None:
     assert "omission" in kinds
 
 
+def test_the_words_of_markup_and_addresses_are_not_new(fitted: Run) -> None:
+    checker = load_checker(fitted)
+    parts = "<blockquote>{username}</blockquote> https://example.com/help/page me@example.org"
+    pair = f"one two three four {parts}", f"vier drei zwei eins {parts}"
+    assert checker.check(*pair).findings == ()
+    lost = {one.kind for one in checker.check(pair[0], "vier drei zwei eins").findings}
+    assert lost - {"length", "omission"} == {"placeholders", "markup", "addresses"}
+
+
 def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run) -> None:
     checker = load_checker(fitted)
     assert checker.check("one two", "zwei eins").confidence is None
