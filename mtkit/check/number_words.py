@@ -14,16 +14,53 @@ from dataclasses import dataclass
 
 from mtkit.base.text import base_language
 
-# Words that multiply the number before them, in all three languages. A billion is two numbers.
-SCALES: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("hundred", "hundreds", "hundert", "hunderte", "cent", "cents"), (100,)),
-    **dict.fromkeys(("thousand", "thousands", "tausend", "tausende", "mille", "milliers"), (1000,)),
-    **dict.fromkeys(("k", "tsd"), (1000,)),
-    **dict.fromkeys(("million", "millions", "millionen", "mio", "m", "mn"), (10**6,)),
-    **dict.fromkeys(("milliard", "milliards", "milliarde", "milliarden", "mrd", "md"), (10**9,)),
-    **dict.fromkeys(("billion", "billions", "billionen", "bn"), (10**9, 10**12)),
-    **dict.fromkeys(("trillion", "trillions", "trillionen", "tn"), (10**12, 10**18)),
+# Words that multiply the number before them, by language. A billion is two numbers.
+_SCALES: dict[str, dict[str, tuple[int, ...]]] = {
+    "en de fr": {
+        "hundred hundreds hundert hunderte cent cents": (100,),
+        "thousand thousands tausend tausende mille milliers k tsd": (1000,),
+        "million millions millionen mio m mn": (10**6,),
+        "milliard milliards milliarde milliarden mrd md": (10**9,),
+        "billion billions billionen bn": (10**9, 10**12),
+        "trillion trillions trillionen tn": (10**12, 10**18),
+        "lakh lakhs": (10**5,),
+        "crore crores": (10**7,),
+    },
+    "es it pt": {
+        # An English mil is a million.
+        "mil": (1000, 10**6),
+        "mila milhares": (1000,),
+        "millón millones milione milioni milhão milhões": (10**6,),
+        "miliardo miliardi bilhão bilhões": (10**9,),
+        "billón billones": (10**12,),
+        "trilhão trilhões": (10**12,),
+    },
+    "nl sv": {
+        "duizend tusen": (1000,),
+        "miljoen mln miljon miljoner": (10**6,),
+        "miljard mld miljarder": (10**9,),
+    },
+    "pl cs ru uk": {
+        "tys tysiąc tysiące tysięcy tis tisíc тыс тысяча тысячи тысяч тис тисяча тисячі": (1000,),
+        "milion miliony milionów milionu milionů млн миллион миллиона миллионов": (10**6,),
+        "мільйон мільйони мільйонів": (10**6,),
+        "miliard miliardy miliardów miliardu млрд миллиард миллиарда миллиардов": (10**9,),
+        "мільярд мільярди мільярдів": (10**9,),
+    },
+    "zh yue ja ko": {
+        "千 천": (1000,),
+        "万 萬 만": (10**4,),
+        "亿 億 억": (10**8,),
+        "兆 조": (10**12,),
+    },
 }
+SCALES = {
+    word: factors
+    for scales in _SCALES.values()
+    for words, factors in scales.items()
+    for word in words.split()
+}
+SCALED_LANGUAGES = frozenset(" ".join(_SCALES).split())
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}

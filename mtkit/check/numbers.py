@@ -6,27 +6,39 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtkit.base.text import base_language
-from mtkit.check.number_words import SCALES, InWords, numbers_in_words
+from mtkit.check.number_words import SCALED_LANGUAGES, SCALES, InWords, numbers_in_words
 
 _DIGIT, _DIGITS = re.compile(r"\d"), re.compile(r"\d+")
 _NUMBER = re.compile(
     r"""(?P<grouped>(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}(?!\d))+(?:[.,]\d+)?)
-      | (?P<clock>(?<!\d)\d{1,2}[ \u00a0\u202f]?(?:h|H|heures?|Uhr)[ \u00a0\u202f]?\d\d(?!\d))
+      | (?P<clock>(?<!\d)\d{1,2}[ \u00a0\u202f]?(?:h|H|heures?|Uhr|[时時点點시])
+            [ \u00a0\u202f]?\d\d(?!\d))
       | (?<![\w.,)])\.\d+(?![.,]?\d)
       | \d+(?:[.,:]\d+)*""",
     re.VERBOSE,
 )
+# Scales that other characters may follow at once.
+_UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
 # What follows a number and changes its value.
 _SCALE = re.compile(
-    rf"[ \u00a0\u202f-]?(?:{'|'.join(sorted(SCALES, key=len, reverse=True))})\b", re.IGNORECASE
+    rf"[ \u00a0\u202f-]?(?:[{''.join(sorted(_UNSPACED))}]"
+    rf"|(?:{'|'.join(sorted(SCALES.keys() - _UNSPACED, key=len, reverse=True))})\b)",
+    re.IGNORECASE,
 )
-# Those that can be nothing else; an "m" may also be metres, and a cent money.
-_CLEAR_SCALES = {word for word in SCALES if len(word) > 2 and not word.startswith("cent")}
+# Those that can be nothing else; an "m" may also be metres, a cent money, 千 that of 千克 and 조
+# an article of a law.
+_CLEAR_SCALES = {
+    word
+    for word in SCALES
+    if (len(word) > 2 and not word.startswith("cent")) or (word in _UNSPACED - set("千천兆조"))
+}
 _CLEAR_SCALE = re.compile(
-    rf"\d[ \u00a0\u202f-]?(?:{'|'.join(sorted(_CLEAR_SCALES))})\b", re.IGNORECASE
+    rf"\d[ \u00a0\u202f-]?(?:[{''.join(sorted(_CLEAR_SCALES & _UNSPACED))}]"
+    rf"|(?:{'|'.join(sorted(_CLEAR_SCALES - _UNSPACED))})\b)",
+    re.IGNORECASE,
 )
 # Such words after one number, as in "5 hundred thousand".
 _MOST_SCALES = 3
@@ -42,6 +54,13 @@ _THOUSANDS = {"en": ",", "de": "."}
 _TIME = re.compile(
     r"\d[ \u00a0\u202f]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|[ap]\.? ?m\b|noon|midi\b)",
     re.IGNORECASE,
+)
+# The Arabic marks of decimals and thousands.
+_MARKS = str.maketrans("٫٬", ".,")
+# The end of a range, whose thousands or scale may be given once: "5-6,000", "5 to 6 million".
+_RANGE = re.compile(
+    r"[ \u00a0\u202f]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[ \u00a0\u202f]?"
+    r"\d{1,3}(?:(?P<thousands>[., \u00a0\u202f]000(?!\d))|[.,]\d+)?"
 )
 # A decade or a century, by its years.
 _YEARS = re.compile(r"['’]?s\b")
@@ -91,9 +110,14 @@ class Number:
     is_quoted: bool = False
 
     @property
+    def end(self) -> int:
+        """The place behind its last character."""
+        return (self.start or 0) + len(self.text)
+
+    @property
     def span(self) -> range | None:
         """Its characters, if it is in digits."""
-        return None if self.start is None else range(self.start, self.start + len(self.text))
+        return None if self.start is None else range(self.start, self.end)
 
 
 def has_digit(text: str) -> bool:
@@ -101,10 +125,15 @@ def has_digit(text: str) -> bool:
     return _DIGIT.search(text) is not None
 
 
-def numbers_of(text: str, *, lang: str = "") -> list[Number]:
-    """The numbers in digits of a text."""
+def numbers_of(text: str, *, lang: str = "", knows_scales: bool = True) -> list[Number]:
+    """The numbers in digits of a text.
+
+    Args:
+        knows_scales: False if "5,000" may be a 5 with an unknown word on the other side.
+    """
     thousands = _THOUSANDS.get(base_language(lang), "")
-    found = []
+    text = text.translate(_MARKS)
+    found: list[Number] = []
     for match in _NUMBER.finditer(text):
         body, start = match[0], match.start()
         is_clock = match["clock"] is not None
@@ -114,16 +143,18 @@ def numbers_of(text: str, *, lang: str = "") -> list[Number]:
             # A date or a version: its parts are numbers.
             pieces = [(start + one.start(), one[0]) for one in _DIGITS.finditer(body)]
         for at, piece in pieces:
-            readings = _clock(*_DIGITS.findall(piece)) if is_clock else _readings(piece, thousands)
+            readings = (
+                _clock(*_DIGITS.findall(piece))
+                if is_clock
+                else _readings(piece, thousands, knows_scales=knows_scales)
+            )
             end = at + len(piece)
             scaled = {one for one in readings if not isinstance(one, str)}
             is_clear, digits_end = False, end
             for _ in range(_MOST_SCALES):
-                scale = _SCALE.match(text, end)
-                if scale is None:
+                word, end = _scale_at(text, end)
+                if not word:
                     break
-                end = scale.end()
-                word = scale[0].strip(" \u00a0\u202f-").lower()
                 scaled = {
                     round(one * factor, 6) for one in scaled for factor in SCALES.get(word, ())
                 }
@@ -140,6 +171,15 @@ def numbers_of(text: str, *, lang: str = "") -> list[Number]:
             ):
                 year = int(piece)
                 readings.add(year % 100 or year // 100 + 1)
+            if upper := _RANGE.match(text, end):
+                word = "" if upper["thousands"] else _scale_at(text, upper.end())[0]
+                factors = SCALES.get(word, (1000,) if upper["thousands"] else ())
+                readings |= {
+                    one * factor
+                    for one in readings
+                    if not isinstance(one, str)
+                    for factor in factors
+                }
             if piece.find(".") > 0 and text.startswith(".", end):
                 # A German date without its year: "25.8."
                 readings.add(int(re.sub(r"\D", "", piece.partition(".")[0])[:_LONGEST]))
@@ -149,8 +189,31 @@ def numbers_of(text: str, *, lang: str = "") -> list[Number]:
                 for one in (_IMPERIAL, _METRIC, _FEET_OR_INCHES)
             )
             of_scale = frozenset(scaled) if is_clear else frozenset[Reading]()
-            found.append(Number(piece, at, frozenset(readings), of_scale, *measures))
+            number = Number(piece, at, frozenset(readings), of_scale, *measures)
+            if found and found[-1].scaled and found[-1].end == at and text[at - 1] in _UNSPACED:
+                # The second part of a number such as 1万5000.
+                before = found.pop()
+                sums = {
+                    one + other
+                    for one in before.scaled
+                    for other in readings
+                    if not isinstance(one, str) and not isinstance(other, str)
+                }
+                number = replace(
+                    number,
+                    text=before.text + piece,
+                    start=before.start,
+                    readings=frozenset(sums),
+                    scaled=frozenset(sums),
+                )
+            found.append(number)
     return found
+
+
+def _scale_at(text: str, place: int) -> tuple[str, int]:
+    """The scale at a place of a text, and the place behind it; empty, if there is none."""
+    scale = _SCALE.match(text, place)
+    return ("", place) if scale is None else (scale[0].strip(" \u00a0\u202f-").lower(), scale.end())
 
 
 def _is_one(body: str) -> bool:
@@ -163,7 +226,7 @@ def _is_one(body: str) -> bool:
     return ":" not in separators and 0 < len(groups[0]) < 4 and all(len(one) == 3 for one in inner)
 
 
-def _readings(body: str, thousands: str = "") -> set[Reading]:
+def _readings(body: str, thousands: str, *, knows_scales: bool) -> set[Reading]:
     """All values of a number; `thousands` is the mark between thousands, if it is only that."""
     digits = re.sub(r"\D", "", body)
     if len(digits) > _LONGEST:
@@ -183,8 +246,7 @@ def _readings(body: str, thousands: str = "") -> set[Reading]:
         return {float(body), int(digits)}
     if len(tail) == 3 and not (len(separators) == 1 and (len(head) > 3 or head.startswith("0"))):
         readings.add(int(digits))
-        # "6,000" may be 6 too, because "5-6,000" is 5,000 to 6,000.
-        if last == thousands and tail != "000":
+        if last == thousands and (tail != "000" or knows_scales):
             return readings
     if last in ".," and (len(separators) == 1 or separators.count(last) == 1):
         whole = re.sub(r"\D", "", head)
@@ -220,7 +282,11 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
         in_src, in_tgt = (len(_CLEAR_SCALE.findall(text)) for text in (source, translation))
         if in_src != in_tgt or not in_src:
             return Unmatched([], [])
-    src, tgt = numbers_of(source, lang=src_lang), numbers_of(translation, lang=tgt_lang)
+    knows_scales = {base_language(src_lang), base_language(tgt_lang)} <= SCALED_LANGUAGES
+    src, tgt = (
+        numbers_of(text, lang=lang, knows_scales=knows_scales)
+        for text, lang in ((source, src_lang), (translation, tgt_lang))
+    )
     rest_src, rest_tgt = _without_partner(src, tgt, _are_equal)
     rest_src, rest_tgt = _without_fractions(source, rest_src, rest_tgt)
     rest_tgt, rest_src = _without_fractions(translation, rest_tgt, rest_src)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -199,6 +200,62 @@ def test_strange_digits_are_read():
 
 
 @pytest.mark.parametrize(
+    ("english", "other", "language"),
+    [
+        ("1.3 billion people", "13亿人口", "zh"),
+        ("1.5 million people", "150万人", "zh"),
+        ("3.2 trillion yuan", "3.2万亿元", "zh"),
+        ("10,000 yen", "1万円", "ja"),
+        ("15,000 yen", "1万5千円", "ja"),
+        ("320 million yen", "3億2000万円", "ja"),
+        ("at 3:30 pm", "15時30分", "ja"),
+        ("500 million won", "5억 원", "ko"),
+        ("2.5 million people", "250만 명", "ko"),
+        ("2,500,000 people", "2,5 millones de personas", "es"),
+        ("3 billion people", "3000 millones de personas", "es"),
+        ("3 billion people", "3 mil millones de personas", "es"),
+        ("5,000 people", "5 mil personas", "es"),
+        ("2,500,000 people", "2,5 milhões de pessoas", "pt"),
+        ("2,500,000 people", "2,5 milioni di persone", "it"),
+        ("2,500,000 people", "2,5 miljoen mensen", "nl"),
+        ("2,500,000 people", "2,5 mln osób", "pl"),
+        ("2,500,000 people", "2,5 milionu lidí", "cs"),
+        ("2,500,000 people", "2,5 млн человек", "ru"),
+        ("1.2 million people", "1200 тыс. человек", "ru"),
+        ("3.5 percent of 12,345", "٣٫٥ في المئة من ١٢٬٣٤٥", "ar"),
+        ("3,500,000 rupees", "35 lakh rupees", "en"),
+        ("2.5 crore rupees", "25 Millionen Rupien", "de"),
+    ],
+)
+def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, language: str):
+    assert rest(english, other, "en", language) == ([], [])
+    assert rest(other, english, language, "en") == ([], [])
+    wrong = re.sub(r"\d", lambda digit: str((int(digit[0]) + 3) % 10), other, count=1)
+    found = rest(english, wrong, "en", language)
+    assert all(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "language"),
+    [
+        ("1.3 billion people", "1.3亿人", "zh"),
+        ("15,000 people", "15万人", "zh"),
+        ("3 million people", "3 млрд человек", "ru"),
+        ("3 million people", "3 mil millones de personas", "es"),
+        ("It costs 5,000 euros.", "Es kostet 5 Euro.", "de"),
+        ("It costs 35,000 euros.", "Cela coûte 35 euros.", "fr"),
+    ],
+)
+def test_other_scales_are_other_numbers(source: str, translation: str, language: str):
+    assert all(rest(source, translation, "en", language))
+    assert all(rest(translation, source, language, "en"))
+
+
+def test_thousands_may_be_a_word_that_is_not_known():
+    assert rest("5,000 people", "5 ezer ember", "en", "hu") == ([], [])
+
+
+@pytest.mark.parametrize(
     ("fraction", "decimal"),
     [("2½", "2.5"), ("2 1/2", "2,5"), ("2-1/2", "2.5"), ("½", "0,5"), ("1/3", "0.33")],
 )
@@ -236,6 +293,12 @@ def test_a_sloppy_decimal_mark_is_not_a_change(texts: tuple[str, str]):
 def test_a_scale_may_be_given_once_for_two_numbers():
     assert rest("from 4.1 million to 7.4 million", "de 4, 1 à 7, 4 millions") == ([], [])
     assert rest("from 3 million to 4 million", "de 3 à 4 millions") == ([], [])
+    assert rest("from 12,000 to 16,000", "12 bis 16 Tausend", "en", "de") == ([], [])
+    assert rest("5-6,000 people", "5 000 à 6 000 personnes") == ([], [])
+    assert rest("12 to 16 thousand", "12.000 bis 17.000", "en", "de") == (
+        ["16 thousand"],
+        ["17.000"],
+    )
 
 
 @pytest.mark.parametrize(("one", "other"), [("at 1430", "um 14.30"), ("0 30 12", "03012")])
