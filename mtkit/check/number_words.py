@@ -19,8 +19,8 @@ _SCALES: dict[str, dict[str, tuple[int, ...]]] = {
     "en de fr": {
         "hundred hundreds hundert hunderte cent cents": (100,),
         "thousand thousands tausend tausende mille milliers k tsd": (1000,),
-        "million millions millionen mio m mn": (10**6,),
-        "milliard milliards milliarde milliarden mrd md": (10**9,),
+        "million millions millionen mio mill m mn": (10**6,),
+        "milliard milliards milliarde milliarden mrd mia md mds": (10**9,),
         "billion billions billionen bn": (10**9, 10**12),
         "trillion trillions trillionen tn": (10**12, 10**18),
         "lakh lakhs": (10**5,),

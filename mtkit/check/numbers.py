@@ -125,11 +125,12 @@ def has_digit(text: str) -> bool:
     return _DIGIT.search(text) is not None
 
 
-def numbers_of(text: str, *, lang: str = "", knows_scales: bool = True) -> list[Number]:
+def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Number]:
     """The numbers in digits of a text.
 
     Args:
-        knows_scales: False if "5,000" may be a 5 with an unknown word on the other side.
+        is_exact: False if "5,000" and "5 million" may be a 5 on the other side, because its scale
+            is not known, or is said once for several numbers.
     """
     thousands = _THOUSANDS.get(base_language(lang), "")
     text = text.translate(_MARKS)
@@ -146,7 +147,7 @@ def numbers_of(text: str, *, lang: str = "", knows_scales: bool = True) -> list[
             readings = (
                 _clock(*_DIGITS.findall(piece))
                 if is_clock
-                else _readings(piece, thousands, knows_scales=knows_scales)
+                else _readings(piece, thousands, is_exact=is_exact)
             )
             end = at + len(piece)
             scaled = {one for one in readings if not isinstance(one, str)}
@@ -162,6 +163,8 @@ def numbers_of(text: str, *, lang: str = "", knows_scales: bool = True) -> list[
                 is_clear |= word in _CLEAR_SCALES
             if is_clear:
                 piece = text[at:end]
+                if is_exact:
+                    readings = set(scaled)
             elif (
                 end == digits_end
                 and len(piece) == 4
@@ -226,7 +229,7 @@ def _is_one(body: str) -> bool:
     return ":" not in separators and 0 < len(groups[0]) < 4 and all(len(one) == 3 for one in inner)
 
 
-def _readings(body: str, thousands: str, *, knows_scales: bool) -> set[Reading]:
+def _readings(body: str, thousands: str, *, is_exact: bool) -> set[Reading]:
     """All values of a number; `thousands` is the mark between thousands, if it is only that."""
     digits = re.sub(r"\D", "", body)
     if len(digits) > _LONGEST:
@@ -246,7 +249,7 @@ def _readings(body: str, thousands: str, *, knows_scales: bool) -> set[Reading]:
         return {float(body), int(digits)}
     if len(tail) == 3 and not (len(separators) == 1 and (len(head) > 3 or head.startswith("0"))):
         readings.add(int(digits))
-        if last == thousands and (tail != "000" or knows_scales):
+        if last == thousands and (tail != "000" or is_exact):
             return readings
     if last in ".," and (len(separators) == 1 or separators.count(last) == 1):
         whole = re.sub(r"\D", "", head)
@@ -277,15 +280,18 @@ class Unmatched:
 
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers of each side for which the other side has neither digits nor words."""
-    # Most pairs have the same digits, and no scales that could differ.
+    # Most pairs have the same digits, and no scales.
     if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)):
         in_src, in_tgt = (len(_CLEAR_SCALE.findall(text)) for text in (source, translation))
-        if in_src != in_tgt or not in_src:
+        if not in_src and not in_tgt:
             return Unmatched([], [])
-    knows_scales = {base_language(src_lang), base_language(tgt_lang)} <= SCALED_LANGUAGES
+    is_known = {base_language(src_lang), base_language(tgt_lang)} <= SCALED_LANGUAGES
     src, tgt = (
-        numbers_of(text, lang=lang, knows_scales=knows_scales)
-        for text, lang in ((source, src_lang), (translation, tgt_lang))
+        numbers_of(text, lang=lang, is_exact=is_known and not _CLEAR_SCALE.search(other))
+        for text, other, lang in (
+            (source, translation, src_lang),
+            (translation, source, tgt_lang),
+        )
     )
     rest_src, rest_tgt = _without_partner(src, tgt, _are_equal)
     rest_src, rest_tgt = _without_fractions(source, rest_src, rest_tgt)

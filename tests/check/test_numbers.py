@@ -28,7 +28,7 @@ def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tup
         ("at 7 p.m.", "19 Uhr", "19 heures"),
         ("12.01 a.m.", "00 h 01"),
         ("50 million", "50,000,000", "50 Mio.", "50 000 000", "50 Millionen"),
-        ("1.5 billion", "1,5 Milliarden", "1 500 000 000", "1 500 millions"),
+        ("1.5 billion", "1,5 Milliarden", "1,5 Mia.", "1,5 Mds", "1 500 000 000", "1 500 millions"),
         ("5 hundred thousand", "500 Tausend", "500.000", "0,5 million"),
         (".5%", "0.5 %", "0,5 Prozent"),
         ("a .45 pistol", "Kaliber 45"),
@@ -240,6 +240,8 @@ def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, 
     [
         ("1.3 billion people", "1.3亿人", "zh"),
         ("15,000 people", "15万人", "zh"),
+        ("It costs $5 million.", "Es kostet 5 Dollar.", "de"),
+        ("5 thousand people", "5 personnes", "fr"),
         ("3 million people", "3 млрд человек", "ru"),
         ("3 million people", "3 mil millones de personas", "es"),
         ("It costs 5,000 euros.", "Es kostet 5 Euro.", "de"),
@@ -251,8 +253,16 @@ def test_other_scales_are_other_numbers(source: str, translation: str, language:
     assert all(rest(translation, source, language, "en"))
 
 
+def test_a_scale_may_be_said_of_the_first_number_alone():
+    texts = "EUR 61 million, of which EUR 9 million are new", "61 millions d'euros, dont 9 neufs"
+    assert rest(*texts) == ([], [])
+    assert rest(*reversed(texts), "fr", "en") == ([], [])
+
+
 def test_thousands_may_be_a_word_that_is_not_known():
     assert rest("5,000 people", "5 ezer ember", "en", "hu") == ([], [])
+    assert rest("5 million people", "5 millió ember", "en", "hu") == ([], [])
+    assert rest("5 million", "5 Milliarden", "und", "und") == (["5 million"], ["5 Milliarden"])
 
 
 @pytest.mark.parametrize(
