@@ -193,7 +193,13 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
             )
             of_scale = frozenset(scaled) if is_clear else frozenset[Reading]()
             number = Number(piece, at, frozenset(readings), of_scale, *measures)
-            if found and found[-1].scaled and found[-1].end == at and text[at - 1] in _UNSPACED:
+            if (
+                found
+                and found[-1].scaled
+                and found[-1].end == at
+                and text[at - 1] in _UNSPACED
+                and len(found[-1].text) < _LONGEST
+            ):
                 # The second part of a number such as 1万5000.
                 before = found.pop()
                 sums = {
