@@ -35,6 +35,7 @@ _FEWEST_COPIED = 3
 _USUAL = 0.5
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 # Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
 _FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
 # A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
@@ -66,7 +67,7 @@ def findings(
     found += copied
     if not copied:
         if source != translation and not (facts.is_latin and not _NOT_LATIN.search(tgt)):
-            found += _script(tgt, facts)
+            found += _script(src, tgt, facts)
         if not knows_words:
             found += _language(tgt, src_words, tgt_words, facts)
     if has_digit(src) or has_digit(tgt):
@@ -235,8 +236,15 @@ def _language(
         yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
 
 
-def _script(translation: str, facts: PairFacts) -> Iterator[Finding]:
-    found = script_share(translation, facts.tgt_lang)
+def _script(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+    # Names keep their script.
+    names = {
+        word
+        for word in _LATIN.findall(source)
+        if not word.islower() and word.lower() not in facts.source_only
+    }
+    words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], translation)
+    found = script_share(words, facts.tgt_lang)
     if found is not None:
         letters, share = found
         if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:

@@ -203,6 +203,22 @@ def test_another_script_is_found_and_names_in_it_are_not(no_facts: PairFacts):
     assert kinds("Good morning to all.", "Доброе утро всем.", unknown) == set()
 
 
+@pytest.mark.parametrize(
+    ("language", "source", "translation"),
+    [
+        ("zh", "Download Microsoft Office", "下载Microsoft Office"),
+        ("ja", "Open Google Chrome.", "Google Chromeを開きます。"),
+        ("ru", "Microsoft Windows Server is running.", "Microsoft Windows Server запущен."),
+    ],
+)
+def test_names_keep_their_script(language: str, source: str, translation: str):
+    no_facts = PairFacts.learn([], src_lang="en", tgt_lang=language)
+    assert kinds(source, translation, no_facts) == set()
+    # Other words do not.
+    lower = translation.lower()
+    assert kinds(source.lower(), lower, no_facts) == {"language"}
+
+
 # ---------------------------------------------------------------------------------------------
 # Numbers, placeholders, markup, addresses
 
