@@ -62,6 +62,7 @@ SCALES = {
 }
 SCALED_LANGUAGES = frozenset(" ".join(_SCALES).split())
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
+_GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
 _MOST_WORDS = 4
@@ -92,10 +93,11 @@ _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": 
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
 _MONTHS = (
-    *("january|januar|jänner|janvier", "february|februar|février", "march|märz|mars"),
-    *("april|avril", "may|mai", "june|juni|juin", "july|juli|juillet", "august|août"),
-    *("september|septembre", "october|oktober|octobre", "november|novembre"),
-    "december|dezember|décembre",
+    *("january|jan|januar|jänner|janvier|janv", "february|feb|februar|février|févr"),
+    *("march|mar|märz|mars", "april|apr|avril|avr", "may|mai", "june|jun|juni|juin"),
+    *("july|jul|juli|juillet|juil", "august|aug|août", "september|sep|sept|septembre"),
+    *("october|oct|oktober|okt|octobre", "november|nov|novembre"),
+    "december|dec|dezember|dez|décembre|déc",
 )
 _MONTH_NUMBERS = {
     name: number for number, names in enumerate(_MONTHS, 1) for name in names.split("|")
@@ -106,7 +108,7 @@ _OTHERS = {
     "de": "ein 1 eine 1 einen 1 einem 1 einer 1 eines 1 erste 1 ersten 1 erster 1 erstes 1 erstem 1"
     " beide 2 beiden 2 beider 2 doppelt 2 paar 2 zwo 2 dritte 3 dritten 3 dritter 3 drittes 3"
     " drittel 3 viertel 4 siebte 7 siebten 7 siebter 7 dutzend 12 mittag 12 mittags 12"
-    " mitternacht 0 jahrzehnt 10 jahrhundert 100 kein 0 keine 0",
+    " mitternacht 0 jahrzehnt 10 jahrhundert 100 kein 0 keine 0 anderthalb 1",
     "fr": "une 1 premier 1 première 1 premiers 1 premières 1 second 2 seconde 2 double 2 paire 2"
     " deux 2 moitié 2 tiers 3 quart 4 dizaine 10 dizaines 10 douzaine 12 quinzaine 15 vingtaine 20"
     " trentaine 30 quarantaine 40 cinquantaine 50 soixantaine 60 centaine 100 centaines 100"
@@ -140,7 +142,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
     begins = _begins(code)
-    is_half = not _HALVES.isdisjoint(words)
+    is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
     total = part = 0.0
     run: list[str] = []
     is_certain, at = True, 0
@@ -167,7 +169,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             # In floats, where a product that is too large becomes infinite instead of an error.
             values.update((part or 1.0) * scale for scale in scales)
             if is_half:
-                values.update((part + 0.5) * scale for scale in scales)
+                values.update((whole + 0.5) * scale for whole in (0, part) for scale in scales)
             if scales[0] == 100:
                 part = (part or 1.0) * 100
             else:
