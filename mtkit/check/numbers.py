@@ -22,9 +22,9 @@ _NUMBER = re.compile(
 )
 # Scales that other characters may follow at once.
 _UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
-# What follows a number and changes its value.
+# What follows a number and changes its value; there may have been a tag between them.
 _SCALE = re.compile(
-    rf"[ \u00a0\u202f-]?(?:[{''.join(sorted(_UNSPACED))}]"
+    rf"(?:[ \u00a0\u202f]*+|-)(?:[{''.join(sorted(_UNSPACED))}]"
     rf"|(?:{'|'.join(sorted(SCALES.keys() - _UNSPACED, key=len, reverse=True))})\b)",
     re.IGNORECASE,
 )
@@ -36,7 +36,7 @@ _CLEAR_SCALES = {
     if (len(word) > 2 and not word.startswith("cent")) or (word in _UNSPACED - set("千천兆조"))
 }
 _CLEAR_SCALE = re.compile(
-    rf"\d[ \u00a0\u202f-]?(?:[{''.join(sorted(_CLEAR_SCALES & _UNSPACED))}]"
+    rf"\d(?:[ \u00a0\u202f]*+|-)(?:[{''.join(sorted(_CLEAR_SCALES & _UNSPACED))}]"
     rf"|(?:{'|'.join(sorted(_CLEAR_SCALES - _UNSPACED))})\b)",
     re.IGNORECASE,
 )

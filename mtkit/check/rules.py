@@ -288,7 +288,7 @@ def _number_words(
 
 def _changed(rest: Unmatched) -> str:
     # A comma between them would be read as a decimal mark.
-    src, tgt = ([one.text for one in side] for side in (rest.src, rest.tgt))
+    src, tgt = ([" ".join(one.text.split()) for one in side] for side in (rest.src, rest.tgt))
     return _difference(src, tgt, joint=" and ")
 
 

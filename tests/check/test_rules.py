@@ -244,6 +244,13 @@ def test_a_number_in_words_that_was_changed_is_found(no_facts: PairFacts):
     assert kinds("Two men wait.", "Zwei Männer warten.", no_facts) == set()
 
 
+def test_a_tag_may_stand_inside_of_a_number(no_facts: PairFacts):
+    source, translation = "It costs <b>$4.5</b> million.", "Es kostet 4,5 <b>Millionen</b> Dollar."
+    assert kinds(source, translation, no_facts) == set()
+    found = only("numbers", source, translation.replace("4,5", "4,6"), no_facts)
+    assert found.reason == "missing: 4.5 million; added: 4,6 Millionen"
+
+
 def test_a_number_that_is_missing_is_reported_where_the_corpus_keeps_all_numbers():
     strict = [
         (f"We saw {n} birds on day {n}.", f"Wir sahen am Tag {n} {n} Vögel.") for n in range(500)
