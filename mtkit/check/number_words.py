@@ -32,7 +32,7 @@ _SCALES: dict[str, dict[str, tuple[int, ...]]] = {
         "mila milhares": (1000,),
         "millón millones milione milioni milhão milhões": (10**6,),
         "miliardo miliardi bilhão bilhões": (10**9,),
-        "billón billones": (10**12,),
+        "billón billones bilião biliões": (10**12,),
         "trilhão trilhões": (10**12,),
     },
     "nl sv": {

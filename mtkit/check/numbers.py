@@ -20,23 +20,26 @@ _NUMBER = re.compile(
       | \d+(?:[.,:]\d+)*""",
     re.VERBOSE,
 )
+# What may stand before a scale: spaces, and "more than" in Chinese and Korean.
+_BEFORE_SCALE = " \u00a0\u202f-多余餘여"
 # Scales that other characters may follow at once.
 _UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
 # What follows a number and changes its value; there may have been a tag between them.
 _SCALE = re.compile(
-    rf"(?:[ \u00a0\u202f]*+|-)(?:[{''.join(sorted(_UNSPACED))}]"
+    rf"(?:[ \u00a0\u202f]*+|-)(?:[多余餘여]?[{''.join(sorted(_UNSPACED))}]"
     rf"|(?:{'|'.join(sorted(SCALES.keys() - _UNSPACED, key=len, reverse=True))})\b)",
     re.IGNORECASE,
 )
-# Those that can be nothing else; an "m" may also be metres, a cent money, 千 that of 千克 and 조
-# an article of a law.
+# Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, 千 that
+# of 千克, and 조 an article of a law.
 _CLEAR_SCALES = {
     word
     for word in SCALES
-    if (len(word) > 2 and not word.startswith("cent")) or (word in _UNSPACED - set("千천兆조"))
+    if (len(word) > 2 and word not in ("cent", "cents", "mill"))
+    or (word in _UNSPACED - set("千천兆조"))
 }
 _CLEAR_SCALE = re.compile(
-    rf"\d(?:[ \u00a0\u202f]*+|-)(?:[{''.join(sorted(_CLEAR_SCALES & _UNSPACED))}]"
+    rf"\d(?:[ \u00a0\u202f]*+|-)(?:[多余餘여]?[{''.join(sorted(_CLEAR_SCALES & _UNSPACED))}]"
     rf"|(?:{'|'.join(sorted(_CLEAR_SCALES - _UNSPACED))})\b)",
     re.IGNORECASE,
 )
@@ -135,6 +138,7 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
     thousands = _THOUSANDS.get(base_language(lang), "")
     text = text.translate(_MARKS)
     found: list[Number] = []
+    last_end = 0
     for match in _NUMBER.finditer(text):
         body, start = match[0], match.start()
         is_clock = match["clock"] is not None
@@ -193,28 +197,23 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
             )
             of_scale = frozenset(scaled) if is_clear else frozenset[Reading]()
             number = Number(piece, at, frozenset(readings), of_scale, *measures)
-            if (
-                found
-                and found[-1].scaled
-                and found[-1].end == at
-                and text[at - 1] in _UNSPACED
-                and len(found[-1].text) < _LONGEST
-            ):
-                # The second part of a number such as 1万5000.
-                before = found.pop()
-                sums = {
+            is_part = text[last_end - 1 : last_end] in _UNSPACED and text[last_end:at] in ("", " ")
+            if found and is_part and len(found[-1].text) < _LONGEST:
+                # Perhaps the second part of a number such as 1万5000.
+                before = found[-1]
+                sums = frozenset(
                     one + other
-                    for one in before.scaled
-                    for other in readings
-                    if not isinstance(one, str) and not isinstance(other, str)
-                }
-                number = replace(
-                    number,
-                    text=before.text + piece,
-                    start=before.start,
-                    readings=frozenset(sums),
-                    scaled=frozenset(sums),
+                    for one in before.scaled or before.readings
+                    for other in number.scaled or readings
+                    if not isinstance(one, str) and not isinstance(other, str) and other < one
                 )
+                if sums:
+                    found.pop()
+                    piece = text[before.start : at] + piece
+                    number = replace(
+                        number, text=piece, start=before.start, readings=sums, scaled=sums
+                    )
+            last_end = end
             found.append(number)
     return found
 
@@ -222,7 +221,7 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
 def _scale_at(text: str, place: int) -> tuple[str, int]:
     """The scale at a place of a text, and the place behind it; empty, if there is none."""
     scale = _SCALE.match(text, place)
-    return ("", place) if scale is None else (scale[0].strip(" \u00a0\u202f-").lower(), scale.end())
+    return ("", place) if scale is None else (scale[0].strip(_BEFORE_SCALE).lower(), scale.end())
 
 
 def _is_one(body: str) -> bool:

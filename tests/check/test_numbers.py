@@ -218,6 +218,10 @@ def test_strange_digits_are_read():
         ("10,000 yen", "1万円", "ja"),
         ("15,000 yen", "1万5千円", "ja"),
         ("320 million yen", "3億2000万円", "ja"),
+        ("1.2 trillion yen", "1兆2000億円", "ja"),
+        ("3.5 trillion won", "3조 5000억 원", "ko"),
+        ("more than 20 million people", "2000多万人", "zh"),
+        ("10,000, 20,000 or 30,000", "1만 2만 3만", "ko"),
         ("at 3:30 pm", "15時30分", "ja"),
         ("500 million won", "5억 원", "ko"),
         ("2.5 million people", "250만 명", "ko"),
@@ -235,6 +239,7 @@ def test_strange_digits_are_read():
         ("3.5 percent of 12,345", "٣٫٥ في المئة من ١٢٬٣٤٥", "ar"),
         ("3,500,000 rupees", "35 lakh rupees", "en"),
         ("2.5 crore rupees", "25 Millionen Rupien", "de"),
+        ("3 mill owners", "3 Mühlenbesitzer", "de"),
     ],
 )
 def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, language: str):
