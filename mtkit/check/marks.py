@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ _ADDRESS = re.compile(
 _NOT_OF_ADDRESS = ".,;:!?)]}'*_/"
 # A percentage that a word follows at once: "50%-discount".
 _PERCENTAGE = re.compile(r"(?<=\d)%(?=-?[^\W\d_]{2})")
+# The beginning of a placeholder of printf without a position.
+_NO_POSITION = re.compile(r"^%(?!\d+\$|[({])")
 # The argument of a message with plurals or cases, and not its texts.
 _ARGUMENT = re.compile(r"(\{[\w.-]+,(?:plural|select|selectordinal)),.*")
 
@@ -46,6 +49,18 @@ def placeholders(text: str) -> Counter[str]:
     """The placeholders of programs, without spaces and the texts of plurals and cases."""
     found = PLACEHOLDER.finditer(_PERCENTAGE.sub(" ", text))
     return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", match[0])) for match in found)
+
+
+def are_the_same_by_position(source: str, translation: str) -> bool:
+    """Whether the placeholders are the same if the first `%s` is `%1$s`, and so on."""
+
+    def numbered(text: str) -> str:
+        counted = itertools.count(1)
+        return PLACEHOLDER.sub(
+            lambda match: _NO_POSITION.sub(lambda _: f"%{next(counted)}$", match[0]), text
+        )
+
+    return placeholders(numbered(source)) == placeholders(numbered(translation))
 
 
 def markup(text: str) -> Counter[str]:

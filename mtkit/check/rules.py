@@ -299,6 +299,8 @@ def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[F
         parts_of = marks.COPIED_PARTS[kind]
         src, tgt = parts_of(source), parts_of(translation)
         if src != tgt:
+            if kind == "placeholders" and marks.are_the_same_by_position(source, translation):
+                continue
             missing, added = (sorted(some.elements()) for some in (src - tgt, tgt - src))
             yield Finding(kind, _difference(missing, added), 0.85)
         elif (

@@ -397,6 +397,16 @@ def test_what_a_translation_changes_in_a_placeholder_is_no_fault(
     assert kinds(source, translation, no_facts) == set()
 
 
+def test_placeholders_may_get_their_position_in_a_translation(no_facts: PairFacts):
+    source = "%s of %5.1f pages by %(name)s"
+    assert kinds(source, "%1$s von %2$5.1f Seiten, %(name)s", no_facts) == set()
+    assert kinds(source, "von %2$5.1f Seiten %1$s, %(name)s", no_facts) == set()
+    assert kinds("%1$s von %2$s Seiten", "%s of %s pages", no_facts) == set()
+    found = only("placeholders", source, "%1$5.1f Seiten, davon %2$s, %(name)s", no_facts)
+    assert found.reason == "missing: %5.1f, %s; added: %1$5.1f, %2$s"
+    assert kinds(source, "%1$s von %1$s Seiten, %(name)s", no_facts) == {"placeholders"}
+
+
 def test_the_argument_of_a_plural_is_a_placeholder(no_facts: PairFacts):
     source = "{count, plural, one {# file} other {# files}}"
     translation = "{anzahl, plural, one {# Datei} other {# Dateien}}"
