@@ -54,7 +54,8 @@ def main() -> None:
 def _run() -> None:
     try:
         # By default Click exits with status 1 on Ctrl-C; standalone_mode=False leaves that to us.
-        status = commands.main(prog_name="mtkit", standalone_mode=False)
+        arguments = sys.argv[1:] or ["--help"]
+        status = commands.main(arguments, prog_name="mtkit", standalone_mode=False)
         sys.stdout.flush()
         _leave(status if isinstance(status, int) else 0)
     except click.ClickException as error:
