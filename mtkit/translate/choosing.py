@@ -47,7 +47,7 @@ def choose(config: DecodeConfig, *, device: str, exact: bool, unable: str = "") 
     """
     if config.engine == "torch":
         return Choice(False)
-    reason = "it is for a CPU" if may_have_gpu(device) else unable or native.available()
+    reason = "a GPU needs PyTorch" if may_have_gpu(device) else unable or native.available()
     if not reason:
         return Choice(True, native_precision(config.precision, exact=exact))
     if config.engine == "native":
@@ -80,7 +80,7 @@ def in_results(precision: str, *, is_native: bool) -> str:
 def describe_engine() -> str:
     """The engine of `mtkit translate` on the CPU of this machine, in words."""
     if reason := native.available():
-        return f"PyTorch {version('torch')} (native engine: {reason})"
+        return f"PyTorch {version('torch')} ({reason})"
     kernels = ", ".join(f"{name} by {native.kernels(name)}" for name in native.PRECISIONS)
     chosen = native_precision("auto", exact=False)
     return f"native; {kernels}; translate --precision auto is {chosen}"

@@ -104,11 +104,11 @@ def unable(
 ) -> str:
     """What the native engine cannot do of what is wanted, in a few words; nothing if it can."""
     lacks = {
-        "it decodes with one model": len(runs) > 1,
-        "it cannot use a glossary": glossary is not None,
-        "it cannot search among well-formed trees": config.well_formed_trees,
-        "it has no gpu_path device": config.gpu_path == "device",
-        "its weights are packed": not prepared,
+        "several runs need PyTorch": len(runs) > 1,
+        "a glossary needs PyTorch": glossary is not None,
+        "well-formed trees need PyTorch": config.well_formed_trees,
+        "gpu_path device needs PyTorch": config.gpu_path == "device",
+        "packed weights need PyTorch": not prepared,
     }
     return next((lack for lack, is_wanted in lacks.items() if is_wanted), "")
 

@@ -86,9 +86,8 @@ def load_models(
         together, steps = nn.ModuleList(models).to(on_device), []
         if is_native:
             steps = [NativeStep(model, precision) for model in models]
-            engine = (
-                f"PyTorch, its steps by the native engine, {precision}, {native.kernels(precision)}"
-            )
+            kernels = native.kernels(precision)
+            engine = f"PyTorch with the native engine, {precision}, {kernels}"
         elif prepared:
             pack_weights(together, precision, on_device)
         disable_malloc_trim()

@@ -206,7 +206,7 @@ class Translator:
             plain = "fp32" if used.precision == "auto" else used.precision
             translator._term_decoder = lambda: load(plain).decoder
         translator.checkpoint = found
-        translator.engine = engine + (f" (not native: {choice.reason})" if choice.reason else "")
+        translator.engine = engine + (f" ({choice.reason})" if choice.reason else "")
         translator.precision = precision
         translator.src_lang, translator.tgt_lang = loaded.src_lang, loaded.tgt_lang
         translator.line_facts = runs[0].manifest.data.lines or LineFacts()

@@ -209,7 +209,7 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(
         ({"precision": "int8"}, "cpu", "", (True, "int8", "")),
         ({"engine": "native"}, "cpu", "", (True, "fp32", "")),
         ({"engine": "torch"}, "cpu", "", (False, "fp32", "")),
-        ({}, "cuda", "", (False, "fp32", "it is for a CPU")),
+        ({}, "cuda", "", (False, "fp32", "a GPU needs PyTorch")),
         ({}, "cpu", "no compiler", (False, "fp32", "no compiler")),
     ],
 )
@@ -252,16 +252,16 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
         # PyTorch is loaded for what needs it.
         assert native.device == CPU
         assert next(native.score_given(["one"], ["eins"])).log_prob < 0
-    steps = "PyTorch, its steps by the native engine, fp32, plain"
+    steps = "PyTorch with the native engine, fp32, plain"
     for run, how, why, options in (
-        ([untrained, untrained], steps, "it decodes with one model", {}),
-        (untrained, steps, "it cannot use a glossary", {"glossary": Glossary({"one": "eins"})}),
-        (untrained, "PyTorch, fp32, CPU, .*", "its weights are packed", {"prepared": False}),
+        ([untrained, untrained], steps, "several runs need PyTorch", {}),
+        (untrained, steps, "a glossary needs PyTorch", {"glossary": Glossary({"one": "eins"})}),
+        (untrained, "PyTorch, fp32, CPU, .*", "packed weights need PyTorch", {"prepared": False}),
     ):
         with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]
-            assert re.search(rf"^{how} \(not native: {why}\)$", other.engine)
+            assert re.search(rf"^{how} \({why}\)$", other.engine)
     demanded = untrained.config.decode.model_copy(update={"engine": "native"})
-    with pytest.raises(MtkitError, match=r"^decode\.engine native: it decodes with one model"):
+    with pytest.raises(MtkitError, match=r"^decode\.engine native: several runs need PyTorch"):
         Translator.load([untrained, untrained], device="cpu", config=demanded)
 
 
@@ -284,7 +284,7 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
             config=config.decode.model_copy(update=changes),
             glossary=glossary,
         ) as translator:
-            assert ("steps by the native engine" in translator.engine) == (engine == "auto")
+            assert ("with the native engine" in translator.engine) == (engine == "auto")
             found[engine] = list(translator.translate_nbest(lines, n_best=2))
     for own, plain in zip(*found.values(), strict=True):
         assert [one.text for one in own] == [one.text for one in plain]
