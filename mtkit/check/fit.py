@@ -93,7 +93,9 @@ def fit_pairs(
     pairs = _evenly(pairs, _TRAIN_PAIRS)
     valid = pairs[::_HELD_OUT]
     if len(valid) < FEWEST:
-        raise MtkitError(f"only {len(pairs):,} pairs; at least {FEWEST * _HELD_OUT:,} are needed")
+        raise MtkitError(
+            f"--fit needs at least {FEWEST * _HELD_OUT:,} pairs, and here are {len(pairs):,}"
+        )
     with Translator.load(run, device=device, src_lang=src_lang, tgt_lang=tgt_lang) as translator:
         languages = translator.src_lang, translator.tgt_lang
     try:
@@ -118,10 +120,10 @@ def fit_pairs(
 def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
     """Say when the checks are being fitted, and how long it took."""
     lines = sum(len(valid) for valid in by_direction if len(valid) >= FEWEST)
-    log.info("checks: fitting them to the translations of %s lines", f"{lines:,}")
+    log.info("fitting the checks to the translations of %s lines", f"{lines:,}")
     began = time.monotonic()
     yield
-    log.info("checks: fitted in %.0f s", time.monotonic() - began)
+    log.info("fitted the checks in %.0f s", time.monotonic() - began)
 
 
 def _fit(

@@ -185,7 +185,9 @@ def line_checks(
             table.write()
             log.info("wrote %s", findings_path)
     log.info("%s", checks.counts.sentence())
-    if reject is not None:
+    if reject is not None and not checks.rejected:
+        log.info("left no line empty: no confidence is below %g", reject)
+    elif reject is not None:
         log.info(
             "left %s of %s lines empty: confidence below %g; %s of these are marked",
             f"{checks.rejected:,}",

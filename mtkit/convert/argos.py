@@ -224,13 +224,12 @@ class _ArgosAgreement(Agreement):
         text = super().__str__()
         if self.bleu_of_run is not None:
             text += (
-                f", BLEU of {self.within:,} lines that the run does not cut off against the "
-                f"references {self.bleu_of_package:.2f}, of the run {self.bleu_of_run:.2f}"
+                f"; BLEU against the references {self.bleu_of_package:.2f}, of the run "
+                f"{self.bleu_of_run:.2f} ({self.within:,} lines that the run does not cut off)"
             )
         text += (
-            f", {self.other_with_beam:,} lines different from those of the run with beam search, "
-            f"because Argos has a beam size of {_BEAM_SIZE} and a length penalty of "
-            f"{_LENGTH_PENALTY}"
+            f"; with beam search, {self.other_with_beam:,} lines differ, because Argos has a beam "
+            f"size of {_BEAM_SIZE} and a length penalty of {_LENGTH_PENALTY}"
         )
         if self.underscores:
             text += f"; an underscore in the translation of lines {self.underscores}"

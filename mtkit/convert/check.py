@@ -85,9 +85,9 @@ class Agreement:
 
     def __str__(self) -> str:
         return (
-            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search), "
-            f"BLEU between both {self.bleu:.2f}, largest difference of a log-probability "
-            f"{self.difference:.1e} in {self.compared} lines"
+            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search); "
+            f"BLEU of one against the other {self.bleu:.2f}; log-probabilities in {self.compared} "
+            f"lines differ by at most {self.difference:.1e}"
         )
 
 

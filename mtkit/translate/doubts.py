@@ -34,16 +34,17 @@ class Doubts:
 
     def report(self) -> None:
         """Warn in one line of all that was found; then begin again."""
-        found = [
-            f"{len(numbers):,} {'line is' if len(numbers) == 1 else 'lines are'} {what} "
-            f"(line {', '.join(f'{number:,}' for number in list(numbers)[:_NAMED])}"
-            f"{', …' if len(numbers) > _NAMED else ''})"
-            for numbers, what in (
-                (self._too_long, "longer than every training line"),
-                (self._too_short, "much shorter in translation than usual"),
-            )
-            if numbers
-        ]
+        found = []
+        for numbers, what in (
+            (self._too_long, "longer than every training line"),
+            (self._too_short, "much shorter in translation than usual"),
+        ):
+            noun, verb = ("line", "is") if len(numbers) == 1 else ("lines", "are")
+            named = [f"{number:,}" for number in list(numbers)[:_NAMED]]
+            if len(numbers) > _NAMED:
+                named.append("…")
+            if numbers:
+                found.append(f"{len(numbers):,} {noun} {verb} {what} ({noun} {', '.join(named)})")
         if found:
             log.warning("check the translations: %s", "; ".join(found))
         self._too_long, self._too_short = {}, {}

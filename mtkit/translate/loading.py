@@ -145,11 +145,14 @@ def choose_direction(
     origin = run.manifest.data
     trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
     if not tags:
-        for wanted, has in ((src_lang, origin.src_lang), (tgt_lang, origin.tgt_lang)):
+        for side, wanted, has in (
+            ("from", src_lang, origin.src_lang),
+            ("to", tgt_lang, origin.tgt_lang),
+        ):
             if wanted is not None and has and wanted != has:
                 raise MtkitError(
-                    f"{run.path}: translates {origin.src_lang} to {origin.tgt_lang}, and has no "
-                    f"{wanted} on that side"
+                    f"{run.path}: translates {origin.src_lang} to {origin.tgt_lang}, and not "
+                    f"{side} {wanted}"
                 )
         return src_lang or origin.src_lang, tgt_lang or origin.tgt_lang
     listed = ", ".join(sorted(tags))

@@ -91,7 +91,9 @@ def test_rejected_lines_are_empty_and_counted(place: Place, run: list[str]) -> N
 
 
 def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> None:
-    assert place.mtkit(*run, "--reject", "0").out == place.mtkit(*run).out
+    outcome = place.mtkit(*run, "--reject", "0")
+    assert outcome.out == place.mtkit(*run).out
+    assert outcome.err.endswith("mtkit: left no line empty: no confidence is below 0\n")
 
 
 def test_findings_and_confidence_do_not_depend_on_the_batch(place: Place, run: list[str]) -> None:
@@ -279,8 +281,8 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
     assert '<h2 id="confidence">' in page
     assert "points on average; rank correlation with chrF " in outcome.err
     begin, *_, end, _ = (line for line in outcome.err.splitlines() if "step" not in line)
-    assert begin == "mtkit: checks: fitting them to the translations of 120 lines"
-    assert re.fullmatch("mtkit: checks: fitted in [0-9]+ s", end)
+    assert begin == "mtkit: fitting the checks to the translations of 120 lines"
+    assert re.fullmatch("mtkit: fitted the checks in [0-9]+ s", end)
     assert place.mtkit("check", "a.txt", "b.txt", "--run", "mine").status == 0
     # An imported run has no page.
     (place.folder / "mine" / "report.html").unlink()
@@ -295,7 +297,7 @@ def test_more_pairs_than_a_fit_reads_are_a_note(
     for most, is_cut in ((400, False), (401, True)):
         place.write("a.txt", "one\n" * most)
         outcome = place.mtkit("check", "a.txt", "a.txt", "--run", str(sharp_run.path), "--fit")
-        assert "only 400 pairs; at least 500 are needed" in outcome.err
+        assert "--fit needs at least 500 pairs, and here are 400" in outcome.err
         assert ("only the first 400 pairs are read" in outcome.err) == is_cut
 
 
@@ -313,9 +315,9 @@ def test_an_interrupt_of_the_fit_changes_nothing(
     monkeypatch.setattr("mtkit.translate.Translator.translate_windows", translate_windows)
     outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert outcome.status == 130
-    assert "mtkit: checks: fitting them to the translations of 120 lines" in outcome.err
+    assert "mtkit: fitting the checks to the translations of 120 lines" in outcome.err
     assert outcome.err.splitlines()[-1] == "mtkit: interrupted"
-    assert "fitted in" not in outcome.err
+    assert "fitted the checks" not in outcome.err
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 

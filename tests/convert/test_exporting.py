@@ -91,8 +91,8 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
 ) -> None:
     out, printed = exported(format)
     assert "checked: 20 of 20 lines of the validation text of" in printed
-    assert "BLEU between both 100.00" in printed
-    difference = float(re.findall(r"log-probability (\S+) in 20 lines", printed)[0])
+    assert "BLEU of one against the other 100.00" in printed
+    difference = float(re.findall(r"differ by at most (\S+)", printed)[0])
     assert difference < 1e-3
     facts = json.loads((out / "export.json").read_text())
     assert (facts["steps"], facts["check"]["identical"]) == ([200], 20)
@@ -177,7 +177,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
     done = python("-m", "mtkit", "export", sharp_uneven.path, out, "--format", format)
     assert done.returncode == 0, done.stderr
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
-    assert "BLEU between both 100.00" in done.stderr
+    assert "BLEU of one against the other 100.00" in done.stderr
     usage = done.stderr.split("to use it in Python:\n")[1]
     program, ours = as_printed(done.stderr, sharp_uneven, NUMBERS)
     # As printed, with a beam.

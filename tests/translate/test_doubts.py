@@ -35,7 +35,7 @@ def test_a_translation_much_shorter_than_usual_is_named(caplog: pytest.LogCaptur
     for number in (3, 3, 9):
         doubts.check(number, LONG, "y" * 49)
     assert warnings(doubts, caplog) == [
-        "check the translations: 2 lines are much shorter in translation than usual (line 3, 9)"
+        "check the translations: 2 lines are much shorter in translation than usual (lines 3, 9)"
     ]
     # What was reported is not reported again.
     assert warnings(doubts, caplog) == []
@@ -47,7 +47,7 @@ def test_of_many_lines_ten_are_named(caplog: pytest.LogCaptureFixture):
         doubts.check(number, LONG, LONG)
     (warning,) = warnings(doubts, caplog)
     assert "1,234 lines are" in warning
-    assert warning.endswith("(line 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)")
+    assert warning.endswith("(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)")
 
 
 def test_nothing_is_said_of_short_texts(caplog: pytest.LogCaptureFixture):
