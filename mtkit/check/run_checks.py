@@ -164,9 +164,11 @@ def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker
     """
     checks = RunChecks.load(run.path)
     if checks is None:
+        # An imported run has no data.
+        files = "" if run.manifest.imported is None else " SRC TGT"
         raise MtkitError(
             f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it now: "
-            f"mtkit check --fit --run {run.path} (of an imported run with SRC TGT, pairs of lines)"
+            f"mtkit check{files} --fit --run {run.path}"
         )
     data = run.manifest.data
     found = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)

@@ -120,8 +120,16 @@ def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> 
     assert first == last[::-1]
 
 
-def test_a_run_without_checks_says_how_to_get_them(sharp_run: Run) -> None:
-    with pytest.raises(MtkitError, match=r"has no confidence\.json.*mtkit check --fit"):
+@pytest.mark.parametrize(("is_imported", "files"), [(False, ""), (True, " SRC TGT")])
+def test_a_run_without_checks_says_how_to_get_them(
+    is_imported: bool, files: str, sharp_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = object() if is_imported else None
+    monkeypatch.setattr(
+        sharp_run, "manifest", sharp_run.manifest.model_copy(update={"imported": record})
+    )
+    advice = f"; to make it now: mtkit check{files} --fit --run {sharp_run.path}$"
+    with pytest.raises(MtkitError, match=advice):
         load_checker(sharp_run)
 
 
