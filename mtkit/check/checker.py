@@ -86,8 +86,7 @@ class Checker:
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence."""
-        words = marks.words_alone(source, translation)
-        pair = None if self.coverage is None else self.coverage.of(*words)
+        pair = None if self.coverage is None else self.coverage.of(source, translation)
         # The lexicon of a run knows more words of the language than the facts do.
         is_known = pair is not None and pair.tgt.new < _FOREIGN
         found = rules.findings(source, translation, self.facts, knows_words=is_known)
@@ -99,7 +98,7 @@ class Checker:
         if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
             if not any(one.kind in _NO_TRANSLATION for one in found):
-                found += self.coverage.findings(*words, pair)
+                found += self.coverage.findings(source, translation, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self.forecast.of(features_of(decoded.log_probs, pair))
         found.sort(key=lambda one: _ORDER[one.kind])
@@ -110,7 +109,7 @@ class Checker:
 
         Those of tags and placeholders are not meant.
         """
-        text = marks.without(source)
+        text = marks.words_alone(source)
         lacking = [
             character
             for character in dict.fromkeys(unicodedata.normalize("NFKC", text))

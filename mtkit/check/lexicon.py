@@ -23,6 +23,7 @@ from mtkit.base.arrays import IntArray, concat_ranges
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
 from mtkit.base.text import LETTER_MARKS
+from mtkit.check import marks
 
 # Probability that a word of one language translates to a word of the other, by their keys.
 Entries = dict[str, dict[str, float]]
@@ -53,12 +54,12 @@ _LEAST_COUNT = 0.5
 
 def keys_of(text: str) -> list[str]:
     """The keys of the words of a text, in order."""
-    return [word[:_KEY].lower() for word in _WORD.findall(text)]
+    return [word[:_KEY].lower() for word in _WORD.findall(marks.words_alone(text))]
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
     """The characters of each word of a text, in the order of `keys_of`."""
-    return [match.span() for match in _WORD.finditer(text)]
+    return [match.span() for match in _WORD.finditer(marks.words_alone(text))]
 
 
 @dataclass(frozen=True)

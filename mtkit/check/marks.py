@@ -107,15 +107,10 @@ def is_balanced(text: str) -> bool:
     return not opened
 
 
-def words_alone(source: str, translation: str) -> tuple[str, str]:
-    """Both texts of a pair, with spaces in place of all these parts, which are in no language."""
-    if has_copied_parts(source) or has_copied_parts(translation):
-        return without(source), without(translation)
-    return source, translation
-
-
-def without(text: str) -> str:
-    """A text of the same length with spaces in place of all these parts."""
+def words_alone(text: str) -> str:
+    """A text of the same length with spaces in place of all these parts, which have no language."""
+    if not has_copied_parts(text):
+        return text
     for pattern in (_ADDRESS, _TAG, _ENTITY, PLACEHOLDER):
         text = pattern.sub(lambda match: " " * len(match[0]), text)
     return text

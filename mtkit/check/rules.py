@@ -60,7 +60,7 @@ def findings(
         return []
     if not source or source.isspace():
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    src, tgt = marks.words_alone(source, translation)
+    src, tgt = marks.words_alone(source), marks.words_alone(translation)
     src_words, tgt_words = facts.source_words(src), facts.target_words(tgt)
     found = list(_loop(src, tgt, src_words, tgt_words, facts))
     copied = list(_copied(src_words, tgt_words, source == translation, facts))
