@@ -88,7 +88,7 @@ def test_numbers_in_rows_and_warnings_are_those_of_the_whole_file(place: Place, 
     assert numbers == [row.split("\t")[0] for row in whole.out.splitlines()]
     cut = re.compile("warning: (line .* cut from .*)")
     assert cut.findall("".join(warnings)) == cut.findall(whole.err)
-    assert "(line 3, 11, 17)" in whole.err
+    assert "(lines 3, 11, 17)" in whole.err
     assert "(line 17)" in warnings[-1]
 
 
