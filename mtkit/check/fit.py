@@ -93,9 +93,7 @@ def fit_pairs(
     pairs = _evenly(pairs, _TRAIN_PAIRS)
     valid = pairs[::_HELD_OUT]
     if len(valid) < FEWEST:
-        raise MtkitError(
-            f"--fit needs at least {FEWEST * _HELD_OUT:,} pairs, and here are {len(pairs):,}"
-        )
+        raise MtkitError(f"--fit needs at least {FEWEST * _HELD_OUT:,} pairs; found {len(pairs):,}")
     with Translator.load(run, device=device, src_lang=src_lang, tgt_lang=tgt_lang) as translator:
         languages = translator.src_lang, translator.tgt_lang
     try:

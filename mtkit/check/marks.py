@@ -42,6 +42,7 @@ def has_copied_parts(text: str) -> bool:
         or "@" in text
         or "://" in text
         or "www." in text
+        or "WWW." in text
     )
 
 
@@ -57,7 +58,8 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
     def numbered(text: str) -> str:
         counted = itertools.count(1)
         return PLACEHOLDER.sub(
-            lambda match: _NO_POSITION.sub(lambda _: f"%{next(counted)}$", match[0]), text
+            lambda match: _NO_POSITION.sub(lambda _: f"%{next(counted)}$", match[0]),
+            _PERCENTAGE.sub(" ", text),
         )
 
     return placeholders(numbered(source)) == placeholders(numbered(translation))
@@ -82,7 +84,11 @@ def _tags(text: str) -> Iterator[tuple[str, str, str]]:
 
 def addresses(text: str) -> Counter[str]:
     """The URLs and e-mail addresses."""
-    found = (html.unescape(match[0]) for match in _ADDRESS.finditer(text))
+    # Not those without a semicolon, as in "?x=1&copy=2".
+    found = (
+        _ENTITY.sub(lambda entity: html.unescape(entity[0]), match[0])
+        for match in _ADDRESS.finditer(text)
+    )
     return Counter(one.rstrip(_NOT_OF_ADDRESS).casefold() for one in found)
 
 
@@ -111,6 +117,7 @@ def words_alone(text: str) -> str:
     """A text of the same length with spaces in place of all these parts, which have no language."""
     if not has_copied_parts(text):
         return text
+    text = _PERCENTAGE.sub(" ", text)
     for pattern in (_ADDRESS, _TAG, _ENTITY, PLACEHOLDER):
         text = pattern.sub(lambda match: " " * len(match[0]), text)
     return text

@@ -60,7 +60,8 @@ SCALES = {
     for words, factors in scales.items()
     for word in words.split()
 }
-SCALED_LANGUAGES = frozenset(" ".join(_SCALES).split())
+# Those whose scales are all known, in each of their forms.
+SCALED_LANGUAGES = frozenset({"en", "de", "fr"})
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.

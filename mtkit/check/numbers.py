@@ -30,12 +30,12 @@ _SCALE = re.compile(
     rf"|(?:{'|'.join(sorted(SCALES.keys() - _UNSPACED, key=len, reverse=True))})\b)",
     re.IGNORECASE,
 )
-# Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, 千 that
-# of 千克, and 조 an article of a law.
+# Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, a mil
+# ten kilometres, mia "my", 千 that of 千克, and 조 an article of a law.
 _CLEAR_SCALES = {
     word
     for word in SCALES
-    if (len(word) > 2 and word not in ("cent", "cents", "mill"))
+    if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia"))
     or (word in _UNSPACED - set("千천兆조"))
 }
 _CLEAR_SCALE = re.compile(
@@ -62,7 +62,7 @@ _TIME = re.compile(
 _MARKS = str.maketrans("٫٬", ".,")
 # The end of a range, whose thousands or scale may be given once: "5-6,000", "5 to 6 million".
 _RANGE = re.compile(
-    r"[ \u00a0\u202f]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[ \u00a0\u202f]?"
+    r"-?[ \u00a0\u202f]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[ \u00a0\u202f]?"
     r"\d{1,3}(?:(?P<thousands>[., \u00a0\u202f]000(?!\d))|[.,]\d+)?"
 )
 # A decade or a century, by its years.

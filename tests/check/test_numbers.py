@@ -240,6 +240,13 @@ def test_strange_digits_are_read():
         ("3,500,000 rupees", "35 lakh rupees", "en"),
         ("2.5 crore rupees", "25 Millionen Rupien", "de"),
         ("3 mill owners", "3 Mühlenbesitzer", "de"),
+        ("3 trillion dollars", "3 biljoen dollar", "nl"),
+        ("5 million people", "5백만 명", "ko"),
+        ("5 million people", "5 миллионам людей", "ru"),
+        ("5,000 to 6,000 people", "5- bis 6.000 Menschen", "de"),
+        ("5,000 to 6,000 people", "de 5 a 6.000 personas", "es"),
+        ("It is 5 Swedish miles there.", "Det är 5 mil dit.", "sv"),
+        ("3 friends of mine", "3 mia amiche", "it"),
     ],
 )
 def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, language: str):
@@ -254,7 +261,6 @@ def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, 
     ("source", "translation", "language"),
     [
         ("1.3 billion people", "1.3亿人", "zh"),
-        ("15,000 people", "15万人", "zh"),
         ("It costs $5 million.", "Es kostet 5 Dollar.", "de"),
         ("5 thousand people", "5 personnes", "fr"),
         ("3 million people", "3 млрд человек", "ru"),

@@ -310,6 +310,10 @@ def test_addresses_are_those_of_the_source(no_facts: PairFacts):
     found = only("addresses", source, good.replace("joe@", "jo@"), no_facts)
     assert found.reason == "missing: joe@example.com; added: jo@example.com"
     assert kinds(source, good.replace("b=1", "b=2"), no_facts) == {"addresses"}
+    # "&copy" would be a sign of HTML, with a semicolon.
+    links = "https://a.org/?x=1&copy=2", "https://a.org/?x=1&amp;copy=2"
+    assert kinds(f"See {links[0]} now.", f"Siehe {links[1]} jetzt.", no_facts) == set()
+    assert "addresses" in kinds("Visit WWW.FOO.COM now.", "Siehe WWW.BAR.COM jetzt.", no_facts)
     assert kinds("See www.example.org.", "Siehe (WWW.Example.org)", no_facts) <= {
         "cut",
         "addresses",
@@ -402,6 +406,7 @@ def test_placeholders_may_get_their_position_in_a_translation(no_facts: PairFact
     assert kinds(source, "%1$s von %2$5.1f Seiten, %(name)s", no_facts) == set()
     assert kinds(source, "von %2$5.1f Seiten %1$s, %(name)s", no_facts) == set()
     assert kinds("%1$s von %2$s Seiten", "%s of %s pages", no_facts) == set()
+    assert kinds("50%-discount for %s", "50 % Rabatt für %1$s", no_facts) == set()
     found = only("placeholders", source, "%1$5.1f Seiten, davon %2$s, %(name)s", no_facts)
     assert found.reason == "missing: %5.1f, %s; added: %1$5.1f, %2$s"
     assert kinds(source, "%1$s von %1$s Seiten, %(name)s", no_facts) == {"placeholders"}

@@ -193,7 +193,7 @@ def test_another_direction_is_refused_by_name(fitted: Run) -> None:
 
 
 def test_few_pairs_are_refused(changed_run: Run) -> None:
-    with pytest.raises(MtkitError, match="--fit needs at least 500 pairs, and here are 100"):
+    with pytest.raises(MtkitError, match="--fit needs at least 500 pairs; found 100"):
         fit_pairs(changed_run, PAIRS[:100], device="cpu")
 
 

@@ -297,7 +297,7 @@ def test_more_pairs_than_a_fit_reads_are_a_note(
     for most, is_cut in ((400, False), (401, True)):
         place.write("a.txt", "one\n" * most)
         outcome = place.mtkit("check", "a.txt", "a.txt", "--run", str(sharp_run.path), "--fit")
-        assert "--fit needs at least 500 pairs, and here are 400" in outcome.err
+        assert "--fit needs at least 500 pairs; found 400" in outcome.err
         assert ("only the first 400 pairs are read" in outcome.err) == is_cut
 
 

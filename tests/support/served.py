@@ -132,7 +132,7 @@ def sentence(text: str, tokens: int = 8) -> Sentence:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, for a minute at most."""
+    """Wait for a condition, for ten minutes at most."""
     deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
