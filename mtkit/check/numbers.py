@@ -24,12 +24,18 @@ _NUMBER = re.compile(
 _BEFORE_SCALE = " \u00a0\u202f-多余餘여"
 # Scales that other characters may follow at once.
 _UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
-# What follows a number and changes its value; there may have been a tag between them.
-_SCALE = re.compile(
-    rf"(?:[ \u00a0\u202f]*+|-)(?:[多余餘여]?[{''.join(sorted(_UNSPACED))}]"
-    rf"|(?:{'|'.join(sorted(SCALES.keys() - _UNSPACED, key=len, reverse=True))})\b)",
-    re.IGNORECASE,
-)
+
+
+def _scale_of(words: set[str]) -> str:
+    """A pattern of scales, and of what stands before them; there may have been a tag there."""
+    return (
+        rf"(?:[ \u00a0\u202f]*+|-)(?:[多余餘여]?[{''.join(sorted(words & _UNSPACED))}]"
+        rf"|(?:{'|'.join(sorted(words - _UNSPACED))})\b)"
+    )
+
+
+# What follows a number and changes its value.
+_SCALE = re.compile(_scale_of(set(SCALES)), re.IGNORECASE)
 # Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, a mil
 # ten kilometres, mia "my", 千 that of 千克, and 조 an article of a law.
 _CLEAR_SCALES = {
@@ -38,11 +44,7 @@ _CLEAR_SCALES = {
     if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia"))
     or (word in _UNSPACED - set("千천兆조"))
 }
-_CLEAR_SCALE = re.compile(
-    rf"\d(?:[ \u00a0\u202f]*+|-)(?:[多余餘여]?[{''.join(sorted(_CLEAR_SCALES & _UNSPACED))}]"
-    rf"|(?:{'|'.join(sorted(_CLEAR_SCALES - _UNSPACED))})\b)",
-    re.IGNORECASE,
-)
+_CLEAR_SCALE = re.compile(r"\d" + _scale_of(_CLEAR_SCALES), re.IGNORECASE)
 # Such words after one number, as in "5 hundred thousand".
 _MOST_SCALES = 3
 # One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
@@ -201,13 +203,7 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
             if found and is_part and len(found[-1].text) < _LONGEST:
                 # Perhaps the second part of a number such as 1万5000.
                 before = found[-1]
-                sums = frozenset(
-                    one + other
-                    for one in before.scaled or before.readings
-                    for other in number.scaled or readings
-                    if not isinstance(one, str) and not isinstance(other, str) and other < one
-                )
-                if sums:
+                if sums := _sums(before, number):
                     found.pop()
                     piece = text[before.start : at] + piece
                     number = replace(
@@ -216,6 +212,16 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
             last_end = end
             found.append(number)
     return found
+
+
+def _sums(first: Number, second: Number) -> frozenset[Reading]:
+    """The values of two parts of one number; none, if the second part is not the smaller one."""
+    return frozenset(
+        one + other
+        for one in first.scaled or first.readings
+        for other in second.scaled or second.readings
+        if not isinstance(one, str) and not isinstance(other, str) and other < one
+    )
 
 
 def _scale_at(text: str, place: int) -> tuple[str, int]:

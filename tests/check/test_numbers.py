@@ -205,7 +205,7 @@ def test_strange_digits_are_read():
     assert rest("m2", "m²") == (["2"], [])
     assert rest("1" * 5000, "1" * 5001) == (["1" * 5000], ["1" * 5001])
     assert rest("1." * 500, "1," * 500) == ([], [])
-    # Not all sums of the parts of a number that is none.
+    # The parts are not one number, so their sums are not all computed.
     assert rest("1万" * 100, "1千" * 100 + "2", "zh", "und")[1] != []
 
 
