@@ -8,6 +8,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import stat
+import struct
+import sys
 from ctypes import c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +25,9 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 
 # The library must be of this version of the interface.
 ABI = 3
+# Bytes of the header of an ELF file of 64 bits, and of a row of its table of segments (System V
+# ABI).
+_ELF_HEADER, _ELF_SEGMENT = 64, 56
 
 
 def _fields(names: str, kind: Any) -> tuple[tuple[str, Any], ...]:
@@ -118,6 +124,7 @@ def library() -> ctypes.CDLL:
     if not path:
         raise MtkitError("the native engine was not built when mtkit was installed")
     try:
+        _check_file(path)
         loaded = ctypes.CDLL(path)
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(loaded, name)
@@ -127,6 +134,35 @@ def library() -> ctypes.CDLL:
     if loaded.mtkit_abi() != ABI:
         raise MtkitError(f"{path}: is a native engine of another version of mtkit")
     return loaded
+
+
+def _check_file(path: str) -> None:
+    """Refuse a file that the system cannot load, or whose end is missing (a bus error on use).
+
+    Raises:
+        OSError: if it is not an ELF file, of another architecture than this Python, or cut off.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"{path} is not a file")
+    if sys.platform != "linux":
+        return
+    with open("/proc/self/exe", "rb") as python, open(path, "rb") as file:
+        own, header = python.read(_ELF_HEADER), file.read(_ELF_HEADER)
+        if len(header) < _ELF_HEADER or header[:4] != own[:4]:
+            raise OSError(f"{path} is not a library for Linux")
+        # The width of addresses, the order of bytes, and the instructions.
+        if (header[4:6], header[18:20]) != (own[4:6], own[18:20]):
+            raise OSError(f"{path} is for another kind of CPU")
+        segments, sections, count, each, number = struct.unpack("=32xQQ8xHHH2x", header)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(segments)
+        table = file.read(_ELF_SEGMENT * count)
+    if len(table) == _ELF_SEGMENT * count:
+        # Where the table of sections and each segment begin, and their sizes.
+        parts = [(sections, each * number), *struct.iter_unpack("=8xQ16xQ16x", table)]
+        if max(map(sum, parts)) <= size:
+            return
+    raise OSError(f"{path} is cut off")
 
 
 def check(result: Any) -> Any:

@@ -91,8 +91,11 @@ const Kernels* find_kernels(const char* name) {
 const Kernels* choose_kernels(Precision precision) {
     if (const char* name = std::getenv("MTKIT_KERNELS"); name != nullptr && *name != '\0') {
         if (const Kernels* kernels = find_kernels(name)) return kernels;
+        std::string names;
+        for (const Kernels* kernels : usable()) names += std::string(", ") + kernels->name;
         throw std::runtime_error("MTKIT_KERNELS: this CPU or this build has no kernels named "
-                                 + std::string(name));
+                                 + std::string(name) + "; it has " + names.substr(2)
+                                 + " (all there are: amx, vnni, avx2, neon, plain)");
     }
     // Tiles do not multiply float32.
     const bool tiles = std::string_view("amx") == usable().back()->name;
