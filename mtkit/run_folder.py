@@ -18,6 +18,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -263,6 +264,11 @@ class Run:
     def data_fingerprint(self) -> str:
         """The fingerprint of the training data."""
         return self.manifest.data.fingerprint
+
+    @property
+    def in_command(self) -> str:
+        """The folder as it is written in a command of the shell."""
+        return shlex.quote(str(self.path))
 
     @property
     def data_path(self) -> Path:

@@ -106,7 +106,7 @@ def fit_pairs(
     if old is not None and any(one.languages != languages for one in old.directions):
         raise MtkitError(
             f"{run.path}: has checks of other directions, which would be lost; "
-            f"mtkit check --fit --run {run.path} fits all to its data"
+            f"mtkit check --fit --run {run.in_command} fits all to its data"
         )
     train = [pair for number, pair in enumerate(pairs) if number % _HELD_OUT]
     direction = _Direction(*languages, _evenly(pairs, SAMPLED), _evenly(valid, _VALID_PAIRS))

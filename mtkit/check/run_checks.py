@@ -152,7 +152,7 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
         log.warning(
             "%s: the confidence was fitted to %s, and %s is used; to fit it again: "
             "mtkit check --fit --run %s",
-            *(run.path, fitted_to, used, run.path),
+            *(run.path, fitted_to, used, run.in_command),
         )
 
 
@@ -168,7 +168,7 @@ def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker
         files = "" if run.manifest.imported is None else " SRC TGT"
         raise MtkitError(
             f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it now: "
-            f"mtkit check{files} --fit --run {run.path}"
+            f"mtkit check{files} --fit --run {run.in_command}"
         )
     data = run.manifest.data
     found = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)

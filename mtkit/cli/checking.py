@@ -173,7 +173,7 @@ def line_checks(
             "an ensemble has no confidence, which --reject needs"
             if is_ensemble
             else f"{run.path}: has no confidence, because it was fitted to too few pairs; --reject "
-            f"needs it: mtkit check SRC TGT --fit --run {run.path}"
+            f"needs it: mtkit check SRC TGT --fit --run {run.in_command}"
         )
     if findings_path is None:
         checks = LineChecks(checker, Counts(), reject, None)

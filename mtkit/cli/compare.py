@@ -139,7 +139,7 @@ def compare(
     several by how different their words are. The page is one file that loads nothing, and opens in
     every browser.
     """
-    advice = "give --data, or --src and --reference"
+    advice = "or --src and --reference"
     choice = TextChoice(data_path, split, src_lang, tgt_lang, advice)
     options = _Options(src_path, references, test_set, choice, DecodeOptions.parse(**decode))
     files = [path for path in paths if not path.is_dir()]

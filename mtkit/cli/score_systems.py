@@ -36,7 +36,7 @@ class TextChoice(NamedTuple):
     split: Literal["valid", "test"]
     src_lang: str | None
     tgt_lang: str | None
-    advice: str = "give --data, or HYP and --reference"
+    advice: str = "or HYP and --reference"
 
 
 @dataclass(frozen=True)
@@ -523,16 +523,19 @@ def _wanted(
 
 def _data_of(run: Run, path: Path | None, *, advice: str) -> PreparedData:
     """The data at a path, or else the data that a run was trained on, unchanged since then."""
-    from mtkit.data import PreparedData
+    from mtkit.data import PreparedData, is_prepared
 
     if path is not None:
         return PreparedData.open(path)
     if run.manifest.imported is not None:
-        raise MtkitError(f"{run.path}: was imported, so it has no test set; {advice}")
+        raise MtkitError(f"{run.path}: was imported, so it has no test set; give --data, {advice}")
     try:
         data = PreparedData.open(run.data_path)
     except MtkitError as error:
-        raise MtkitError(f"the test set of {run.path} is missing ({error}); {advice}") from error
+        reason = error if is_prepared(run.data_path) else f"{run.data_path} is not there"
+        raise MtkitError(
+            f"--data: give the folder with the test set of {run.path}, {advice} ({reason})"
+        ) from error
     if data.fingerprint != run.data_fingerprint:
         raise MtkitError(
             f"{data.path}: was prepared anew after {run.path} was trained on it; "

@@ -379,7 +379,5 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
 def _command(run: Run) -> str:
     codes = list(run.tokenizers().src.language_tags)
     option = f" --tgt-lang {shlex.quote(codes[0])}" if codes else ""
-    return (
-        f'echo "A sentence in the source language." | mtkit translate --run '
-        f"{shlex.quote(str(run.path))}{option}"
-    )
+    start = 'echo "A sentence in the source language." | mtkit translate --run'
+    return f"{start} {run.in_command}{option}"

@@ -203,7 +203,7 @@ def _fit_checks(run: Run, data: PreparedData, trainer: Trainer) -> None:
             "confidence: not fitted, because of %s; the run is complete; to fit it: "
             "mtkit check --run %s --fit",
             failure,
-            run.path,
+            run.in_command,
         )
     try:
         refresh_confidence(run)

@@ -74,7 +74,7 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
     if own.is_joint != other.is_joint or not own.is_same(other):
         raise MtkitError(
             f"{data.path}: was prepared with other subwords than those of {run.path}; prepare it "
-            f"with --tokenizer-from {run.path}"
+            f"with --tokenizer-from {run.in_command}"
         )
     manifest = run.manifest
     origin = manifest.imported or manifest.started_from
@@ -195,7 +195,7 @@ def _check_trained(run: Run) -> None:
         by = "export" if run.manifest.imported is None else "import"
         raise MtkitError(
             f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
-            f"further, give another --run, and --init-from {run.path}"
+            f"further, give another --run, and --init-from {run.in_command}"
         )
 
 
@@ -300,6 +300,6 @@ def _finish(config: Config, run: Run, finish_in: int | None) -> tuple[int, int]:
     if not Schedule.from_config(config).rate(after + 1):
         raise MtkitError(
             f"{run.path}: its learning rate has fallen to zero after {after} updates; to train "
-            f"further, start a new run with --init-from {run.path}"
+            f"further, start a new run with --init-from {run.in_command}"
         )
     return after, finish_in

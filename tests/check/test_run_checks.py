@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,21 @@ def test_a_run_without_checks_says_how_to_get_them(
     advice = f"; to make it now: mtkit check{files} --fit --run {sharp_run.path}$"
     with pytest.raises(MtkitError, match=advice):
         load_checker(sharp_run)
+
+
+@pytest.mark.parametrize(
+    "name", ["my run", "it's", "a;b", "$HOME", "*", "a&b", "(x)", '"', "größer", "a\\b", "-x", "~"]
+)
+def test_a_printed_command_is_what_the_shell_reads(name: str, sharp_run: Run) -> None:
+    run = Run(sharp_run.path.parent / name, sharp_run.config, sharp_run.manifest)
+    with pytest.raises(MtkitError) as caught:
+        load_checker(run)
+    command = str(caught.value).split("to make it now: ")[1]
+    assert shlex.split(command) == ["mtkit", "check", "--fit", "--run", str(run.path)]
+    printed = subprocess.run(
+        f"printf '%s' {run.in_command}", shell=True, capture_output=True, text=True
+    )
+    assert printed.stdout == str(run.path)
 
 
 def test_a_changed_lexicon_is_refused(changed_run: Run) -> None:

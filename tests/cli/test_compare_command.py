@@ -241,4 +241,5 @@ def test_a_run_without_its_data_is_refused_with_advice(trained: Place) -> None:
     shutil.rmtree(trained.folder / "data")
     for path in Path(trained.folder / "runs").iterdir():
         error = trained.refused("compare", path, *OUTPUT)
-        assert "give --data, or --src and --reference" in error
+        assert error.startswith("mtkit: error: --data: give the folder with the test set of")
+        assert ", or --src and --reference (" in error
