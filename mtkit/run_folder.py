@@ -71,7 +71,7 @@ CONFIDENCE = "confidence.json"
 LEXICON = "lexicon.tsv"
 # Files that are fitted to the weights of a run.
 _FITTED = (ALIGNMENT, CONFIDENCE, LEXICON)
-_CHECKPOINTS = "checkpoints"
+CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 
 _TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"
@@ -138,11 +138,11 @@ class Run:
         for name in (_MANIFEST, CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
-        if (path / _CHECKPOINTS).is_file():
-            raise MtkitError(f"{path / _CHECKPOINTS}: is a file; move it away")
+        if (path / CHECKPOINTS).is_file():
+            raise MtkitError(f"{path / CHECKPOINTS}: is a file; move it away")
         with naming_file(path):
-            shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
-            (path / _CHECKPOINTS).mkdir(parents=True)
+            shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+            (path / CHECKPOINTS).mkdir(parents=True)
             # First, because a folder without a manifest is created again.
             (path / _MANIFEST).unlink(missing_ok=True)
             for old in old_files:
@@ -199,11 +199,11 @@ class Run:
                 read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
                 return True
             return CONFIG in names
-        if any((path / _CHECKPOINTS).glob("*")):
+        if any((path / CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {_CHECKPOINTS, METRICS, CONFIG, SAMPLES, PAGE, BOARD, *_FITTED, *VOCABULARY_FILES}
-        return not names or (_CHECKPOINTS in names and names <= left)
+        left = {CHECKPOINTS, METRICS, CONFIG, SAMPLES, PAGE, BOARD, *_FITTED, *VOCABULARY_FILES}
+        return not names or (CHECKPOINTS in names and names <= left)
 
     @staticmethod
     def is_run(path: Path) -> bool:
@@ -218,7 +218,7 @@ class Run:
             MtkitError: if there is none, or a setting that may not change was changed.
         """
         if not cls.is_run(path):
-            if (path / CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
+            if (path / CONFIG).is_file() and any((path / CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
                     f"{path / _MANIFEST}: missing or not a file; restore it from a copy, or "
                     "train again in another folder"
@@ -346,7 +346,7 @@ class Run:
 
     def checkpoints(self) -> list[Checkpoint]:
         """All complete checkpoints, oldest first."""
-        folder = self.path / _CHECKPOINTS
+        folder = self.path / CHECKPOINTS
         paths = folder.iterdir() if folder.is_dir() else ()
         steps = [(path, step_of(path.name)) for path in paths]
         saved = [self.checkpoint(path, step) for path, step in steps if step is not None]
@@ -393,7 +393,7 @@ class Run:
                 averages only while it is the newest.
         """
         self.check_held()
-        saved = self.checkpoint(self.path / _CHECKPOINTS / checkpoint_name(step), step)
+        saved = self.checkpoint(self.path / CHECKPOINTS / checkpoint_name(step), step)
         saved.write(weights, optimizer, state, extra=extra)
         return saved
 
@@ -485,7 +485,7 @@ def find_run(root: Path) -> Run:
         MtkitError: if there is no run with a checkpoint.
     """
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
-    saved = [(one, folder) for folder in folders for one in (folder / _CHECKPOINTS).glob(COMPLETE)]
+    saved = [(one, folder) for folder in folders for one in (folder / CHECKPOINTS).glob(COMPLETE)]
     if not saved:
         what = f"the runs under {root}/ have no checkpoint yet"
         what = what if folders else f"no run under {root}/"

@@ -6,7 +6,7 @@ import logging
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -155,7 +155,9 @@ def train(
         if needs_base:
             raise no_base
         if not is_later_worker():
-            print_text(_forecast(config, data_path, device, count, init_from))
+            options = {"device": device, "world_size": count, "init_from": init_from}
+            options |= {"run_path": run_path or shared.RUNS_ROOT, "restart": restart}
+            print_text(_forecast(config, data_path, options))
         return 0
     data = shared.open_data(data_path)
     target = run_path or shared.RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
@@ -220,23 +222,14 @@ def _data_of(run: Run) -> Path:
     return run.data_path
 
 
-def _forecast(
-    config: Config,
-    data_path: Path | None,
-    device: str,
-    world_size: int,
-    init_from: str | None,
-) -> str:
+def _forecast(config: Config, data_path: Path | None, options: dict[str, Any]) -> str:
     """The text that a dry run prints; without any prepared data, only what needs none."""
     from mtkit import train as training
     from mtkit.data import find_data
 
-    if data_path is None and init_from is None:
+    if data_path is None and options["init_from"] is None:
         try:
             find_data(shared.DATA_ROOT)
         except MtkitError:
             return training.forecast_without_data(config)
-    data = shared.open_data(data_path)
-    return training.forecast(
-        config, data, device=device, world_size=world_size, init_from=init_from
-    )
+    return training.forecast(config, shared.open_data(data_path), **options)

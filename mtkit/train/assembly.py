@@ -25,6 +25,7 @@ from mtkit.data import Direction, PreparedData
 from mtkit.model import parameter_counts
 from mtkit.run_folder import CONFIDENCE, PAGE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
+from mtkit.train.checkpoints import check_disk
 from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import cost_in_words
@@ -104,9 +105,11 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     # No worker may write before all workers have looked.
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
+    saved_bytes = trainer.trained.saved_bytes(trainer.optimizer)
     if workers.is_rank_zero:
         _report_start(job, trainer)
         if existing is None:
+            check_disk(run_path, saved_bytes, config.train, replaces=True)
             first = min(config.train.valid_every, config.train.last_step)
             log.info("the first validation is after %s updates", f"{first:,}")
             if initial is not None:
@@ -127,6 +130,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
                 _report_finished(run_path, config, trainer.step)
             return True
         if workers.is_rank_zero:
+            check_disk(run_path, saved_bytes, config.train, replaces=False)
             folder.write_config()
             if config.train.finish_steps:
                 first, last = config.train.finish_after + 1, config.train.last_step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -12,12 +13,15 @@ from pydantic import ConfigDict, Field, model_validator
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError, Record, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
-from mtkit.run_folder import MetricsRow, Run
+from mtkit.config import TrainConfig
+from mtkit.run_folder import CHECKPOINTS, MetricsRow, Run
 from mtkit.train.distributed import Workers
 
 log = logging.getLogger(__name__)
 
 CONTINUE = "to continue, run the same command again"
+# What a checkpoint has besides its tensors, and metrics, page and charts: at most about so much.
+_BESIDE = 2**20
 
 
 class _Position(Record):
@@ -160,6 +164,42 @@ def prune(run: Run) -> None:
                 shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
 
 
+def check_disk(path: Path, saved_bytes: int, settings: TrainConfig, *, replaces: bool) -> str:
+    """The room for checkpoints on the disk of a run folder, in words; warns if it is not enough.
+
+    `saved_bytes` is the size of the tensors of a checkpoint; `replaces` is whether those that are
+    there will be deleted.
+
+    Raises:
+        MtkitError: if there is not even room for one.
+    """
+    with naming_file(path):
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        disk = shutil.disk_usage(there)
+        # What a killed save has left is deleted before the next one.
+        old, left = (_bytes_of(path / CHECKPOINTS, pattern) for pattern in ("*", ".*.partial"))
+    size, room = saved_bytes + _BESIDE, disk.free + (old if replaces else left)
+    # Those of the schedule, the best one, and one more while it is written.
+    count = min(settings.keep_checkpoints, -(-settings.last_step // settings.checkpoint_every)) + 2
+    count += settings.last_step // settings.keep_every if settings.keep_every else 0
+    sizes = f"a checkpoint takes {size / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are free"
+    text = f"{sizes}; {count} at a time need {count * size / 1e6:,.0f} MB"
+    # Some network file systems do not say how large they are.
+    if disk.total and room < size:
+        raise MtkitError(
+            f"{path}: not even one checkpoint fits on its disk: {sizes}; delete files there, or "
+            "give --run with a folder on another disk"
+        )
+    if disk.total and disk.free + old < count * size:
+        log.warning("%s: %s: delete files, or lower train.keep_checkpoints", path, text)
+    return text
+
+
+def _bytes_of(folder: Path, pattern: str) -> int:
+    files = (file for found in folder.glob(pattern) for file in found.rglob("*"))
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 class CheckpointWriter:
     """Saves checkpoints of a run in its own thread, one after the other.
 
@@ -175,12 +215,14 @@ class CheckpointWriter:
         self._reports = reports
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: tuple[int, Future[None]] | None = None
+        # The saves that failed since the last good one.
+        self._failed = 0
 
     def __enter__(self) -> CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.settle()
+        self._report_end()
         if self._reports and kind is not None and issubclass(kind, KeyboardInterrupt):
             advice = f"; {CONTINUE}" if self._run.checkpoints() else ""
             log.warning("stopped without saving; %s%s", self._run.last_good(), advice)
@@ -212,16 +254,28 @@ class CheckpointWriter:
 
         A failed save, for example because the disk is full, is reported as a warning, and training
         continues: there will be another save.
+
+        Raises:
+            MtkitError: if a second save in a row failed, and the run has no checkpoint at all.
         """
         if self._saving is not None and (wait or self._saving[1].done()):
-            try:
-                self.finish()
-            except MtkitError as error:
-                log.warning("%s", error)
+            self._report_end()
+            if self._failed > 1 and not self._run.checkpoints():
+                raise MtkitError(
+                    f"{self._run.path}: {self._failed} checkpoints in a row could not be saved, and"
+                    " there is no other; make room, and run the same command again"
+                )
+
+    def _report_end(self) -> None:
+        """Wait for the running save, and report its failure."""
+        try:
+            self.finish()
+        except MtkitError as error:
+            log.warning("%s", error)
 
     def last_good(self) -> str:
         """As `Run.last_good`, after the running save."""
-        self.settle()
+        self._report_end()
         return self._run.last_good()
 
     def finish(self) -> None:
@@ -235,6 +289,7 @@ class CheckpointWriter:
         step, saving = self._saving
         error = saving.exception()
         self._saving = None
+        self._failed = self._failed + 1 if error is not None else 0
         if isinstance(error, MtkitError):
             what = f"step {step} was not saved: {error}; {self._run.last_good()}"
             raise MtkitError(what) from error

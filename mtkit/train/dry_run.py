@@ -8,6 +8,7 @@ import sys
 import time
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 
 import torch
 
@@ -20,6 +21,7 @@ from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.assembly import check_task, parameters_in_words, warn_of_start
+from mtkit.train.checkpoints import check_disk
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
@@ -51,11 +53,14 @@ def forecast(
     device: str = "auto",
     world_size: int = 1,
     init_from: str | None = None,
+    run_path: Path = Path(),
+    restart: bool = False,
 ) -> str:
     """The output of `--dry-run`: the full configuration as YAML, then the forecast as comments.
 
     Builds the model, runs the largest batch, and measures the time of a few batches; writes
     nothing. This is the work of one of `world_size` workers, with the whole model, in this process.
+    Only the disk of `run_path` is looked at; with `restart` its checkpoints are to be deleted.
     """
     config, initial = start_of(config, data, None, init_from)
     check_task(config, data)
@@ -72,6 +77,8 @@ def forecast(
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(whole if world_size > 1 else config, data, device=worker_device)
     trainer.micro_batches.choose(trainer.batches, world_size)
+    saved_bytes = trainer.trained.saved_bytes(trainer.optimizer)
+    disk = check_disk(run_path, saved_bytes, config.train, replaces=restart)
     try:
         trainer.check_memory()
     except MtkitError as error:
@@ -124,6 +131,7 @@ def forecast(
             f"memory at the largest batch: {_peak(worker_device)}"
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
+            f"disk: {disk}",
             f"speed: {speed:,.0f} target tokens/s {over}"
             + (", by one worker alone" if several else ""),
             f"time: {hours_and_minutes(seconds)} ({sure}) for {config.train.last_step:,} updates, "

@@ -158,6 +158,18 @@ class TrainedParameters:
         }
         return _copies_on_cpu(weights), _copies_on_cpu(flat | dict(self.state()))
 
+    def saved_bytes(self, optimizer: torch.optim.Optimizer) -> int:
+        """The size of what `training_state` gives after an update."""
+        # Adam keeps two numbers for each value, Muon one.
+        sizes: list[int] = [
+            parameter.numel() * parameter.element_size() * (2 if "betas" in group else 1)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
+        saved = [*self.weights().values(), *(tensor for _, tensor in self.state())]
+        sizes += [tensor.numel() * tensor.element_size() for tensor in saved]
+        return sum(sizes)
+
     def load_training_state(
         self, optimizer: torch.optim.Optimizer, weights: Tensors, state: Tensors
     ) -> None:

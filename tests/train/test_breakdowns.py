@@ -28,7 +28,7 @@ from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import dry_run
+from mtkit.train import checkpoints, dry_run
 from mtkit.train.gradients import Losses
 from mtkit.train.trainer import Trainer
 
@@ -232,6 +232,12 @@ def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
     assert trainings.run("run")
 
 
+def with_small_files(arguments: list[str]) -> None:
+    """The run_mtkit, which begins though there is little room besides that for checkpoints."""
+    checkpoints._BESIDE = 0
+    run_mtkit(arguments)
+
+
 def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, tmp_path: Path):
     small = tmp_path / "small"
     small.mkdir()
@@ -244,7 +250,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, 
         file.write_text(dump_config(trainings.config), encoding="utf-8")
         command = ["train", "--config", str(file), "--device", "cpu"]
         command += ["--data", str(trainings.data.path), "--run", str(small / "run")]
-        with Forked(run_mtkit, command, stderr=PIPE) as full:
+        with Forked(with_small_files, command, stderr=PIPE) as full:
             text = full.communicate(timeout=600)[1].decode()
         errors = [line for line in text.splitlines() if "mtkit: error" in line]
         assert full.returncode == 1, text

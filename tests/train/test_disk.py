@@ -1,0 +1,198 @@
+"""Room for checkpoints: looked for before the first update, and when none can be saved."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from shutil import _ntuple_diskusage as usage
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from support.command_line import Place
+from support.training import Trainings, kill
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import TrainConfig
+from mtkit.train import checkpoints
+from mtkit.train.checkpoints import check_disk
+from mtkit.train.trainer import Trainer
+
+
+def give_room(patch: pytest.MonkeyPatch, free: int, total: int = 10**12) -> None:
+    """Have so many bytes free on every disk."""
+    patch.setattr(checkpoints.shutil, "disk_usage", lambda _: usage(total, total - free, free))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"optimizer": "muon"},
+        {"ema": 0.9},
+        {"freeze": ("encoder.*",)},
+        {"optimizer": "muon", "ema": 0.9},
+    ],
+)
+def test_the_size_of_a_checkpoint_is_known_before_the_first_update(
+    settings: dict[str, Any], trainings: Trainings
+):
+    trainings.change("train", **settings, max_steps=3)
+    trainer = Trainer(trainings.config, trainings.data, device=torch.device("cpu"))
+    told = trainer.trained.saved_bytes(trainer.optimizer)
+    trainings.run("run")
+    (saved,) = trainings.open("run").checkpoints()
+    tensors = [*saved.load_weights().values(), *saved.load_optimizer().values()]
+    # Adam also counts its steps, in a number of four bytes for each parameter.
+    kept = [tensor for tensor in tensors if tensor.ndim]
+    assert told == sum(tensor.numel() * tensor.element_size() for tensor in kept)
+
+
+# A checkpoint is 39 MB of tensors and a MiB beside them. Two are kept, one is the best, and one is
+# written: 160 MB.
+@pytest.mark.parametrize(
+    ("free", "total", "refused", "warned"),
+    [
+        (0, 10**12, True, False),
+        (40_000_000, 10**12, True, False),
+        (40_048_576, 10**12, False, True),
+        (160_000_000, 10**12, False, True),
+        (160_194_304, 10**12, False, False),
+        (10**15, 10**15, False, False),
+        # A network file system that does not say.
+        (0, 0, False, False),
+    ],
+)
+def test_a_disk_without_room_for_one_checkpoint_is_refused_and_for_all_warned_of(
+    free: int,
+    total: int,
+    refused: bool,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+):
+    give_room(monkeypatch, free, total)
+    settings = TrainConfig(max_steps=100, checkpoint_every=10, keep_checkpoints=2)
+    path, words = tmp_path / "not" / "there", f"a checkpoint takes 40 MB, and {free / 1e6:,.0f} MB"
+    if refused:
+        with pytest.raises(MtkitError, match=f"not even one checkpoint fits .*: {words}") as error:
+            check_disk(path, 39_000_000, settings, replaces=False)
+        assert str(error.value).startswith(f"{path}: ")
+        assert "give --run" in str(error.value)
+    else:
+        told = check_disk(path, 39_000_000, settings, replaces=False)
+        assert told == f"{words} are free; 4 at a time need 160 MB"
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * warned
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({}, 7),
+        ({"keep_checkpoints": 20}, 12),  # the run saves ten
+        ({"keep_checkpoints": 1}, 3),
+        ({"keep_every": 50}, 9),
+        ({"checkpoint_every": 1000}, 3),
+    ],
+)
+def test_as_many_checkpoints_are_counted_as_a_run_keeps_at_a_time(
+    settings: dict[str, int], count: int, tmp_path: Path
+):
+    wanted = TrainConfig(**{"max_steps": 100, "checkpoint_every": 10, **settings})
+    assert f"; {count} at a time" in check_disk(tmp_path, 1, wanted, replaces=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "replaces", "fits"),
+    [
+        ("step-00000004", False, False),
+        ("step-00000004", True, True),
+        (".step-00000004.partial", False, True),
+        (".step-00000004.partial", True, True),
+    ],
+)
+def test_what_will_be_deleted_before_a_checkpoint_is_written_counts_as_free(
+    name: str, replaces: bool, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    give_room(monkeypatch, 1_500_000)
+    folder = tmp_path / "checkpoints" / name
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(bytes(500_000))
+    if fits:
+        check_disk(tmp_path, 900_000, TrainConfig(), replaces=replaces)
+    else:
+        with pytest.raises(MtkitError, match="not even one"):
+            check_disk(tmp_path, 900_000, TrainConfig(), replaces=replaces)
+
+
+def test_a_training_without_room_for_a_checkpoint_does_not_begin_and_deletes_nothing(
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+):
+    trainings.stopped("run", 5, kill)
+    before = trainings.steps("run")
+    with monkeypatch.context() as patch:
+        give_room(patch, 1000)
+        for restart in (False, True):
+            with pytest.raises(MtkitError, match="not even one checkpoint fits on its disk"):
+                trainings.run("run", restart=restart)
+        with pytest.raises(MtkitError, match="not even one checkpoint fits on its disk"):
+            trainings.run("new")
+    assert not (trainings.folder / "new").exists()
+    assert trainings.steps("run") == before
+    assert trainings.run("run")
+    # A finished run needs no room.
+    give_room(monkeypatch, 0)
+    assert trainings.run("run")
+
+
+def test_a_dry_run_says_how_much_room_checkpoints_need(
+    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
+):
+    command = ("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
+    told = prepared.mtkit(*command)
+    assert re.search(r"\n# disk: a checkpoint takes 1 MB, and [\d,]+ MB are free; 4 at", told.out)
+    give_room(monkeypatch, 1000)
+    told = prepared.mtkit(*command)
+    assert told.status == 1
+    (line,) = [line for line in told.err.splitlines() if "error" in line]
+    assert "runs: not even one checkpoint fits on its disk" in line
+
+
+@pytest.mark.parametrize(
+    ("fails", "status", "kept"),
+    [
+        ([1, 2], "ends", []),
+        # One good save in between, or before: training goes on, and the last save counts.
+        ([1, 3], "finishes", [2, 4, 5, 6]),
+        ([2, 3, 4], "finishes", [1, 5, 6]),
+        ([1], "finishes", [2, 3, 4, 5, 6]),
+        ([5, 6], "fails", [1, 2, 3, 4]),
+    ],
+)
+def test_a_second_failed_save_in_a_row_without_any_checkpoint_ends_the_training(
+    fails: list[int],
+    status: str,
+    kept: list[int],
+    trainings: Trainings,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    original = safetensors.torch.save_file
+
+    def save_file(tensors: Any, path: Any) -> None:
+        if int(re.findall(r"step-(\d+)", str(path))[-1]) in fails:
+            raise OSError(28, "No space left on device", str(path))
+        original(tensors, path)
+
+    monkeypatch.setattr(safetensors.torch, "save_file", save_file)
+    trainings.change("train", checkpoint_every=1, valid_every=6, keep_checkpoints=9)
+    if status == "finishes":
+        assert trainings.run("run")
+    else:
+        words = {"ends": "2 checkpoints in a row could not be", "fails": "step 6 was not saved"}
+        with pytest.raises(MtkitError, match=words[status]) as error:
+            trainings.run("run")
+        assert "\n" not in str(error.value)
+    assert trainings.steps("run") == kept
