@@ -36,7 +36,7 @@ from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
-from mtkit.run_folder import Run
+from mtkit.run_folder import CONFIDENCE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, fixed_settings
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
@@ -78,6 +78,9 @@ GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "a
 GREEK = ["μηδέν", "ένα", "δύο", "τρία", "τέσσερα", "πέντε", "έξι", "επτά", "οκτώ", "εννέα"]
 
 COUNTS = {"train": 200, "valid": 20, "test": 20}
+
+# Other weights for every model that the tests train; `support/other_arithmetic.py` sets it.
+OTHER_SEED = int(os.environ.get("MTKIT_TEST_SEED", "0"))
 
 UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
@@ -331,6 +334,7 @@ def tiny_config() -> Config:
             valid_every=4,
             checkpoint_every=2,
             precision="fp32",
+            seed=1 + OTHER_SEED,
         ),
         decode=DecodeConfig(max_extra_length=5, average_checkpoints=2, precision="fp32"),
     )
@@ -369,6 +373,25 @@ def sharpened(config: Config, data: PreparedData, place: Path) -> Run:
 def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run whose weights are random, and large enough that every line gets another output."""
     return random_run(tmp_path_factory.mktemp("untrained") / "runs" / "untrained", tiny_data, 5)
+
+
+@pytest.fixture(scope="session")
+def fitted(untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """That run with its checks and a forecast of a few numbers. Copy it before changing it."""
+    from mtkit.check import fit_pairs
+    from mtkit.check.confidence import FEATURES
+
+    run = Run.open(copied_run(untrained, tmp_path_factory.mktemp("fitted") / "run"))
+    fit_pairs(run, number_pairs(700, 11), device="cpu")
+    weights = {"mean log-probability": 5.0, "absolute length": -30.0}
+    columns = {"means": 0.0, "deviations": 1.0, "low": -1e3, "high": 1e3}
+    by_hand = {name: [value] * len(FEATURES) for name, value in columns.items()}
+    by_hand["weights"] = [weights.get(name, 0.0) for name in FEATURES]
+    reseal(
+        run.path / CONFIDENCE,
+        lambda content: content["directions"][0]["forecast"].update(by_hand, bias=90.0),
+    )
+    return run
 
 
 @pytest.fixture(scope="module")

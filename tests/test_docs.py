@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText, copied_run, number_pairs
+from conftest import TinyText, number_pairs
 from support.forked import PIPE, Forked, run_mtkit
 from support.served import Served
 
-from mtkit.check import fit_pairs
 from mtkit.cli import commands
 from mtkit.config import Config, load_config, presets
 from mtkit.data import PreparedData
@@ -351,14 +350,6 @@ def run_statement(statement: str, folder: Path) -> None:
     with Forked(run_in_files, arguments, folder, source, target, err=error) as process:
         process.wait(600)
     assert process.returncode == 0, f"{line}\n{error.read_text('utf-8')}"
-
-
-@pytest.fixture(scope="module")
-def fitted(untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that can check its translations."""
-    run = Run.open(copied_run(untrained, tmp_path_factory.mktemp("fitted") / "run"))
-    fit_pairs(run, number_pairs(500, seed=11), device="cpu")
-    return run
 
 
 @pytest.fixture

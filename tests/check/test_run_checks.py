@@ -32,24 +32,20 @@ from mtkit.translate import Translator
 PAIRS = number_pairs(700, 11)
 
 
-@pytest.fixture(scope="module")
-def fitted(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run with its checks. Copy the folder before changing it."""
-    run = Run.open(copied_run(sharp_run, tmp_path_factory.mktemp("fitted") / "run"))
-    fit_pairs(run, PAIRS, device="cpu")
-    return run
-
-
 @pytest.fixture
 def changed_run(fitted: Run, tmp_path: Path) -> Run:
     """A copy that a test may change."""
     return Run.open(copied_run(fitted, tmp_path / "run"))
 
 
-def test_fitting_twice_writes_the_same_bytes(fitted: Run, changed_run: Run) -> None:
-    fit_pairs(changed_run, PAIRS, device="cpu")
-    for name in (CONFIDENCE, LEXICON):
-        assert (changed_run.path / name).read_bytes() == (fitted.path / name).read_bytes()
+def fitted_bytes(run: Run) -> list[bytes]:
+    """The files that fitting it to the pairs writes."""
+    fit_pairs(run, PAIRS, device="cpu")
+    return [(run.path / name).read_bytes() for name in (CONFIDENCE, LEXICON)]
+
+
+def test_fitting_twice_writes_the_same_bytes(changed_run: Run) -> None:
+    assert fitted_bytes(changed_run) == fitted_bytes(changed_run)
 
 
 def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run) -> None:
@@ -124,15 +120,15 @@ def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> 
 
 @pytest.mark.parametrize(("is_imported", "files"), [(False, ""), (True, " SRC TGT")])
 def test_a_run_without_checks_says_how_to_get_them(
-    is_imported: bool, files: str, sharp_run: Run, monkeypatch: pytest.MonkeyPatch
+    is_imported: bool, files: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = object() if is_imported else None
     monkeypatch.setattr(
-        sharp_run, "manifest", sharp_run.manifest.model_copy(update={"imported": record})
+        untrained, "manifest", untrained.manifest.model_copy(update={"imported": record})
     )
-    advice = f"; to make it now: mtkit check{files} --fit --run {sharp_run.path}$"
+    advice = f"; to make it now: mtkit check{files} --fit --run {untrained.path}$"
     with pytest.raises(MtkitError, match=advice):
-        load_checker(sharp_run)
+        load_checker(untrained)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +186,11 @@ def test_a_newer_record_is_refused(changed_run: Run) -> None:
         load_checker(changed_run)
 
 
-def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(
-    fitted: Run, changed_run: Run
-) -> None:
+def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run) -> None:
     path = changed_run.path / CONFIDENCE
+    expected = fitted_bytes(changed_run)
     path.write_text("{", encoding="utf-8")
-    fit_pairs(changed_run, PAIRS, device="cpu")
-    assert path.read_bytes() == (fitted.path / CONFIDENCE).read_bytes()
+    assert fitted_bytes(changed_run) == expected
     reseal(path, lambda content: content.update(format=99))
     newer = path.read_bytes()
     with pytest.raises(MtkitError, match="newer mtkit"):
@@ -232,13 +226,13 @@ def test_a_checker_can_be_sent_to_another_process(fitted: Run) -> None:
 
 
 def test_training_with_a_small_validation_set_goes_on_without(
-    sharp_run: Run, caplog: pytest.LogCaptureFixture
+    untrained: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     from mtkit.check import fit_run
     from mtkit.data import PreparedData
 
     caplog.set_level(logging.INFO)
-    assert fit_run(sharp_run, PreparedData.open(sharp_run.data_path), device="cpu") is None
+    assert fit_run(untrained, PreparedData.open(untrained.data_path), device="cpu") is None
     assert "confidence: not fitted, because the validation set has under 100 pairs" in caplog.text
 
 

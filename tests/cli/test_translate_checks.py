@@ -14,18 +14,10 @@ from conftest import copied_run, number_pairs, reseal
 from support.command_line import Place
 
 from mtkit.base.sentences import LineFacts
-from mtkit.check import fit_pairs
 from mtkit.run_folder import CONFIDENCE, Run
 from mtkit.translate import Translator
 
 LINES = ["one two three", "", "four five six seven", "猫 one", "eight nine"]
-
-
-@pytest.fixture(scope="module")
-def fitted(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = Run.open(copied_run(sharp_run, tmp_path_factory.mktemp("fitted") / "run"))
-    fit_pairs(run, number_pairs(700, 11), device="cpu")
-    return run
 
 
 @pytest.fixture
@@ -73,7 +65,10 @@ def test_json_has_findings_and_confidence_only_if_asked_for(place: Place, run: l
 def test_rejected_lines_are_empty_and_counted(place: Place, run: list[str]) -> None:
     rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
     confidences = [row.get("confidence", 101.0) for row in rows]
-    limit = sorted(confidences)[1] + 0.05
+    _, low, high, *_ = sorted(confidences)
+    # No rounding, of JSON or of the option, may move one over the limit.
+    assert high - low > 1
+    limit = (low + high) / 2
     outcome = place.mtkit(*run, "--reject", f"{limit:.2f}")
     plain = place.mtkit(*run).out.split("\n")
     expected = [
@@ -115,9 +110,9 @@ def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: 
 
 @pytest.mark.parametrize("option", [["--check"], ["--findings", "found.tsv"], ["--reject", "50"]])
 def test_a_run_without_checks_is_one_line(
-    place: Place, run: list[str], sharp_run: Run, option: list[str]
+    place: Place, run: list[str], untrained: Run, option: list[str]
 ) -> None:
-    run[2] = str(sharp_run.path)
+    run[2] = str(untrained.path)
     outcome = place.mtkit("-q", *run, *option)
     assert "has no confidence.json" in outcome.error
     assert not (place.folder / "found.tsv").exists()
@@ -162,11 +157,11 @@ def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
     changed = copied_run(fitted, place.folder / "mine")
     run = ["mine"] if command[0] == "compare" else ["--run", "mine"]
     assert place.mtkit("-q", *command, *run).err == ""
-    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 1"))
+    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 2"))
     outcome = place.mtkit("-q", *command, *run)
     assert outcome.status == 0
     assert outcome.err == (
-        "mtkit: warning: mine: the confidence was fitted to step 1, and step 200 is used; to fit it"
+        "mtkit: warning: mine: the confidence was fitted to step 2, and step 1 is used; to fit it"
         " again: mtkit check --fit --run mine\n"
     )
 
@@ -175,7 +170,7 @@ def test_the_checkpoint_of_the_confidence_does_not_matter_where_there_is_none(
     place: Place, fitted: Run
 ) -> None:
     changed = copied_run(fitted, place.folder / "mine")
-    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 1"))
+    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 2"))
     place.write("in.txt", "one\n")
     place.write("out.txt", "eins\n")
     assert place.mtkit("-q", "check", "in.txt", "out.txt", "--run", "mine").err == ""
@@ -261,15 +256,17 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:
     assert [row["line"] for row in rows] == [1, 2]
     assert rows[0]["findings"] == []
     assert {one["kind"] for one in rows[1]["findings"]} >= {"omission"}
-    assert rows[0]["confidence"] > rows[1]["confidence"]
+    # The forecast of this run counts the source words without a translation.
+    assert rows[0]["confidence"] > rows[1]["confidence"] + 20
     assert place.mtkit(*command, "--src-lang", "en-GB").status == 0
     refused = place.mtkit("-q", *command, "--src-lang", "fr").error
     assert "is for en to de; leave --src-lang fr out, or give another run" in refused
     assert "omission" in place.mtkit(*command).out
 
 
-def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
-    copied_run(sharp_run, place.folder / "mine")
+def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run) -> None:
+    copied_run(untrained, place.folder / "mine")
+    place.write("mine/report.html", '<section aria-labelledby="validations"></section>')
     for side, name in enumerate(("a.txt", "b.txt")):
         place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
     outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
@@ -291,12 +288,12 @@ def test_a_run_is_fitted_to_pairs(place: Place, sharp_run: Run) -> None:
 
 
 def test_more_pairs_than_a_fit_reads_are_a_note(
-    place: Place, sharp_run: Run, monkeypatch: pytest.MonkeyPatch
+    place: Place, untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtkit.cli.check._MOST_FITTED", 400)
     for most, is_cut in ((400, False), (401, True)):
         place.write("a.txt", "one\n" * most)
-        outcome = place.mtkit("check", "a.txt", "a.txt", "--run", str(sharp_run.path), "--fit")
+        outcome = place.mtkit("check", "a.txt", "a.txt", "--run", str(untrained.path), "--fit")
         assert "--fit needs at least 500 pairs; found 400" in outcome.err
         assert ("only the first 400 pairs are read" in outcome.err) == is_cut
 
@@ -321,12 +318,12 @@ def test_an_interrupt_of_the_fit_changes_nothing(
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
-def test_a_run_is_fitted_to_its_own_data(place: Place, sharp_run: Run) -> None:
+def test_a_run_is_fitted_to_its_own_data(place: Place, tiny_run: Run) -> None:
     # The tiny data have too few pairs to fit it.
-    outcome = place.mtkit("check", "--run", sharp_run.path, "--fit")
+    outcome = place.mtkit("check", "--run", tiny_run.path, "--fit")
     assert outcome.status == 1
     assert "the validation set has under 100 pairs" in outcome.err
-    copied_run(sharp_run, place.folder / "deep" / "mine")
+    copied_run(tiny_run, place.folder / "deep" / "mine")
     moved = place.mtkit("-q", "check", "--run", "deep/mine", "--fit")
     assert "is not there; give SRC and TGT instead" in moved.error
 
