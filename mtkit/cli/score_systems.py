@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # How other parsers write that they have found no tree.
-_FAILURES = ("", "()", "(())")
+_FAILURES = frozenset(("", "()", "(())"))
 
 
 class TextChoice(NamedTuple):
@@ -386,34 +386,51 @@ def score_tree_files(options: ScoreOptions) -> None:
     refuse_stdin_twice([*options.hypotheses, *options.references])
     (path,) = options.references
     golds = list(parse_trees(lines_of(path), name=name_of(path)))
-    systems = []
-    for file in options.hypotheses:
-        trees = list(_trees_of_file(file, golds, gold_name=name_of(path)))
-        if len(trees) != len(golds):
-            raise MtkitError(
-                f"{name_of(file)} has {len(trees)} lines and {name_of(path)} has {len(golds)} "
-                "trees; line n of one must be the tree of sentence n of the other, or blank"
-            )
-        systems.append(_TreeSystem(str(file), trees))
+    systems = [
+        _TreeSystem(str(file), _trees_of_file(file, golds, gold_name=name_of(path)))
+        for file in options.hypotheses
+    ]
     _print_trees(systems, golds, options)
 
 
-def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Iterator[Tree | None]:
-    """The tree on each line, of the words of the gold tree."""
+def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> list[Tree | None]:
+    """The tree on each line; None, with a warning, for what is no tree of its sentence.
+
+    Raises:
+        MtkitError: if there are more or fewer lines than gold trees, or if all lines are wrong.
+    """
+    name, lines = name_of(path), list(lines_of(path))
+    if len(lines) != len(golds):
+        raise MtkitError(
+            f"{name} has {len(lines)} lines and {gold_name} has {len(golds)} trees; line n of one "
+            "must be the tree of sentence n of the other, or blank"
+        )
+    found: list[Tree | None] = []
+    failures = []
+    for number, (line, gold) in enumerate(zip(lines, golds, strict=True), start=1):
+        try:
+            found.append(_tree_of_line(line, gold, name=name, number=number))
+        except MtkitError as error:
+            found.append(None)
+            failures.append(str(error))
+    if failures:
+        count = f"{len(failures)} of {len(lines)} lines have no tree of their sentence"
+        if len(failures) == len(lines) and not _FAILURES.issuperset(map(str.strip, lines)):
+            raise MtkitError(f"{failures[0]}; {count} in {gold_name}")
+        log.warning("%s; %s, and count as flat trees", failures[0], count)
+    return found
+
+
+def _tree_of_line(line: str, gold: Tree, *, name: str, number: int) -> Tree:
+    """The tree of a line, if it has one, and of the words of the gold tree."""
     from mtkit.parsing import different_words, parse_trees
 
-    for number, line in enumerate(lines_of(path), 1):
-        place = f"{name_of(path)}, line {number}"
-        if line.strip() in _FAILURES:
-            yield None
-            continue
-        tree, *more = parse_trees([line], name=name_of(path), first_line=number)
-        if more:
-            raise MtkitError(f"{place}: {1 + len(more)} trees; write one per line")
-        if number <= len(golds) and tree.words != golds[number - 1].words:
-            difference = different_words(tree, golds[number - 1])
-            raise MtkitError(f"{place}: {difference} ({gold_name}, tree {number})")
-        yield tree
+    is_blank = line.strip() in _FAILURES
+    trees = [] if is_blank else list(parse_trees([line], name=name, first_line=number))
+    if len(trees) == 1 and trees[0].words == gold.words:
+        return trees[0]
+    difference = different_words(trees[0], gold) if len(trees) == 1 else f"{len(trees)} trees"
+    raise MtkitError(f"{name}, line {number}: {difference}")
 
 
 def score_parsers(runs: Sequence[Run], options: ScoreOptions) -> None:

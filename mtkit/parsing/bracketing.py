@@ -12,7 +12,8 @@ as is known. A tree is a multiset of brackets: label, first and last word. Its r
 
 Three rules are ours. evalb leaves such sentences out, and so a parser can look better than it is:
 
-- A sentence without a tree counts as a flat tree. The number of these sentences is printed.
+- A sentence without a tree counts as a flat tree. The number of these sentences is printed. In a
+  file, several trees on a line count so too; evalb scores them if their words are right.
 - The tags of the gold tree say which words are punctuation, in both trees. A parser need not
   predict tags. evalb uses the tags of each tree, and leaves out a sentence if its two trees then
   have different words.

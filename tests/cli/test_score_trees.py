@@ -100,15 +100,11 @@ def test_the_f1_of_each_sentence_is_printed_worst_first(files: Place):
     [
         ("(S (NP (XX a)) (VP (XX b)))\n", ["found.trees has 1 lines", "gold.trees has 2 trees"]),
         (FOUND + "(X (XX x))\n", ["found.trees has 3 lines"]),
-        (
-            FOUND.replace("XX d", "XX e"),
-            ["found.trees, line 2: word 2 is 'e', and 'd' in the gold tree (gold.trees, tree 2)"],
-        ),
-        (FOUND.replace(" (XX d)", ""), ["line 2: 1 words, and 2 in the gold tree"]),
-        (FOUND.replace("(XX d))", "(XX d)"), ["found.trees, line 2: unbalanced brackets"]),
-        (FOUND.replace("(XX d))", "(XX d)))"), ["found.trees, line 2: unbalanced brackets"]),
-        (FOUND.replace("\n(VP", " (VP"), ["found.trees, line 1: 2 trees"]),
-        ("plain\ntext\n", ["found.trees, line 1: 'plain' has no part-of-speech tag"]),
+        (FOUND.replace("\n(VP", " (VP"), ["found.trees has 1 lines"]),
+        # No line is right: probably it is another file.
+        ("plain\ntext\n", ["found.trees, line 1: 'plain' has no part-of-speech tag", "2 of 2"]),
+        ("\n(S (XX a))\n", ["found.trees, line 1: 0 trees; 2 of 2 lines have no tree of their "]),
+        ("(S (XX c) (XX d))\n(S (XX a) (XX b))\n", ["line 1: word 1 is 'c', and 'a' in the "]),
     ],
 )
 def test_trees_that_do_not_match_are_refused_by_file_and_line(
@@ -118,6 +114,46 @@ def test_trees_that_do_not_match_are_refused_by_file_and_line(
     error = files.refused(*FILES)
     for word in words:
         assert word in error
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        # The parts of a forest have the right words, and evalb scores them; we do not.
+        ("(NP (XX c)) (VP (XX d))", "2 trees"),
+        ("(NP (XX c) (XX d)) (NP (XX c) (XX d))", "2 trees"),
+        ("(XX c) (XX d)", "2 trees"),
+        ("(VP (XX c) (XX d))" * 3, "3 trees"),
+        ("", "0 trees"),
+        (" \t", "0 trees"),
+        ("(())", "0 trees"),
+        ("(NP (XX c) (XX e))", "word 2 is 'e', and 'd' in the gold tree"),
+        ("(NP (XX c))", "1 words, and 2 in the gold tree"),
+        ("(NP (XX c) (XX d) (XX d))", "3 words, and 2 in the gold tree"),
+        ("(NP (XX c) (XX d)", "unbalanced brackets: the tree that begins here is not closed"),
+        ("(NP (XX c) (XX d)))", "unbalanced brackets: ) without ("),
+        ("(NP (XX c) (XX d)) .", "'.' has no part-of-speech tag, as in (NN .)"),
+        ("(NP (XX c) ())", "an empty bracket ()"),
+        ("no parse", "'no' has no part-of-speech tag, as in (NN no)"),
+        ("(NP c d)", "'d' in the bracket of the word 'c'"),
+        ("\x00\ufffd", "'\\x00\ufffd' has no part-of-speech tag"),
+    ],
+)
+def test_a_line_that_is_not_the_tree_of_its_sentence_counts_as_a_flat_tree_and_is_named(
+    files: Place, line: str, reason: str
+):
+    files.write("found.trees", f"{FOUND.splitlines()[0]}\n{line}\n")
+    outcome = files.mtkit(*FILES, "--json")
+    assert outcome.status == 0
+    (warning,) = outcome.err.splitlines()
+    assert warning.startswith(f"mtkit: warning: found.trees, line 2: {reason}")
+    assert warning.endswith(
+        "; 1 of 2 lines have no tree of their sentence, and count as flat trees"
+    )
+    (system,) = json.loads(outcome.out)["systems"]
+    assert system["failures"] == 1
+    # All three of the first sentence, and S instead of NP over "c d".
+    assert (system["all"]["matched"], system["all"]["gold"], system["all"]["found"]) == (3, 4, 4)
 
 
 def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Place):
