@@ -76,6 +76,7 @@ FEW_PAIRS = 100
     help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
     " takes the alignments of --reverse.",
 )
+@tune_option("--one-based", help="--reference counts words from 1, not from 0.")
 @shared.run_option
 @shared.language_options
 @shared.checkpoint_option
@@ -95,6 +96,7 @@ def align(
     method: Method,
     tune: bool,
     reference_path: Path | None,
+    one_based: bool,
     run_path: Path | None,
     **decode: Any,
 ) -> None:
@@ -114,10 +116,12 @@ def align(
     if tune:
         useless = ["output_path", "as_json", "restart", "shard", "method"]
         shared.refuse_given(useless, "has no effect with --tune")
+        if not reference_path:
+            shared.refuse_given(["one_based"], "requires --reference")
         if (reference_path is None) == (reverse_path is None):
             raise click.UsageError("--tune requires --reference or --reverse, one of them")
     else:
-        shared.refuse_given(["reference_path"], "requires --tune")
+        shared.refuse_given(["reference_path", "one_based"], "requires --tune")
         inputs = {"SRC": src_path, "TGT": tgt_path}
         check_output(output, inputs, restart=restart, shard=shard)
     run = shared.open_run(run_path)
@@ -138,7 +142,8 @@ def align(
         names = shared.name_of(src_path), shared.name_of(tgt_path)
         pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
         if tune:
-            _tune(run, translator, backward, list(pairs), src_path, reference_path)
+            gold = (src_path, reference_path, int(one_based)) if reference_path else None
+            _tune(run, translator, backward, list(pairs), gold)
             return
         from mtkit.cli.progress import part_with_progress
 
@@ -223,10 +228,9 @@ def _tune(
     translator: Translator,
     reverse: Translator | None,
     pairs: list[tuple[str, str]],
-    src_path: Path,
-    reference_path: Path | None,
+    gold: tuple[Path, Path, int] | None,
 ) -> None:
-    """Choose heads, and store them in the run folder."""
+    """Choose heads, and store them; `gold` has the arguments of `_golds`, without `reverse`."""
     from mtkit.align import (
         AlignmentSettings,
         Gold,
@@ -240,9 +244,8 @@ def _tune(
 
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
-    name, golds = "the alignments of --reverse", []
-    if reference_path is not None:
-        name, golds = shared.name_of(reference_path), _golds(reference_path, pairs, src_path)
+    name = shared.name_of(gold[1]) if gold else "the alignments of --reverse"
+    golds = _golds(pairs, *gold) if gold else []
     usable = [
         i
         for i, pair in enumerate(pairs)
@@ -283,7 +286,7 @@ def _tune(
         heads=choice.heads,
         error_rate=choice.error_rate,
         pairs=len(golds),
-        reference="reverse" if reference_path is None else "gold",
+        reference="gold" if gold else "reverse",
     ).save(run.path)
     log.info(
         "%s: stored the heads %s; alignment error rate %.1f on these pairs (%d), before %.1f",
@@ -295,21 +298,16 @@ def _tune(
     )
 
 
-def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
-    """The gold alignment of each pair, with every link inside it."""
-    from mtkit.align import parse_gold, word_spans
+def _golds(pairs: Sequence[tuple[str, str]], src_path: Path, path: Path, first: int) -> list[Gold]:
+    """The gold alignment of each pair, with every link inside it; indices begin with `first`."""
+    from mtkit.align import index_doubt, read_golds, refuse_words
 
-    golds, name = [], shared.name_of(path)
+    name, advice = shared.name_of(path), "give --one-based"
     both = shared.zip_lines(pairs, shared.lines_of(path), names=(shared.name_of(src_path), name))
-    for number, (pair, line) in enumerate(both, start=1):
-        place = f"{name}, line {number}"
-        gold = parse_gold(line, place=place)
-        sizes = [len(word_spans(text)) for text in pair]
-        for link in sorted(gold.possible):
-            if link[0] >= sizes[0] or link[1] >= sizes[1]:
-                raise MtkitError(
-                    f"{place}: links the words {link[0]} and {link[1]}, but the pair has "
-                    f"{sizes[0]} and {sizes[1]} words (indices start at 0)"
-                )
-        golds.append(gold)
+    lines = [line for _, line in both]
+    golds = read_golds(lines, name=name, first=first)
+    for number, (pair, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
+        refuse_words(gold.possible, pair, place=f"{name}, line {number}", advice=advice)
+    if not first and (doubt := index_doubt(lines)):
+        log.warning("%s: %s; if so, %s", name, doubt, advice)
     return golds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from mtkit.cli import options as shared
 from mtkit.cli import score_systems
 from mtkit.cli.console import print_text
 from mtkit.cli.score_systems import ScoreOptions
+
+log = logging.getLogger(__name__)
 
 metric_option = shared.option_group("Metrics")
 analysis_option = shared.option_group("Comparison and analysis")
@@ -102,6 +105,7 @@ TEXTS_ONLY = (
     " (AER), precision and recall, in percent.",
 )
 @alignment_option("--swap-links", help="With --align: exchange source and target of HYP.")
+@alignment_option("--one-based", help="With --align: --reference counts words from 1, not from 0.")
 @force_decoding_option(
     "--model-score",
     help="Print log P(hyp given src) for each line of --src and --hyp: line number,"
@@ -129,6 +133,7 @@ TEXTS_ONLY = (
 def score(
     align: bool,
     swap_links: bool,
+    one_based: bool,
     model_score: bool,
     src_path: Path | None,
     hyp_path: Path | None,
@@ -155,9 +160,9 @@ def score(
         _print_log_probabilities(src_path, hyp_path, options)
         return
     if align:
-        _print_alignment_scores(options, swap_links=swap_links)
+        _print_alignment_scores(options, swap_links=swap_links, one_based=one_based)
         return
-    shared.refuse_given(["swap_links"], "requires --align")
+    shared.refuse_given(["swap_links", "one_based"], "requires --align")
     if not options.sentence:
         shared.refuse_given(["worst_first"], "requires --sentence")
     if options.hypotheses:
@@ -215,9 +220,9 @@ def _check_trees(options: ScoreOptions) -> None:
             raise click.UsageError(f"--metric {metric} is for translations, not for trees")
 
 
-def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
+def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool, one_based: bool) -> None:
     """Compare word alignments with a gold alignment, and print the scores."""
-    from mtkit.align import alignment_score, parse_gold, parse_links, swapped
+    from mtkit.align import alignment_score, index_doubt, parse_links, read_golds, swapped
     from mtkit.cli import tables
     from mtkit.score import refuse_unequal
 
@@ -227,13 +232,11 @@ def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
     shared.refuse_stdin_twice([*options.hypotheses, *options.references])
     gold_name = shared.name_of(options.references[0])
     gold_lines = list(shared.lines_of(options.references[0]))
-    golds = [
-        parse_gold(line, place=f"{gold_name}, line {number}")
-        for number, line in enumerate(gold_lines, start=1)
-    ]
+    golds = read_golds(gold_lines, name=gold_name, first=int(one_based))
+    gold_doubt = "" if one_based else index_doubt(gold_lines)
     if not any(gold.sure for gold in golds):
         raise MtkitError(f"{gold_name}: has no sure link (i-j), so nothing can be scored")
-    scores = []
+    scores, warnings = [], {}
     for path in options.hypotheses:
         name, lines = shared.name_of(path), list(shared.lines_of(path))
         refuse_unequal(name, lines, gold_name, gold_lines)
@@ -241,7 +244,15 @@ def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
             parse_links(line, place=f"{name}, line {number}")
             for number, line in enumerate(lines, start=1)
         ]
+        doubt = index_doubt(lines)
+        # If both texts count from 1, the scores are right.
+        if doubt and not gold_doubt:
+            warnings[name] = f"{doubt}; if so, subtract 1 from each index"
+        elif gold_doubt and not doubt:
+            warnings[gold_name] = f"{gold_doubt}; if so, give --one-based"
         scores.append(alignment_score(list(map(swapped, links)) if swap_links else links, golds))
+    for warning in warnings.items():
+        log.warning("%s: %s", *warning)
     names = [one_line(str(path)) for path in options.hypotheses]
     print_text(tables.alignment_scores(names, scores, as_json=options.as_json))
 
@@ -251,7 +262,7 @@ def _print_log_probabilities(src_path: Path, hyp_path: Path, options: ScoreOptio
     from mtkit.cli import tables
     from mtkit.score import refuse_unequal
 
-    others = (*TEXT_SCORES, "references", "workers", "align", "swap_links")
+    others = (*TEXT_SCORES, "references", "workers", "align", "swap_links", "one_based")
     shared.refuse_given(others, "cannot be combined with --model-score")
     if options.hypotheses or len(options.run_paths) > 1:
         raise click.UsageError("--model-score takes at most one --run, and --hyp instead of HYP")

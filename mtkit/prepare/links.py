@@ -9,6 +9,7 @@ a space (`▁`), however it is segmented.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,13 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mtkit.align import Links, parse_links, word_spans, words_of_subwords
+from mtkit.align import Links, index_doubt, parse_links, refuse_words, word_spans, words_of_subwords
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
 from mtkit.base.text import read_lines
 from mtkit.data import LINK_TYPE
 from mtkit.prepare.source import Block, check_file, file_sha256
 from mtkit.tokenizer import Tokenizer, Vocabularies
+
+log = logging.getLogger(__name__)
+
+_FROM_0 = "subtract 1 from each index"
 
 
 class LinkLines(NamedTuple):
@@ -47,18 +52,9 @@ class LinkLines(NamedTuple):
             MtkitError: with file and line.
         """
         for index, links in enumerate(self.parsed(range(len(self.lines)))):
-            if not links:
-                continue
             # Lines that are not UTF-8 are dropped later.
-            sides = [side[index].decode(errors="replace") for side in block]
-            for side, text, last in zip(
-                ("source", "target"), sides, map(max, zip(*links, strict=True)), strict=True
-            ):
-                if last >= (words := len(text.split())):
-                    raise MtkitError(
-                        f"{self._place(index)}: links {side} word {last}, but the {side} line has "
-                        f"{words} words, numbered from 0"
-                    )
+            pair = [side[index].decode(errors="replace") for side in block]
+            refuse_words(links, pair, place=self._place(index), advice=_FROM_0)
 
     def _place(self, index: int) -> str:
         return f"{self.file}, line {self.first + index}"
@@ -73,6 +69,8 @@ class LinkFile:
 
     def __init__(self, path: Path) -> None:
         check_file(path)
+        if doubt := index_doubt(read_lines(path)):
+            log.warning("%s: %s; if so, %s", path, doubt, _FROM_0)
         self.path = path
 
     def facts(self) -> dict[str, Any]:

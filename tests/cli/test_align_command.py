@@ -267,7 +267,10 @@ def test_align_that_cannot_store_its_choice_is_one_line(pairs: Place):
         ("\n\n\n\n", "gold.txt: no sure link (i-j) in the pairs that are used"),
         ("0p0 1p1\n\n\n0p1\n", "gold.txt: no sure link (i-j) in the pairs that are used"),
         ("0-0\n", "gold.txt: has no line 2, but src.txt has one"),
-        ("0-0\n\n\n0-3\n", "line 4: links the words 0 and 3, but the pair has 4 and 3 words"),
+        (
+            "0-0\n\n\n0-3\n",
+            "line 4: links target word 3, but the target line has 3 words, counted ",
+        ),
         ("0-0\n\n\nx\n", "gold.txt, line 4: 'x' is not a link"),
     ],
 )
@@ -284,6 +287,8 @@ def test_align_refuses_gold_alignments_of_other_pairs(pairs: Place, gold: str, m
         (["--tune"], "--tune requires --reference or --reverse"),
         (["--reference", "gold.txt"], "--reference requires --tune"),
         (["--tune", "--reference", "gold.txt", "--json"], "--json has no effect with --tune"),
+        (["--one-based"], "--one-based requires --tune"),
+        (["--tune", "--reverse", "runs/tiny", "--one-based"], "--one-based requires --reference"),
         (["--restart"], "--restart requires --output"),
     ],
 )
@@ -320,7 +325,8 @@ def test_score_of_alignments_is_refused_with_options_about_translations(place: P
     together = ("score", "--align", "links.txt", "--reference", "gold.txt")
     assert "--metric cannot be combined with --align" in place.refused(*together, "--metric", "ter")
     assert "--align requires HYP" in place.refused("score", "--align", "links.txt")
-    assert "--swap-links requires --align" in place.refused("score", "links.txt", "--swap-links")
+    for option in ("--swap-links", "--one-based"):
+        assert f"{option} requires --align" in place.refused("score", "links.txt", option)
     place.write("short.txt", "")
     assert "short.txt has 0 lines" in place.refused(*together[:2], "short.txt", *together[3:])
 
@@ -331,6 +337,69 @@ def test_links_may_be_numbered_target_first(place: Place):
     score = ("-q", "score", "--align", "links.txt", "--reference", "gold.txt")
     assert place.mtkit(*score).out == "AER 100.0 precision 0.0 recall 0.0\n"
     assert place.mtkit(*score, "--swap-links").out == "AER 0.0 precision 100.0 recall 100.0\n"
+
+
+FROM_1 = "no link has an index 0, so words are probably counted from 1; if so, "
+# Of 20 lines this many have an index 0, as in two joined files that count differently.
+FEW = f"only {{}} of 20 lines have an index 0, {FROM_1.partition(', ')[2]}"
+
+
+@pytest.mark.parametrize(
+    ("links", "gold", "message"),
+    [
+        ("0-0 1-1\n", "1-1 2-2\n", f"gold.txt: {FROM_1}give --one-based"),
+        ("0-0 1-1\n\n1-0\n", "1-1 2p2\n\n2-1\n", f"gold.txt: {FROM_1}give --one-based"),
+        ("0-0\n" * 447, "10-1 1-10\n" * 447, f"gold.txt: {FROM_1}give --one-based"),
+        ("\n0-0\n", "\n1-1\n", f"gold.txt: {FROM_1}give --one-based"),
+        ("1-1 2-2\n", "0-0 1-1\n", f"links.txt: {FROM_1}subtract 1 from each index"),
+        ("0-0\n" * 20, "0-0\n" * 15 + "1-1\n" * 5, f"gold.txt: {FEW.format(15)}give --one-based"),
+        # The word 0 is no word at all in some formats that count from 1.
+        ("0-0\n" * 20, "1-1 2-0\n" + "1-1\n" * 19, f"gold.txt: {FEW.format(1)}give --one-based"),
+        # Only the first words are without a link in some lines.
+        ("0-0\n" * 20, "0-0\n" * 16 + "1-1\n" * 4, ""),
+        ("0-0 1-1\n", "0-1 1p0\n", ""),
+        ("0-0\n0-0\n", "0p1 1-1\n1-1\n", ""),
+        # The scores are right if both count from 1.
+        ("1-1 2-2\n", "1-1 2-3\n", ""),
+    ],
+)
+def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(
+    place: Place, links: str, gold: str, message: str
+):
+    place.write("links.txt", links)
+    place.write("gold.txt", gold)
+    outcome = place.mtkit("score", "--align", "links.txt", "--reference", "gold.txt")
+    assert outcome.status == 0
+    assert outcome.err == (f"mtkit: warning: {message}\n" if message else "")
+
+
+@pytest.mark.parametrize(
+    ("links", "gold", "scores"),
+    [
+        ("0-0 1-1\n", "1-1 2-2\n", "AER 0.0 precision 100.0 recall 100.0\n"),
+        ("0-0 1-1\n\n9-0\n", "1p1 2-2\n\n10-1\n", "AER 0.0 precision 100.0 recall 100.0\n"),
+        # By hand: 2 of 3 links are possible, 1 of 2 sure ones was found: 1 - (1 + 2) / (3 + 2).
+        ("0-0 1-1 0-2\n", "1-1 2p2 3-3\n", "AER 40.0 precision 66.7 recall 50.0\n"),
+    ],
+)
+def test_gold_alignments_can_count_words_from_1(place: Place, links: str, gold: str, scores: str):
+    place.write("links.txt", links)
+    place.write("gold.txt", gold)
+    score = ("score", "--align", "links.txt", "--reference", "gold.txt", "--one-based")
+    outcome = place.mtkit(*score)
+    assert (outcome.status, outcome.out, outcome.err) == (0, scores, "")
+    place.write("gold.txt", f"0-0 {gold}")
+    assert "gold.txt, line 1: '0-0' has an index 0" in place.refused(*score)
+
+
+def test_heads_are_chosen_by_gold_alignments_that_count_from_1(pairs: Place):
+    tune = ("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
+    pairs.write("gold.txt", "1-1 2-2\n\n\n1-1 3-2\n")
+    assert f"gold.txt: {FROM_1}give --one-based" in pairs.mtkit(*tune).err
+    assert FROM_1 not in pairs.mtkit(*tune, "--one-based").err
+    pairs.write("gold.txt", "1-1 3-3\n\n\n4-3\n")
+    assert "counted from 0; if the file counts from 1, give --one-based" in pairs.refused(*tune)
+    assert pairs.mtkit(*tune, "--one-based").status == 0
 
 
 def test_gold_alignments_without_sure_links_are_refused(place: Place):

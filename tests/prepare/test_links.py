@@ -116,6 +116,21 @@ def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
     assert not (tmp_path / "data" / "bad").exists()
 
 
+def test_links_that_probably_count_from_1_are_named_once(
+    tiny_text: TinyText, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    count = len(tiny_text.train[0].read_text().splitlines())
+    linked(tiny_text, tmp_path / "out", write_links(tmp_path / "links", ["1-1"] * count))
+    (warning,) = [text for text in caplog.messages if "counted from 1" in text]
+    assert warning == (
+        f"{tmp_path / 'links'}: no link has an index 0, so words are probably counted from 1; "
+        "if so, subtract 1 from each index"
+    )
+    caplog.clear()
+    linked(tiny_text, tmp_path / "other", write_links(tmp_path / "links", ["1-0"] * count))
+    assert "counted from 1" not in caplog.text
+
+
 def test_a_file_of_links_is_given_for_every_corpus_or_for_none(tiny_text: TinyText, tmp_path: Path):
     links = write_links(tmp_path / "links", ["0-0"] * 200)
     with pytest.raises(MtkitError, match="a file for each of the 2 training sources, not 1"):
