@@ -162,7 +162,12 @@ PLACEHOLDER_PATTERN = r"""(?:
 )"""
 PLACEHOLDER = re.compile(PLACEHOLDER_PATTERN, re.VERBOSE)
 
-# Marks that a sentence ends with, in several scripts.
+# Characters of scripts without spaces, as the inside of a character class: Thai, Lao, Myanmar,
+# Khmer, Japanese and Chinese.
+UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
 # Marks that belong to the letter before them, as the inside of a character class; and what a word
 # has: `\w` alone would cut it at the marks.
 LETTER_MARKS = (
@@ -171,6 +176,7 @@ LETTER_MARKS = (
     r"\u1b00-\u1b44\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
 WORD = rf"\w{LETTER_MARKS}"
+# Marks that a sentence ends with, in several scripts.
 END_MARKS = ".!?…。．｡！？।॥؟۔።"
 
 

@@ -30,6 +30,7 @@ MARK = "byte-order mark"
 CRLF = "CRLF line end"
 BREAK = "line break within a sentence"
 VARIANT = "further variant of a language in a TMX unit (not used)"
+SUBFLOW = "text within a code of a TMX segment, such as a footnote (left out)"
 REPEATED = "repeated field of a JSON object (only the last is used)"
 
 

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections import Counter
 from pathlib import Path
 from xml.parsers import expat
 
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.prepare.source import VARIANT, Block, listed, on_one_line
+from mtkit.base.text import UNSPACED, WORD
+from mtkit.prepare.source import SUBFLOW, VARIANT, Block, listed, on_one_line
 
 # Elements within a segment whose text is markup of the translated format.
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
+# In place of a code that separates words, and of another one: characters that XML cannot have.
+_SEPARATOR, _FORMATTING = "\0", "\1"
+# Types of codes, by TMX 1.4b and as Okapi, Trados and memoQ write them.
+_FORMATTING_TYPE = re.compile(
+    r"(?:x-)?(?:bold|italic|d?ulined|underlined?|strike\w*|colou?r|font\w*|scap|smallcaps|su[pb]\w*"
+    r"|link|hyperlink|bookmark|style|formatting|fmt|[biua]|cf|span)",
+    re.IGNORECASE,
+)
+_BREAK_TYPE = re.compile(r"(?:x-)?(?:[lpc]b|br|tab|break|linebreak|newline)", re.IGNORECASE)
+# Markup that ends a line or a cell, also where it is in a pair: of HTML, Word, FrameMaker and RTF.
+_BREAK = re.compile(
+    r"\s*</?(?:br|p|div|li|[uod]l|d[td]|t[dhr]|table|h[1-6r]|section|blockquote|pre|option|tab"
+    r"|lb|w:(?:br|cr|p|tab|t[cr])|text:(?:line-break|tab|s|p)|:(?!fc|cs|f\b)\w+)\b"
+    r"|[^<]*\\(?:tab|line|par|page|column|cell|row|sect|[ntr])\b",
+    re.IGNORECASE,
+)
+# A start or end tag that is not an object, a place where a line may end, or RTF without objects.
+_FORMATTING_CODE = re.compile(
+    r"\s*<(?!(?:img|input|image|svg|object|video|audio|select|textarea|math)\b)[^<>]*(?<!/)>\s*"
+    r"|\s*<wbr\b[^<>]*>\s*|\s*&(?:shy|zwn?j|zerowidthspace|#173|#xad);\s*"
+    r"|\s*[{}]+\s*|(?!.*\\(?:field|pict|object|shp|footnote|~))[{}\s]*\\[a-z*-].*",
+    re.IGNORECASE | re.DOTALL,
+)
+_REFERENCE = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});")
+# Codes with the white space around them.
+_RUN = re.compile(r"(?<!\s)\s*[\0\1][\0\1\s]*")
+# Between these a separator is a space, in scripts that are written with spaces.
+_BEFORE = re.compile(rf"[{WORD}.,;:!?…)\]}}%”»]")
+_BEHIND = re.compile(rf"""["'“„«•·]?[\0\1]*([{WORD}(\[{{¿¡])""")
 # The fit of a side of which the unit has had no variant.
 _NONE = 9
 
@@ -35,9 +67,13 @@ class TmxUnits:
         self._sides = [b"", b""]
         self._fit = [_NONE, _NONE]
         self._variant: list[tuple[int, int]] = []  # the sides of the current variant
-        # The current segment: its text, and whether text is kept at each depth within it.
+        # The current segment: its text, and the elements within it that are open.
         self._parts: list[str] = []
-        self._kept: list[bool] = []
+        self._open: list[str] = []
+        # The current code: its markup, its attributes, and the number of elements that are open.
+        self._code: list[str] = []
+        self._attributes: dict[str, str] = {}
+        self._depth = 0
         parser = self._parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -78,13 +114,18 @@ class TmxUnits:
             ) from error
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if self._kept:
-            self._kept.append(tag == "sub" or (self._kept[-1] and tag not in _CODES))
-            self._parser.CharacterDataHandler = self._parts.append if self._kept[-1] else None
+        if self._open:
+            self._open.append(tag)
+            if tag == "sub":
+                self._found[SUBFLOW] += 1
+                self._parser.CharacterDataHandler = None
+            elif not self._depth and tag in _CODES:
+                self._depth, self._attributes, self._code = len(self._open), attributes, []
+                self._parser.CharacterDataHandler = self._code.append
         elif tag == "seg":
             if self._variant:
                 self._parts = []
-                self._kept.append(True)
+                self._open.append(tag)
                 self._parser.CharacterDataHandler = self._parts.append
         elif tag == "tuv":
             language = attributes.get("xml:lang") or attributes.get("lang") or ""
@@ -99,18 +140,24 @@ class TmxUnits:
                 raise MtkitError(f"{self._path}: not TMX: its first element is <{tag[:60]}>")
 
     def _end(self, tag: str) -> None:
-        if self._kept:
-            self._kept.pop()
-            if self._kept:
-                self._parser.CharacterDataHandler = self._parts.append if self._kept[-1] else None
+        if self._open:
+            self._open.pop()
+            if self._open:
+                if len(self._open) < self._depth:
+                    self._parts.append(_meaning(tag, self._attributes, "".join(self._code)))
+                    self._depth = 0
+                is_text = "sub" not in self._open
+                into = self._code if self._depth else self._parts
+                self._parser.CharacterDataHandler = into.append if is_text else None
                 return
             self._parser.CharacterDataHandler = None
+            text = _without_codes("".join(self._parts)).encode()
             for side, fit in self._variant:
                 if self._fit[side] < _NONE:
                     self._found[VARIANT] += 1
                 if fit < self._fit[side]:
                     self._fit[side] = fit
-                    self._sides[side] = "".join(self._parts).encode()
+                    self._sides[side] = text
         elif tag == "tuv":
             self._variant = []
         elif tag == "tu":
@@ -139,6 +186,35 @@ class TmxUnits:
             "entities are not supported, because a few can expand without limit; write the text "
             "in its place"
         )
+
+
+def _meaning(tag: str, attributes: dict[str, str], markup: str) -> str:
+    """What a code is in the text: `_SEPARATOR`, `_FORMATTING`, or a character."""
+    kind = attributes.get("type", "")
+    if _BREAK_TYPE.fullmatch(kind) or _BREAK.match(markup):
+        return _SEPARATOR
+    is_half = tag in ("bpt", "ept") or (tag == "it" and "pos" in attributes)
+    if is_half or _FORMATTING_TYPE.fullmatch(kind) or _FORMATTING_CODE.fullmatch(markup):
+        return _FORMATTING
+    character = html.unescape(markup) if _REFERENCE.fullmatch(markup) else markup
+    return _SEPARATOR if character == markup else character
+
+
+def _without_codes(text: str) -> str:
+    """A segment with a space, or nothing, in place of its codes and of the spaces around them."""
+
+    def between(match: re.Match[str]) -> str:
+        if match.start() == 0 or match.end() == len(text):
+            return ""
+        if space := match[0].replace(_SEPARATOR, "").replace(_FORMATTING, "")[:1]:
+            return space
+        before = _BEFORE.match(text, match.start() - 1)
+        behind = _BEHIND.match(text, match.end())
+        if _SEPARATOR not in match[0] or not before or not behind:
+            return ""
+        return "" if re.search(f"[{UNSPACED}]", before[0] + behind[1]) else " "
+
+    return _RUN.sub(between, text)
 
 
 def language_subtags(language: str) -> list[str]:

@@ -19,15 +19,11 @@ from typing import Any, Self
 import numpy as np
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.text import read_lines
+from mtkit.base.text import UNSPACED, read_lines
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate.phrases import Phrase, Spelling, WordBreaks
 
-# Thai, Lao, Myanmar, Khmer, Japanese and Chinese.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 # Joiners and the soft hyphen, which stand inside of words.
 _INSIDE_WORDS = "_\u00ad\u200c\u200d"
 # What was found out about characters and terms is kept, but a server meets ever new ones.

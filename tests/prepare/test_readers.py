@@ -514,10 +514,70 @@ def tmx_pairs(tmp_path: Path, *units: str, src: str = "en", tgt: str = "de") -> 
 def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path: Path):
     segment = (
         "a <bpt i='1'>&lt;b></bpt>bold<ept i='1'>&lt;/b></ept> <ph>code<sub>sub<it>x</it></sub>code"
-        "</ph>c <hi>high<ut>u</ut>light</hi> <it pos='begin'>i</it>d<ph/>&amp;e"
+        "</ph>c <hi>high<ut>{\\b </ut>light</hi> <it pos='begin'>i</it>d<ph/>&amp;e"
     )
     pairs = tmx_pairs(tmp_path, variant("en", segment) + variant("de", "x"))
-    assert pairs == [(b"a bold subc highlight d&e", b"x")]
+    assert pairs == [(b"a bold c highlight d&e", b"x")]
+
+
+# The codes are those of the TMX 1.4b specification, and of files by Trados, OmegaT, Okapi and
+# memoQ.
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        # What separates words.
+        ("Line one<ph>&lt;br/></ph>line two", "Line one line two"),
+        ("Name<ut>{\\tab }</ut>Age", "Name Age"),
+        ("Name<ut>…</ut>Age", "Name Age"),
+        ("one<ph x='1'/>two", "one two"),
+        ("one<it>&lt;br></it>two", "one two"),
+        ("one.<ph>\\n</ph>Two", "one. Two"),
+        ("1.<ph>\\t</ph>'Repeat' it", "1. 'Repeat' it"),
+        ("one<ph type='lb'/>two", "one two"),
+        ("one<ut>&lt;:t></ut>two<ut>&lt;:s></ut>three", "one two three"),
+        ("Before<ph type='image'>&lt;img alt='<sub>A cat</sub>'/></ph>after", "Before after"),
+        ("10<ph type='x-field'>{\\field x}</ph>20", "10 20"),
+        ("Hello<ph>%s</ph>World", "Hello World"),
+        ("<bpt i='1'>&lt;h1></bpt>Title<ept i='1'>&lt;/h1></ept>Text", "Title Text"),
+        ("<bpt i='1'>&lt;td></bpt>A<ept i='1'>&lt;/td></ept><ph/>(b)", "A (b)"),
+        # What is the format of characters, or half of a pair.
+        ("un<ph>&lt;b></ph>believ<ph>&lt;/b></ph>able", "unbelievable"),
+        ("un<ut>{\\b </ut>believ<ut>}</ut>able", "unbelievable"),
+        ("un<ut>&lt;cf font='x'></ut>believ<ut>&lt;/cf></ut>able", "unbelievable"),
+        ("un<ut>{\\cs6\\f1\\lang1024 </ut>able", "unable"),
+        ("un<ph type='bold'/>able", "unable"),
+        ("un<it pos='begin' type='italic'>&lt;i></it>able", "unable"),
+        ("H<bpt i='1'>&lt;sub></bpt>2<ept i='1'>&lt;/sub></ept>O", "H2O"),
+        ("<hi>W</hi>ord", "Word"),
+        ("wo<ph>&amp;shy;</ph>man wo<ph>&lt;wbr/></ph>men", "woman women"),
+        # Spaces, marks and scripts without spaces.
+        ("one <ph>&lt;br/></ph> two", "one two"),
+        ("<ph>1</ph> one <bpt i='1'/> two<ept i='1'/> .<ph/>", "one two ."),
+        ("one<ph/>, two (<ph/>three<ph/>) four-<ph/>five", "one, two (three) four-five"),
+        ("第一行<ph>&lt;br/></ph>第二行", "第一行第二行"),
+        ("บรรทัด<ph>&lt;br/></ph>สอง", "บรรทัดสอง"),
+        ("첫 줄<ph>&lt;br/></ph>둘째 줄", "첫 줄 둘째 줄"),
+        ("पहली<ph>&lt;br/></ph>दूसरी", "पहली दूसरी"),
+        # Characters as codes, and the text of a sub-flow.
+        ("d<ph>&amp;eacute;</ph>j<ph>&amp;#224;</ph>", "déjà"),
+        ("R<ph>&amp;amp;</ph>D", "R&D"),
+        ("Word<ph type='fnote'>{\\footnote <sub>A note.</sub>}</ph>, then", "Word, then"),
+        ("a  b", "a  b"),
+    ],
+)
+def test_a_code_separates_words_unless_it_formats_them(tmp_path: Path, segment: str, text: str):
+    (pair,) = tmx_pairs(tmp_path, variant("en", segment) + variant("de", segment))
+    assert [side.decode() for side in pair] == [text, text]
+
+
+def test_text_within_a_code_is_left_out_and_counted(tmp_path: Path):
+    file = tmp_path / "a.tmx"
+    note = "a<ph type='fnote'>{<sub>A <bpt i='1'/>note<ept i='1'/>.</sub>} <sub>B.</sub></ph> c"
+    file.write_text(tmx([variant("en", note) + variant("de", "x") + variant("fr", note)]))
+    source = source_of(file)
+    assert pairs_of(source) == [(b"a c", b"x")]
+    left_out = "text within a code of a TMX segment, such as a footnote (left out)"
+    assert source.reading.found == {left_out: 2}
 
 
 def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path: Path):
