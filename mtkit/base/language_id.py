@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,8 @@ FEWEST_LINES = 10
 _SIMILAR = 14
 # Codes that LibreTranslate and Argos Translate use internally, and the codes that clients get.
 LIBRETRANSLATE = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+# Codes of languages that are mostly given for a country, such as Northern Sami for Sweden.
+_COUNTRIES = {"br", "ee", "kr", "se", "tw"}
 # Tags whose parts are kept.
 _MOST_KEPT = 4096
 # What the model calls a text that is in no language.
@@ -78,11 +81,51 @@ def is_same_tag(one: str, other: str) -> bool:
     )
 
 
-def language_name(code: str) -> str:
-    """The English name of a language, by the data of CLDR; the code, if it has none.
+def is_same_language(one: str, other: str) -> bool:
+    """Whether two codes are of one language; those of two countries are, unless both are given."""
+    first, second = parts_of(one), parts_of(other)
+    has_other_region = first.region and second.region and first.region != second.region
+    return first.language == second.language and not has_other_region
 
-    The data are a package of their own, which the extras `export` and `serve` install.
+
+def language_code(name: str) -> str:
+    """The code of a language that is given by its code, or by its name in any language; or ""."""
+    from language_data import names
+
+    if is_language_tag(name) or len(name.encode()) < 4:
+        return name if is_language_tag(name) else ""
+    try:
+        with _langcodes_lock:
+            code = str(langcodes.find(name))
+    except LookupError:
+        return ""
+    # It also finds languages whose names are only the beginning of the text.
+    return code if names.normalize_name(name) in names.TRIES["und/name_to_language"] else ""
+
+
+def meant_instead(code: str) -> str:
+    """The language that a wrong code probably means, as `cs (Czech)` for `cz`; or nothing.
+
+    It is the first language of a country of that code, by CLDR, or a language of that name.
     """
+    if is_language_tag(code) and code.lower() not in _COUNTRIES:
+        return ""
+    parts = code.replace("_", "-").split("-")
+    with _langcodes_lock:
+        country = langcodes.Language.make(territory=parts[0].upper())
+        # AA, QM to QZ, XA to XZ and ZZ are for private use.
+        if re.fullmatch("(?!aa|q[m-z]|x|zz)[a-z]{2}", parts[0], re.I) and country.is_valid():
+            tag = country.maximize()
+            # Where the language alone is not enough, its script or country belongs to it.
+            meant = str(tag.language)
+            meant += {"zh": f"-{tag.script}", "pt": f"-{tag.territory}"}.get(meant, "")
+        else:
+            meant = parts[0] if is_language_tag(parts[0]) else language_code(" ".join(parts))
+    return f"{meant} ({language_name(meant)})" if meant else ""
+
+
+def language_name(code: str) -> str:
+    """The English name of a language, by the data of CLDR; the code, if it has none."""
     if not is_language_tag(code):
         return code
     with _langcodes_lock:

@@ -91,6 +91,8 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
     """
     with damage_reported(name):
         for number, raw in enumerate(stream, start=1):
+            if number == 1:
+                refuse_utf16(name, raw)
             if number == 1 and has_old_line_ends(raw):
                 log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
             raw = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -105,8 +107,8 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
                     raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
                 yield raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise not_utf8(f"{name}, line {number}", error) from None
+            except UnicodeDecodeError:
+                raise MtkitError(f"{name}, line {number}: {encoding_fault(raw)}") from None
 
 
 # The message about such text; the command can be pasted into a shell.
@@ -118,12 +120,43 @@ def has_old_line_ends(text: bytes) -> bool:
     return text.count(b"\r") > 1 and b"\n" not in text
 
 
-def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
-    """The error for invalid UTF-8."""
-    return MtkitError(
-        f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
-        f"{error.start + 1}); convert the file, with iconv for example"
-    )
+def refuse_utf16(name: str, beginning: bytes) -> None:
+    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, by its first bytes.
+
+    Raises:
+        MtkitError: if it begins with a mark of these encodings, or if every second byte is NUL.
+    """
+    encoding = None
+    if beginning.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        encoding = "UTF-32"
+    elif beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "UTF-16"
+    elif len(head := beginning[:200]) >= 8:
+        for start, order in ((0, "BE"), (1, "LE")):
+            nuls = head[start::2].count(0)
+            if 2 * nuls > len(head) // 2 and nuls == head.count(0):
+                encoding = f"UTF-16{order}"
+    if encoding is not None:
+        raise MtkitError(
+            f"{name}: is {encoding}, and must be UTF-8; convert it, with "
+            f"iconv -f {encoding} -t UTF-8 for example"
+        )
+
+
+def encoding_fault(text: bytes) -> str:
+    """Why bytes are not UTF-8, and what to do; empty if they are."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        wrong = text[error.start : error.start + 3]
+        if re.match(rb"\xed[\xa0-\xbf][\x80-\xbf]", wrong):
+            surrogate = ord(wrong.decode(errors="surrogatepass"))
+            return f"has \\u{surrogate:04x} alone, which is half of a character; remove it"
+        return (
+            f"not UTF-8 (byte 0x{wrong[0]:02x} at position {error.start + 1}); convert the file, "
+            "with iconv for example"
+        )
+    return ""
 
 
 def read_lines(path: Path, *, keeps_mark: bool = False) -> Generator[str, None, None]:

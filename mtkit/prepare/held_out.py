@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mtkit.base.text import not_utf8
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import encoding_fault
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import Keys, PairRecords, kept_pairs_among, keys_of, salted
 from mtkit.prepare.source import Block, Source
@@ -41,11 +42,8 @@ def _read(source: Source) -> Block:
     for block in source.blocks(_BLOCK):
         for side, lines in zip(found, block, strict=True):
             for number, line in enumerate(lines, start=len(side) + 1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as error:
-                    where = f"{source.name}, {source.unit} {number}"
-                    raise not_utf8(where, error) from None
+                if fault := encoding_fault(line):
+                    raise MtkitError(f"{source.name}, {source.unit} {number}: {fault}")
             side += lines
     return found
 

@@ -29,12 +29,17 @@ LanguageCounts = dict[str, dict[str, int]]
 def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
     """Warn of language codes that are probably mistakes, in pairs of source and target language."""
     for code in dict.fromkeys(code for pair in directions for code in pair):
+        meant = language_id.meant_instead(code)
+        advice = f"; did you mean {meant}?" if meant else ""
         if not language_id.is_language_tag(code):
             log.warning(
                 "%s is not a valid language tag, such as en, pt-BR or x-mine, so the language and "
-                "the script of its text are not checked",
+                "the script of its text are not checked%s",
                 code,
+                advice,
             )
+        elif meant:
+            log.warning("%s is %s%s", code, language_id.language_name(code), advice)
     for src_lang, tgt_lang in directions:
         if language_id.is_same_tag(src_lang, tgt_lang):
             log.warning(

@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.processes import malloc_trim, ordered_map
+from mtkit.base.text import encoding_fault
 from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.cached_encoder import CachedEncoder
@@ -237,7 +238,7 @@ class Passes:
     ) -> Iterator[filters.PairChecks]:
         """The checks of all blocks; fills in `check` and `languages` meanwhile."""
         undecodable = [0] * len(self.corpus.train)
-        first_undecodable: dict[int, int] = {}
+        first_undecodable: dict[int, tuple[int, list[bytes]]] = {}
 
         def all_blocks() -> Iterator[blocks.PairBlock]:
             for number, source in enumerate(self.corpus.train):
@@ -254,10 +255,10 @@ class Passes:
         def refuse_encoding(number: int) -> None:
             source, count = self.corpus.train[number], check.pairs[number]
             if undecodable[number] * _UNDECODABLE > count:
+                line, sides = first_undecodable[number]
                 raise MtkitError(
                     f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
-                    f"UTF-8, as in {source.unit} {first_undecodable[number]}; convert it, with "
-                    "iconv for example"
+                    f"valid text; {source.unit} {line}: {' '.join(map(encoding_fault, sides))}"
                 )
 
         keys = held_out.sentence_keys(self.corpus, self._sets)
@@ -270,9 +271,10 @@ class Passes:
             for block, checks in ordered_map(function, all_blocks(), workers=self.workers):
                 number = block.source
                 source = self.corpus.train[number]
-                bad = block.lines[checks.codes == filters.reason_code("not UTF-8")]
+                bad = np.flatnonzero(checks.codes == filters.reason_code("not UTF-8"))
                 if len(bad):
-                    first_undecodable.setdefault(number, bad[0])
+                    first = int(block.lines[bad[0]]), [side[bad[0]] for side in block.pairs]
+                    first_undecodable.setdefault(number, first)
                     undecodable[number] += len(bad)
                 languages.add(block, checks)
                 check.pairs[number] += len(checks.codes)

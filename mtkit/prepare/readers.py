@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,11 +21,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.errors import MtkitError, one_line, reason_of
 from mtkit.base.files import shareable_name
-from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends
+from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends, refuse_utf16
 from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry
+from mtkit.prepare.columns import named_columns
 from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
@@ -45,6 +47,8 @@ from mtkit.prepare.source import (
     regrouped,
 )
 from mtkit.prepare.tmx import TmxUnits
+
+log = logging.getLogger(__name__)
 
 # Bytes read from a file at a time: a few thousand lines, which fit in the processor's cache.
 _CHUNK = 1 << 18
@@ -78,7 +82,7 @@ def parse_source(
         text: one of
 
             - FILE.tsv: one pair per line, source and target in two columns; or in the columns
-              named in the first line, if it names both languages. Quotation marks are text.
+              that the first line names, as in `columns`. Quotation marks are text.
             - FILE.tmx: one pair per translation unit. The variants in the two languages are used,
               and of these the text without inline codes. A unit without one of the languages
               has an empty side. Entities must not be declared, because they could expand a small
@@ -160,6 +164,7 @@ def _lines(
     with reading.open(path) as stream:
         is_one_line = True
         chunk = stream.read(_CHUNK)
+        refuse_utf16(str(path), chunk)
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK) or stream.read(_CHUNK)
             reading.found[MARK] += 1
@@ -265,8 +270,14 @@ class _Tsv(_BothSides):
 
     def __init__(self, path: Path, languages: tuple[str, str]) -> None:
         super().__init__(path, languages)
-        if self._layout()[0]:
+        has_header, columns, _ = self._layout()
+        if has_header:
             self.unit = "row"  # so that the first pair is row 1, although it is on line 2
+            log.info(
+                "%s: the first line names the columns (source: %d, target: %d) and is not a pair",
+                one_line(str(path)),
+                *(column + 1 for column in columns),
+            )
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         has_header, (src, tgt), width = self._layout()
@@ -288,13 +299,18 @@ class _Tsv(_BothSides):
     def _layout(self) -> tuple[bool, list[int], int]:
         """Whether the first line is a header, the columns of both sides, and how many there are."""
         first = next(_lines(self._path, 1, Reading()), [b""])[0]
-        header = [cell.strip().lower() for cell in first.split(b"\t")]
-        names = [language.lower().encode() for language in self._languages]
-        if not all(name in header for name in names):
-            return False, [0, 1], 2
-        if twice := [name.decode() for name in names if header.count(name) > 1]:
-            raise MtkitError(f"{self._path}: the first line names the column '{twice[0]}' twice")
-        return True, [header.index(name) for name in names], len(header)
+        header = [cell.strip() for cell in first.decode(errors="replace").split("\t")]
+        codes = [cell.lower() for cell in header]
+        names = [language.lower() for language in self._languages]
+        if all(name in codes for name in names):
+            if twice := [name for name in names if codes.count(name) > 1]:
+                raise MtkitError(
+                    f"{self._path}: the first line names the column '{twice[0]}' twice"
+                )
+            return True, [codes.index(name) for name in names], len(header)
+        if columns := named_columns(header, self._languages):
+            return True, columns, len(header)
+        return False, [0, 1], 2
 
 
 class _JsonLines(_BothSides):
@@ -311,11 +327,22 @@ class _JsonLines(_BothSides):
             return record
 
         decoder = json.JSONDecoder(object_pairs_hook=counted)
-        number = itertools.count(1)
-        for lines in _lines(self._path, size, reading):
-            rows = [self._pair(line, next(number), decoder) for line in lines]
-            src, tgt = ([row[side] for row in rows] for side in (0, 1))
-            yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
+
+        def blocks() -> Iterator[Block]:
+            number, empty = itertools.count(1), 0
+            for lines in _lines(self._path, size, reading):
+                rows: list[list[bytes]] = []
+                for line, place in zip(lines, number, strict=False):
+                    # Nothing at the end of the file, and before it an empty pair.
+                    empty += 1
+                    if line.strip():
+                        rows += [[b"", b""]] * (empty - 1)
+                        rows.append(self._pair(line, place, decoder))
+                        empty = 0
+                src, tgt = ([row[side] for row in rows] for side in (0, 1))
+                yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
+
+        return regrouped(blocks(), size)
 
     def _pair(self, line: bytes, number: int, decoder: json.JSONDecoder) -> list[bytes]:
         place = f"{self._path}, line {number}"

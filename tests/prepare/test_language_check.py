@@ -15,6 +15,7 @@ from support.treebank import small_trees
 from mtkit.base import language_id
 from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, prepare_files
+from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import data_page
 
@@ -121,6 +122,38 @@ def test_a_code_that_is_no_language_tag_is_a_warning(tmp_path: Path, warned: War
     prepared(tmp_path, "en", "zz9")
     (line,) = warned()
     assert line.startswith("zz9 is not a valid language tag")
+
+
+# By the countries' languages in CLDR.
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [
+        ("cz", "cs (Czech)"),
+        ("cz-CZ", "cs (Czech)"),
+        ("jp", "ja (Japanese)"),
+        ("kr", "ko (Korean)"),
+        ("ua", "uk (Ukrainian)"),
+        ("gr", "el (Greek)"),
+        ("dk", "da (Danish)"),
+        ("se", "sv (Swedish)"),
+        ("cn", "zh-Hans (Chinese (Simplified))"),
+        ("tw", "zh-Hant (Chinese (Traditional))"),
+        ("vn", "vi (Vietnamese)"),
+        ("br", "pt-BR (Portuguese (Brazil))"),
+        ("us", "en (English)"),
+        ("english", "en (English)"),
+        ("Deutsch", "de (German)"),
+        ("en-EN", "en (English)"),
+        *((code, "") for code in ("uk", "de", "sv", "pt-BR", "zh-TW", "x-mine", "zz9", "xx", "a")),
+    ],
+)
+def test_the_code_of_a_country_leads_to_its_language(
+    caplog: pytest.LogCaptureFixture, code: str, meant: str
+) -> None:
+    warn_of_codes([("fr", code)])
+    assert [message.partition("did you mean ")[2] for message in caplog.messages] == (
+        [f"{meant}?"] if meant else [""] * (code in ("zz9", "xx", "a"))
+    )
 
 
 def test_one_language_for_both_sides_is_a_warning(tmp_path: Path, warned: Warned) -> None:

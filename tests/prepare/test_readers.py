@@ -25,7 +25,7 @@ from support.hostile import INVALID, hostile_lines
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
-from mtkit.base.text import zstd
+from mtkit.base.text import read_lines, zstd
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.readers import catalogue_sources, memory, parallel_files, parse_source
@@ -85,7 +85,10 @@ def two_files(folder: Path, pairs: Iterable[BytePair]) -> Source:
 # Every format: what is written comes back
 
 # No line ends, which a sentence does not have; the \r of a \r\n is none of the text.
-SENTENCES = st.binary(max_size=30).map(lambda raw: raw.replace(b"\n", b"").rstrip(b"\r"))
+# And no beginning of UTF-16.
+SENTENCES = st.binary(max_size=30).map(
+    lambda raw: re.sub(rb"\xff\xfe|\xfe\xff|\n", b"", raw).rstrip(b"\r")
+)
 TEXTS = st.text(max_size=20).map(lambda text: re.sub(r"[\r\n]", "", text))
 # What XML can hold: no control characters but the tab.
 XML_TEXTS = st.text(
@@ -484,6 +487,92 @@ def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path: Path):
     assert pairs_of(source_of(file)) == [(b"en", b"fr"), (b"one", b"un")]
 
 
+@pytest.mark.parametrize(
+    ("header", "src", "tgt"),
+    [
+        # Names of columns.
+        ("source\ttarget", 1, 2),
+        ("src\ttgt", 1, 2),
+        ("Quelle\tZiel", 1, 2),
+        ("sentence1\tsentence2", 1, 2),
+        ("Text A\tText B\tscore", 1, 2),
+        ("score\tsource_text\ttarget_text", 2, 3),
+        ("SourceText\tTargetText", 1, 2),
+        ("text\ttranslation", 1, 2),
+        ("Original\tÜbersetzung", 1, 2),
+        ("target\tsource", 2, 1),
+        ('#"source"\t"target"\tquality', 1, 2),
+        ("原文\t译文", 1, 2),
+        # Names of languages, in any language, and codes of BCP 47.
+        ("English\tGerman", 1, 2),
+        ("Deutsch\tEnglisch", 2, 1),
+        ("anglais\tallemand\tid", 1, 2),
+        ("English (US)\tDeutsch", 1, 2),
+        ("id\ten-US\tde-AT", 2, 3),
+        ("en_XX\tde_DE", 1, 2),
+        ("eng_Latn\tdeu_Latn", 1, 2),
+        ("sentence_de\tsentence_en", 2, 1),
+        ("Source (English)\tTarget (German)\tCOMET", 1, 2),
+        ("English\ttranslation", 1, 2),
+        ("Polish\tCzech", 1, 2),
+    ],
+)
+def test_a_first_line_of_names_is_a_header_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, src: int, tgt: int
+):
+    caplog.set_level("INFO")
+    row = "\t".join(f"{number}" for number in range(1, header.count("\t") + 2))
+    file = write_lines(tmp_path / "a.tsv", [header.encode(), row.encode()])
+    source = source_of(file)
+    assert pairs_of(source) == [(b"%d" % src, b"%d" % tgt)]
+    assert caplog.messages == [
+        f"{file}: the first line names the columns (source: {src}, target: {tgt}) and is not a pair"
+    ]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    """yes\tja|no\tnein|German\tDeutsch|English\tEnglisch|source\tQuelle|target\tZiel|text\tText|1\t1
+Translation\tÜbersetzung|Language\tSprache|original\tOriginal|Column 1\tSpalte 1|is\tist|May\tMai|\t
+Someone\tJemand|canoe\tKanu|Individuals\tPersonen|Polish it\tPoliere es""".replace("\n", "|").split(
+        "|"
+    ),
+)
+def test_a_first_line_that_is_a_pair_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pair: str
+):
+    caplog.set_level("INFO")
+    file = write_lines(tmp_path / "a.tsv", [pair.encode(), b"x\ty"])
+    assert pairs_of(source_of(file)) == [tuple(pair.encode().split(b"\t")), (b"x", b"y")]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.jsonl", "a.en"])
+def test_text_in_utf_16_is_refused_by_its_name(tmp_path: Path, name: str, encoding: str):
+    file = tmp_path / name
+    rows = {"a.jsonl": '{"en": "x", "de": "y"}\r\n', "a.en": "Good morning!\r\n"}
+    content = (rows.get(name, "Hi\tGrüße\r\n") * 9).encode(encoding)
+    if encoding in ("utf-16-le", "utf-16-be"):
+        names = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+    else:
+        names = encoding.upper()
+    file.write_bytes(COMPRESS[file.suffix](content) if file.suffix in COMPRESS else content)
+    read = (lambda: pairs_of(parallel_files(file, file))) if name == "a.en" else None
+    message = error_of(read or (lambda: pairs_of(source_of(file))))
+    advice = f"convert it, with iconv -f {names} -t UTF-8 for example"
+    assert message == f"{file}: is {names}, and must be UTF-8; {advice}"
+    if name == "a.en":
+        assert error_of(lambda: list(read_lines(file))) == message
+
+
+def test_nul_bytes_alone_are_not_utf_16(tmp_path: Path):
+    lines = [b"\0" * 50, b"a\0b", b"\0a\0\0b\0c\0\0\0"]
+    for line in lines:
+        source = two_files(tmp_path, [(line, line)])
+        assert pairs_of(source) == [(line, line)]
+
+
 @pytest.mark.parametrize("split", [1, 3, 6, 9, 1000])
 def test_only_the_first_line_names_columns_however_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: int
@@ -752,7 +841,7 @@ def test_what_is_null_is_empty_and_categories_are_text(tmp_path: Path):
     ("line", "says"),
     [
         (b'{"en": "x"', "line 2: not JSON ("),
-        (b"", "line 2: not JSON ("),
+        (b"\n\n{", "line 4: not JSON ("),
         (b"[" * 100_000, "line 2: not JSON ("),
         (b'["x", "y"]', 'line 2: not an object, as in {"en": "…", "de": "…"}'),
         (b'{"en": "x", "ger": "y"}', "line 2: no field 'de', only en, ger"),
@@ -764,6 +853,18 @@ def test_a_json_line_that_is_not_a_pair_is_named(tmp_path: Path, line: bytes, sa
     message = read_error(file)
     assert message.startswith(f"{file}, ")
     assert says in message
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize("blank", [b"", b" ", b"\t\r"])
+def test_an_empty_line_of_json_is_an_empty_pair_and_nothing_at_the_end(
+    tmp_path: Path, blank: bytes, size: int
+):
+    row = b'{"en": "x", "de": "y"}'
+    file = write_lines(tmp_path / "a.jsonl", [row, blank, blank, row, blank, blank])
+    assert pairs_of(source_of(file), size) == [(b"x", b"y"), (b"", b""), (b"", b""), (b"x", b"y")]
+    assert pairs_of(source_of(write_lines(file, [blank, row])), size) == [(b"", b""), (b"x", b"y")]
+    assert pairs_of(source_of(write_lines(file, [blank])), size) == []
 
 
 def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):

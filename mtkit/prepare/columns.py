@@ -1,0 +1,68 @@
+"""Finds the columns of source and target by the names in the first line of a table."""
+
+from __future__ import annotations
+
+import re
+
+from mtkit.base.language_id import is_language_tag, is_same_language, language_code, parts_of
+
+# Names of columns in English, German, French, Spanish, Italian, Dutch, Portuguese, Polish, Swedish,
+# Czech, Russian, Ukrainian, Chinese and Japanese: of the source, of the target, and of either.
+_SOURCE_NAMES = (
+    "source|src|original|orig|origin|input|msgid|quell(?:e|en)?|ausgangs|originale|origine|fuente"
+    "|origen|bron|fonte|origem|źródło|oryginał|källa|zdroj|исходный|источник|оригинал|джерело|原文"
+    "|源文|源语言|ソース"
+)
+_TARGET_NAMES = (
+    "target|tgt|trg|translation|translated|trans|output|msgstr|ziel|übersetzung|übersetzt|cible"
+    "|traduction|destino|traducción|traduccion|traduzione|doel|vertaling|tradução|alvo|cel"
+    "|tłumaczenie|mål|översättning|překlad|cíl|перевод|цель|переклад|译文|译语|目标语言|訳文|翻訳"
+)
+_EITHER_NAMES = (
+    "text|sentences?|sent|segment|seg|string|str|phrase|line|language|lang|column|col|side|value"
+    "|sprache|satz|texte|langue|texto|frase|idioma|testo|lingua|tekst|zin|taal|język|språk"
+)
+# Characters of a name.
+_MAX_NAME = 60
+_EITHER = re.compile(rf"(?:{_EITHER_NAMES})+")
+_OF_SIDES = [
+    re.compile(rf"(?:{_EITHER_NAMES})*(?:{names})(?:{_EITHER_NAMES})*")
+    for names in (_SOURCE_NAMES, _TARGET_NAMES)
+]
+_NAME = re.compile(
+    rf"(?<![^\W_])(?:{_SOURCE_NAMES}|{_TARGET_NAMES}|{_EITHER_NAMES})(?![^\W_])", re.IGNORECASE
+)
+
+
+def named_columns(header: list[str], languages: tuple[str, str]) -> list[int] | None:
+    """The columns of source and target if the cells of a first line name them; else None.
+
+    Names are those of columns, such as `source` and `sentence1`, and of languages, by code or in
+    any language: `de-AT`, `German`, `Deutsch`. A pair such as `German` and `Deutsch` is no header,
+    because both name the same column.
+    """
+    if max(map(len, header)) > _MAX_NAME:
+        return None
+    # Without the numbers, letters, spaces and underscores of `src_text`, `Sentence 1` and `Text B`.
+    names = [re.sub(r"[\W_][ab]$|[\W\d_]+", "", cell.casefold()) for cell in header]
+    codes = [language_code(_NAME.sub(" ", cell).strip(" _-:.,()[]{}<>#*\"'")) for cell in header]
+    either = [number for number, name in enumerate(names) if _EITHER.fullmatch(name)]
+    src, tgt = (
+        [number for number, code in enumerate(codes) if code and is_same_language(code, language)]
+        or [number for number, name in enumerate(names) if pattern.fullmatch(name)]
+        for language, pattern in zip(languages, _OF_SIDES, strict=True)
+    )
+    if src or tgt:
+        src, tgt = src or either, tgt or either
+        if len(src) == len(tgt) == 1 and src != tgt:
+            return src + tgt
+    elif len(either) == 2 and names[either[0]] == names[either[1]]:
+        return either if len({header[number].casefold() for number in either}) == 2 else None
+    # The names of two languages, of which at least one is not of this corpus, are no pair either.
+    # Rare languages do not count: Canoe and Kanu are two of them.
+    known = {len(parts_of(code).language) for code in codes} == {2}
+    if not known or len(codes) != 2 or any(map(is_language_tag, header)):
+        return None
+    if is_same_language(*codes):
+        return None
+    return [1, 0] if src == [1] or tgt == [0] else [0, 1]
