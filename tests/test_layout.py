@@ -88,6 +88,7 @@ HOMES = {
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_marian"},
     "xxhash": {"prepare.filters"},
     "langcodes": {"base.language_id", "base.scripts"},
+    "language_data": {"base.language_id"},
     "py3langid": {"base.language_id"},
     "regex": {"base.scripts", "prepare.noise"},
     "ctranslate2": {"convert.ctranslate2"},

@@ -256,9 +256,10 @@ class Passes:
             source, count = self.corpus.train[number], check.pairs[number]
             if undecodable[number] * _UNDECODABLE > count:
                 line, sides = first_undecodable[number]
+                fault = next(filter(None, map(encoding_fault, sides)))
                 raise MtkitError(
                     f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
-                    f"valid text; {source.unit} {line}: {' '.join(map(encoding_fault, sides))}"
+                    f"valid text; {source.unit} {line}: {fault}"
                 )
 
         keys = held_out.sentence_keys(self.corpus, self._sets)

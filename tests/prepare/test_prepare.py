@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import passes, prepare_files, results
-from mtkit.prepare.readers import parallel_files
+from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.results import Report
 from mtkit.prepare.run import PrepareOptions, prepare
 from mtkit.prepare.statistics import write_page
@@ -375,6 +376,27 @@ def test_a_file_of_another_encoding_is_refused_with_its_first_such_line(corpus: 
     assert str(tgt) in message
     assert f"line {first}" in message
     assert "iconv" in message
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+@pytest.mark.parametrize(
+    ("text", "half"),
+    [
+        (r"bad \ud800 x", "d800"),
+        (r"\uD83D", "d83d"),
+        (r"\udc00 is low", "dc00"),
+        (r"fine \ud83d\ude00, then \uDFFF", "dfff"),
+        (r"two \ude00\ud83d turned", "de00"),
+    ],
+)
+def test_half_of_a_character_in_json_is_named(split: str, text: str, half: str, corpus: Corpus):
+    rows = [f'{{"en": "{text if n % 3 == 1 else "x"}", "de": "{n} y"}}' for n in range(30)]
+    file = corpus.folder / "a.jsonl"
+    file.write_text("\n".join(rows), encoding="ascii")
+    source = parse_source(str(file), src_lang="en", tgt_lang="de")
+    message = corpus.refused(**{split: [source] if split == "train" else source})
+    place = "10 of the first 30 pairs are not valid text; line 2" if split == "train" else "line 2"
+    assert re.fullmatch(rf"{file}[,:] {place}: has \\u{half} alone, .*; remove it", message)
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
