@@ -183,37 +183,46 @@ class MarianModel:
     """
 
     def __init__(self, folder: Path, decode: DecodeConfig, *, bans_padding: bool = False) -> None:
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
         # Published weights may be in half precision.
         self._model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._decode = decode
-        generation = self._model.generation_config
-        # Published models have other settings of search.
-        generation.num_beams, generation.do_sample = 1, False
-        generation.forced_eos_token_id = None
-        # Tokens that are never produced have no probability here.
-        words = generation.bad_words_ids or getattr(self._model.config, "bad_words_ids", None) or []
-        # The settings of search may not name it.
-        padding = [self._model.config.pad_token_id]
-        if bans_padding and padding not in words:
-            words = [*words, padding]
-        generation.bad_words_ids = words or None
-        self._banned = [word[0] for word in words if len(word) == 1]
+        given, config = self._model.generation_config, self._model.config
+        # The settings of search may not name it. It is never produced, and has no probability here.
+        padding = [config.pad_token_id]
+        banned = bans_padding or padding in (given.bad_words_ids or [])
+        self._banned = padding if banned else []
+        self._start = config.decoder_start_token_id
+        if given.decoder_start_token_id is not None:
+            self._start = given.decoder_start_token_id
+        # Published models have other settings of search, some of which mtkit does not have.
+        self._model.generation_config = GenerationConfig(
+            num_beams=1,
+            do_sample=False,
+            # The start token is a part of this length.
+            min_length=decode.min_length + 1,
+            no_repeat_ngram_size=decode.no_repeat_ngram,
+            bad_words_ids=[padding] if banned else None,
+            pad_token_id=config.pad_token_id,
+            eos_token_id=self._tokenizer.eos_token_id,
+            decoder_start_token_id=self._start,
+        )
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The greedy translation of each line."""
         sources = self._tokenizer(list(lines))["input_ids"]
         translations = [""] * len(lines)
+        most = self._decode.max_length or torch.inf
         for length, rows in rows_by_length(sources):
             for start in range(0, len(rows), ROWS_AT_A_TIME):
                 some = rows[start : start + ROWS_AT_A_TIME]
                 found = self._model.generate(
                     **self._tokenizer([lines[row] for row in some], return_tensors="pt"),
-                    max_new_tokens=length + self._decode.max_extra_length,
+                    max_new_tokens=min(length + self._decode.max_extra_length, most),
                 )
-                texts = self._tokenizer.batch_decode(found, skip_special_tokens=True)
+                texts = self._tokenizer.batch_decode(found[:, 1:], skip_special_tokens=True)
                 for row, text in zip(some, texts, strict=True):
                     translations[row] = text
         return translations
@@ -222,7 +231,7 @@ class MarianModel:
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
         outputs = self._tokenizer(text_target=list(targets))["input_ids"]
-        tgt_in = pad_ids([[self._model.config.decoder_start_token_id, *y[:-1]] for y in outputs])
+        tgt_in = pad_ids([[self._start, *y[:-1]] for y in outputs])
         inputs = self._tokenizer(list(sources), padding=True, return_tensors="pt")
         logits = self._model(**inputs, decoder_input_ids=tgt_in).logits
         logits[..., self._banned] = -torch.inf

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import operator
 import random
 import re
 import shlex
@@ -28,7 +29,7 @@ from mtkit.base.memory import memory_explained
 from mtkit.base.packages import install_advice
 from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
-from mtkit.config import Config
+from mtkit.config import Config, DecodeConfig
 from mtkit.convert.check import BOUNDS, CheckText, RunModel, compare
 from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.huggingface import MarianModel, silence_transformers
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 # Lines of the check, and lines of random subwords for it, and their length.
 CHECKED_LINES = 500
 SYNTHETIC_LINES, SYNTHETIC_LENGTH = 20, 12
+# Further lines for each restriction of outputs.
+RESTRICTED_LINES = 5
 # Subwords of a line of the check, and by how many its translation may be longer. A model that was
 # not trained writes on and on, and transformers has no positions after the last one.
 LONGEST_CHECKED, EXTRA_CHECKED = 100, 10
@@ -104,6 +107,12 @@ def import_model(
     given = list(islice(read_lines(check), CHECKED_LINES)) if check is not None else None
     found = _read(source, revision, vocabularies)
     model = found.model
+    if model.lacking:
+        log.warning(
+            "%s: mtkit translates without these settings of transformers: %s",
+            source,
+            ", ".join(model.lacking),
+        )
     vocabulary = new_vocabulary(model)
     # As given, or as the model or its name says.
     named = _LANGUAGES.fullmatch(found.name)
@@ -140,7 +149,7 @@ def import_model(
         run = Run.create(folder, config, vocabulary.vocabularies, manifest=manifest)
         run.save(0, weights=new_weights(model, vocabulary), optimizer=None, state={})
         translator = _translator(run)
-        lines = _check_lines(translator.src_tokenizer, given, most=most)
+        lines = _check_lines(translator.src_tokenizer, given, config.decode, most=most)
         if not lines and (given is not None or peer is not None):
             raise MtkitError(
                 f"no line to check with in {check or 'random subwords'}; give other source text as "
@@ -289,7 +298,9 @@ def _translator(run: Run) -> Translator:
     return Translator(
         [model.eval()],
         Vocabularies(src, tgt),
-        plain_greedy(run.config.decode).model_copy(update={"max_extra_length": EXTRA_CHECKED}),
+        run.config.decode.greedy().model_copy(
+            update={"max_extra_length": EXTRA_CHECKED, "precision": "fp32"}
+        ),
         device=torch.device("cpu"),
     )
 
@@ -322,9 +333,23 @@ def _compare(
             f"{bounds} are required"
         )
     log.info("checked: %s", agreement)
+    if taken := _taken(translator.config):
+        free = Translator(
+            translator.models, translator.vocabularies, plain_greedy(translator.config)
+        )
+        met = sum(map(operator.ne, free.translate(lines), translator.translate(lines)))
+        log.info("%s of these lines would be longer, shorter or other without %s", met, taken)
 
 
-def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[str]:
+def _taken(decode: DecodeConfig) -> str:
+    """The restrictions of outputs, in words."""
+    keys = decode.changed("min_length", "max_length", "no_repeat_ngram")
+    return ", ".join(f"{key} {getattr(decode, key)}" for key in keys)
+
+
+def _check_lines(
+    src: Tokenizer, given: list[str] | None, decode: DecodeConfig, *, most: int
+) -> list[str]:
     """The given lines or random subwords, with tags if the model has any.
 
     Left out are lines of more than `most` subwords, and lines that transformers reads in another
@@ -333,7 +358,7 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     special = [src.piece(i) for i in range(UNK_ID + 1)]
     tags = tags_of(src)
     chosen: list[str] = []
-    for line in _synthetic_lines(src) if given is None else given:
+    for line in _synthetic_lines(src, decode, most) if given is None else given:
         tag, rest = _split_tag(line)
         if tag not in ("", *tags) or any(piece in line for piece in special):
             continue
@@ -344,11 +369,16 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     return chosen
 
 
-def _synthetic_lines(src: Tokenizer) -> list[str]:
+def _synthetic_lines(src: Tokenizer, decode: DecodeConfig, most: int) -> list[str]:
+    """Random subwords, also in lines that meet restrictions: long, short and repetitive ones."""
     pieces = [src.piece(i) for i in range(UNK_ID + 1, len(src))]
     begins = [piece for piece in pieces if piece.startswith("▁") and piece.isprintable()]
     draw = random.Random(1)
-    made = (draw.choices(begins or pieces, k=SYNTHETIC_LENGTH) for _ in range(SYNTHETIC_LINES))
+    lengths = [SYNTHETIC_LENGTH] * SYNTHETIC_LINES
+    lengths += [min(most, decode.max_length or 0), min(1, decode.min_length)] * RESTRICTED_LINES
+    made = [draw.choices(begins or pieces, k=length) for length in lengths if length]
+    if decode.no_repeat_ngram:
+        made += [line[:1] * SYNTHETIC_LENGTH for line in made[:RESTRICTED_LINES]]
     return ["".join(line).replace("▁", " ").strip() for line in made]
 
 
@@ -363,6 +393,10 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
     if missing := ", ".join(option for option, code in languages.items() if not code):
         note += f"; to set them, import again with {missing} and --force"
     yield note
+    decode = run.config.decode
+    taken = ", ".join(filter(None, (_taken(decode), "sampling" if decode.sample else "")))
+    if taken:
+        yield f"how the model translates: {taken}"
     yield f"licence of the model: {card.licence or NO_LICENCE}"
     if card.keys:
         yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(card.keys)}"

@@ -15,7 +15,7 @@ in mtkit:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +73,8 @@ class MarianSource:
         start: the id that begins a translation.
         longest: the longest sequence that it was made for, in subwords.
         decode: the settings of translation that its files give.
+        lacking: settings in its files that change translations, and that mtkit does not have, with
+            their values.
         folder: of the same model for transformers; None if there is none.
         src_lang, tgt_lang: empty if they are not known.
     """
@@ -84,6 +86,7 @@ class MarianSource:
     start: int
     longest: int
     decode: DecodeConfig
+    lacking: Sequence[str] = ()
     folder: Path | None = None
     src_lang: str = ""
     tgt_lang: str = ""

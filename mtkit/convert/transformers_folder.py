@@ -6,8 +6,11 @@ Every setting that changes what the model computes is read and checked; none is 
 from __future__ import annotations
 
 import io
+import json
 import pickletools
 import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -18,7 +21,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
-from mtkit.config import ModelConfig
+from mtkit.config import DecodeConfig, ModelConfig, change_decoding
 from mtkit.convert.export_record import (
     RECORD,
     check_record_format,
@@ -83,6 +86,34 @@ _COPIES = (
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 # Stored position encodings are in half precision at least.
 _CLOSE = 2e-3
+# Settings of `generate`, and those of mtkit with what they count more: the start token is a part of
+# the length. Of two for one length, the second wins.
+_TAKEN = {
+    "no_repeat_ngram_size": ("no_repeat_ngram", 0),
+    "min_length": ("min_length", 1),
+    "min_new_tokens": ("min_length", 0),
+    "max_length": ("max_length", 1),
+    "max_new_tokens": ("max_length", 0),
+}
+# Ids that the file of the search may have.
+_IDS = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
+# Every OPUS-MT model has this `max_length`, which only very long lines reach.
+_USUAL_MAX_LENGTH = 512
+# Settings of `generate` in transformers 5 that change translations and that mtkit does not have: by
+# the value with which they change nothing.
+_LACKING = {
+    None: "begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty "
+    "force_words_ids forced_bos_token_id forced_decoder_ids max_time sequence_bias stop_strings "
+    "suppress_tokens watermarking_config",
+    0: "diversity_penalty encoder_no_repeat_ngram_size epsilon_cutoff eta_cutoff min_p "
+    "penalty_alpha top_h",
+    1: "encoder_repetition_penalty guidance_scale num_beam_groups num_return_sequences "
+    "repetition_penalty typical_p",
+    # The search of mtkit always ends in this way, and that of transformers nearly.
+    "never": "early_stopping",
+}
+# Characters of a value in a message.
+_MOST_SHOWN = 100
 
 
 _Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -116,7 +147,7 @@ class _Settings(BaseModel):
     share_encoder_decoder_embeddings: bool = True
     vocab_size: VocabSize
     decoder_vocab_size: VocabSize | None = None
-    eos_token_id: int
+    eos_token_id: int | list[int]
     pad_token_id: int
     decoder_start_token_id: int
     max_position_embeddings: int
@@ -141,12 +172,21 @@ def read_transformers_folder(folder: Path) -> MarianSource:
             f"{file}: model_type is {str(kind)[:100]!r}; mtkit import reads models of the type "
             "'marian' (MarianMTModel) only"
         )
-    settings = parse_settings(content, _Settings, file)
+    # What it says of the search wins over config.json, where older models have all of it.
+    generation = read_json(folder / GENERATION, required=False)
+    generation = {key: value for key, value in generation.items() if value is not None}
+    given = content | generation
+    ids = {key: generation[key] for key in _IDS if key in generation}
+    if content.get("pad_token_id") is not None:
+        # It has no effect on the search.
+        ids.pop("pad_token_id", None)
+    files = dict.fromkeys(ids, folder / GENERATION)
+    settings = parse_settings(content | ids, _Settings, file)
     config = _model_config(settings, file)
     words = read_json(folder / "tokenizer_config.json", required=False)
     # transformers reads it too, without limits.
     read_json(folder / "special_tokens_map.json", required=False)
-    src, tgt = _subwords(folder, words, settings)
+    src, tgt = _subwords(folder, words, settings, files)
     shared = settings.share_encoder_decoder_embeddings
     sizes = settings.vocab_size, settings.decoder_vocab_size or settings.vocab_size
     if shared and (src.pieces != tgt.pieces or sizes[0] != sizes[1]):
@@ -164,16 +204,15 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         side.pieces.extend(map(without_subword, range(len(side.pieces), size)))
     start = settings.decoder_start_token_id
     if not 0 <= start < len(tgt.pieces):
-        raise MtkitError(f"{file}: decoder_start_token_id is {start}, which is not a subword")
+        named = files.get("decoder_start_token_id", file)
+        raise MtkitError(f"{named}: decoder_start_token_id is {start}, which is not a subword")
     weights, tensors = _weights(folder)
     _remove_copies(tensors, config.d_model, shared=shared, file=weights)
     tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
     check_tensors(tensors, config, sizes, one_matrix=shared, file=weights)
     record = read_json(folder / RECORD, required=False)
     check_record_format(record, folder / RECORD)
-    # Older folders have the settings of translation in config.json.
-    given = content | read_json(folder / GENERATION, required=False)
-    decode = recorded_settings(record, folder / RECORD)
+    decode, lacking = _decoding(given, tgt, settings.max_position_embeddings)
     return MarianSource(
         config=config,
         tensors=tensors,
@@ -181,12 +220,47 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         tgt=tgt,
         start=start,
         longest=settings.max_position_embeddings,
-        decode=decode or given_settings(given.get("num_beams"), given.get("length_penalty")),
+        decode=recorded_settings(record, folder / RECORD) or decode,
+        lacking=lacking,
         folder=folder,
         src_lang=_language(words.get("source_lang")),
         tgt_lang=_language(words.get("target_lang")),
         lines=recorded_lines(record, folder / RECORD),
     )
+
+
+def _decoding(given: dict[str, Any], tgt: Subwords, longest: int) -> tuple[DecodeConfig, list[str]]:
+    """The settings of search that mtkit has, and in words the others."""
+    decode = given_settings(given.get("num_beams"), given.get("length_penalty"))
+    # Values that need no word.
+    same: dict[str, tuple[Any, ...]] = {
+        key: (value, False) for value, keys in _LACKING.items() for key in keys.split()
+    }
+    same |= dict.fromkeys(("eos_token_id", "forced_eos_token_id"), (tgt.eos, [tgt.eos]))
+    same |= {"pad_token_id": (tgt.pad,), "bad_words_ids": ([[tgt.pad]],), "do_sample": (False,)}
+    same |= {"num_beams": (decode.beam_size,), "length_penalty": (decode.length_penalty,)}
+    for key, (setting, more) in _TAKEN.items():
+        value = given.get(key)
+        try:
+            if value is not None:
+                new = min(value - more, longest) if value else value
+                decode, same[key] = change_decoding(decode, {setting: new}), (value,)
+        except (TypeError, MtkitError):
+            same[key] = ()
+    if decode.max_length and decode.max_length + 1 >= min(longest, _USUAL_MAX_LENGTH):
+        decode = decode.model_copy(update={"max_length": None})
+    if given.get("do_sample") is True and given.get("num_beams") in (None, 1):
+        # With `top_k` as it is by default.
+        sampling: dict[str, Any] = {"sample": True, "top_k": 50}
+        sampling |= {key: given[key] for key in ("temperature", "top_k", "top_p") if key in given}
+        with suppress(MtkitError):
+            decode = change_decoding(decode, sampling)
+            same["do_sample"] = (True,)
+    return decode, [
+        f"{key} {json.dumps(given[key])[:_MOST_SHOWN]}"
+        for key, values in same.items()
+        if given.get(key) not in (None, [], {}, *values)
+    ]
 
 
 def _language(value: Any) -> str:
@@ -220,9 +294,9 @@ def _model_config(settings: _Settings, file: Path) -> ModelConfig:
 
 
 def _subwords(
-    folder: Path, words: dict[str, Any], settings: _Settings
+    folder: Path, words: dict[str, Any], settings: _Settings, files: Mapping[str, Path]
 ) -> tuple[Subwords, Subwords]:
-    """The subwords of source and target."""
+    """The subwords of source and target; `files` has settings that are not in `config.json`."""
     tgt_list = "target_vocab.json" if words.get("separate_vocabs") is True else "vocab.json"
     sides = []
     for model, name in (("source.spm", "vocab.json"), ("target.spm", tgt_list)):
@@ -240,10 +314,11 @@ def _subwords(
         content = read_bytes(folder / model, MOST_SENTENCEPIECE, what="SentencePiece model")
         sides.append(Subwords(pieces, **special, model=content, file=folder / model))
     for key, given in (("eos", settings.eos_token_id), ("pad", settings.pad_token_id)):
-        if given != getattr(sides[1], key):
+        token = getattr(sides[1], key)
+        if token not in (given if isinstance(given, list) else [given]):
             raise MtkitError(
-                f"{folder / CONFIG}: {key}_token_id is {given}, but the {key} token has the id "
-                f"{getattr(sides[1], key)} in {tgt_list}"
+                f"{files.get(f'{key}_token_id', folder / CONFIG)}: {key}_token_id is {given}, but "
+                f"the {key} token has the id {token} in {tgt_list}"
             )
     return sides[0], sides[1]
 

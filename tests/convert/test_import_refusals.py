@@ -116,6 +116,7 @@ def test_a_setting_that_does_not_fit_is_named(
     changes: dict[str, Any], message: str, source: Path, tmp_path: Path
 ) -> None:
     edit(source / "config.json", **changes)
+    (source / "generation_config.json").unlink()
     found = refused(source, tmp_path)
     if message != "encoder_attention_heads":
         assert message in found
@@ -247,7 +248,7 @@ def test_a_conversion_that_differs_from_transformers_is_refused(
 def test_settings_that_transformers_cannot_use_are_refused_in_one_line(
     source: Path, tmp_path: Path
 ) -> None:
-    edit(source / "generation_config.json", bad_words_ids=5)
+    edit(source / "generation_config.json", early_stopping="maybe")
     message = refused(source, tmp_path)
     assert ": not written, because transformers cannot use the model: " in message
 

@@ -1,0 +1,204 @@
+"""What the files of an imported model say of the search is taken, or named with its value."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.marian import Shape, edit, write_marian
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import DecodeConfig
+from mtkit.convert.import_marian import import_model
+from mtkit.convert.transformers_folder import read_transformers_folder
+from mtkit.translate import Translator
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+SHAPE = Shape()
+PLAIN = DecodeConfig(beam_size=6, length_penalty=1.0, length_penalty_form="power")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("marian") / "model"
+    write_marian(folder, SHAPE)
+    return folder
+
+
+@pytest.fixture
+def source(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "model")
+    return tmp_path / "model"
+
+
+# The start token is a part of the lengths of transformers, but not of its numbers of new tokens.
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"no_repeat_ngram_size": 3}, {"no_repeat_ngram": 3}),
+        ({"max_length": 64}, {"max_length": 63}),
+        ({"max_length": 20}, {"max_length": 19}),
+        ({"max_new_tokens": 64}, {"max_length": 64}),
+        ({"max_length": 30, "max_new_tokens": 64}, {"max_length": 64}),
+        ({"min_length": 4}, {"min_length": 3}),
+        ({"min_new_tokens": 4, "min_length": 9}, {"min_length": 4}),
+        ({"min_length": 0, "no_repeat_ngram_size": 0}, {}),
+        ({"num_beams": 2, "length_penalty": 0.7}, {"beam_size": 2, "length_penalty": 0.7}),
+        ({"do_sample": True, "num_beams": 1}, {"beam_size": 1, "sample": True, "top_k": 50}),
+        (
+            {"do_sample": True, "num_beams": 1, "top_k": 5, "top_p": 0.5, "temperature": 0.8},
+            {"beam_size": 1, "sample": True, "top_k": 5, "top_p": 0.5, "temperature": 0.8},
+        ),
+        # Without sampling these have no effect.
+        ({"temperature": 0.7, "top_k": 5, "top_p": 0.5}, {}),
+        # What all models have.
+        ({"max_length": 512}, {}),
+        ({"renormalize_logits": True, "use_cache": True, "forced_eos_token_id": 0}, {}),
+        ({"eos_token_id": [0], "forced_eos_token_id": [0]}, {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("file", [GENERATION, CONFIG])
+def test_settings_that_mtkit_has_are_taken_without_a_word(
+    file: str, given: dict[str, Any], taken: dict[str, Any], source: Path
+) -> None:
+    if file == CONFIG:
+        edit(source / CONFIG, num_beams=6, max_length=512)
+        (source / GENERATION).unlink()
+    edit(source / file, **given)
+    found = read_transformers_folder(source)
+    assert found.lacking == []
+    assert found.decode == PLAIN.model_copy(update=taken)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"eos_token_id": [0, 7]},
+        {"suppress_tokens": [5, 6]},
+        {"begin_suppress_tokens": [5]},
+        {"forced_bos_token_id": 9},
+        {"forced_eos_token_id": 9},
+        {"repetition_penalty": 1.3},
+        {"encoder_no_repeat_ngram_size": 2},
+        {"num_beam_groups": 2, "diversity_penalty": 0.5},
+        {"early_stopping": True},
+        {"bad_words_ids": [[5], [6, 7]]},
+        {"do_sample": True},
+        {"do_sample": "yes"},
+        {"max_length": 0},
+        {"max_length": "64"},
+        {"max_new_tokens": -3},
+        {"min_length": 2.5},
+        {"no_repeat_ngram_size": -1},
+        {"num_beams": 4.5},
+        {"length_penalty": 99.0},
+        {"typical_p": 0.5},
+        {"stop_strings": ["a"]},
+        {"sequence_bias": [[[5], -2.0]]},
+        {"exponential_decay_length_penalty": [5, 1.1]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("file", [GENERATION, CONFIG])
+def test_settings_that_mtkit_does_not_have_are_named_with_their_values(
+    file: str, given: dict[str, Any], source: Path
+) -> None:
+    if file == CONFIG:
+        (source / GENERATION).unlink()
+    edit(source / file, **{"num_beams": 6, **given})
+    wanted = {f"{key} {json.dumps(value)}" for key, value in given.items()}
+    assert set(read_transformers_folder(source).lacking) == wanted
+
+
+def test_the_file_of_the_search_wins_over_the_configuration(source: Path) -> None:
+    edit(source / CONFIG, no_repeat_ngram_size=2, repetition_penalty=1.5, max_length=9)
+    edit(source / GENERATION, no_repeat_ngram_size=3, repetition_penalty=1.0)
+    found = read_transformers_folder(source)
+    assert (found.lacking, found.decode) == ([], PLAIN.model_copy(update={"no_repeat_ngram": 3}))
+
+
+@pytest.mark.parametrize("key", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
+def test_an_id_may_be_in_the_file_of_the_search_alone(key: str, source: Path) -> None:
+    whole = read_transformers_folder(source)
+    edit(source / CONFIG, **{key: None})
+    found = read_transformers_folder(source)
+    assert (found.start, found.tgt.eos, found.tgt.pad) == (
+        *(whole.start, whole.tgt.eos, whole.tgt.pad),
+    )
+    edit(source / GENERATION, **{key: None})
+    with pytest.raises(MtkitError, match=rf"{key} is missing"):
+        read_transformers_folder(source)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eos_token_id": 7}, "eos_token_id is 7, but the eos token has the id 0 in vocab.json"),
+        ({"eos_token_id": [7, 8]}, r"eos_token_id is \[7, 8\], but the eos token has the id 0"),
+        ({"decoder_start_token_id": 9**9}, "decoder_start_token_id is 387420489, which is not"),
+        ({"decoder_start_token_id": "5"}, "decoder_start_token_id: expected a valid integer"),
+        ({"eos_token_id": "</s>"}, "eos_token_id"),
+    ],
+)
+def test_ids_of_the_search_that_do_not_fit_are_refused(
+    given: dict[str, Any], message: str, source: Path
+) -> None:
+    edit(source / GENERATION, **given)
+    with pytest.raises(MtkitError, match=message):
+        read_transformers_folder(source)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"no_repeat_ngram_size": 1},
+        {"no_repeat_ngram_size": 2},
+        {"max_length": 6},
+        {"max_new_tokens": 7},
+        {"min_length": 12},
+        {"min_length": 9, "max_length": 12, "no_repeat_ngram_size": 2},
+        {"decoder_start_token_id": 5},
+    ],
+    ids=str,
+)
+def test_an_import_translates_as_transformers_with_its_own_settings(
+    given: dict[str, Any], source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    edit(source / GENERATION, forced_eos_token_id=None, max_length=40)
+    edit(source / GENERATION, **given)
+    edit(source / CONFIG, decoder_start_token_id=None)
+    with caplog.at_level(logging.INFO):
+        run = import_model(str(source), tmp_path / "run").run
+    lines = SHAPE.lines[:12]
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(source).eval()
+    outputs = theirs.generate(**tokenizer(lines, padding=True, return_tensors="pt"), num_beams=1)
+    wanted = tokenizer.batch_decode(outputs[:, 1:], skip_special_tokens=True)
+    found = Translator.load(run, device="cpu", config=run.config.decode.greedy()).translate(lines)
+    assert [line.strip() for line in found] == [line.strip() for line in wanted]
+    (met,) = (line for line in caplog.messages if " of these lines would be " in line)
+    assert int(met.split()[0]) > 0
+
+
+def test_settings_that_mtkit_lacks_are_one_warning_and_are_not_compared(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    edit(source / GENERATION, eos_token_id=[0, 7], suppress_tokens=[5], repetition_penalty=9.0)
+    with caplog.at_level(logging.INFO):
+        import_model(str(source), tmp_path / "run")
+    (warned,) = (one.getMessage() for one in caplog.records if one.levelno == logging.WARNING)
+    for part in ("eos_token_id [0, 7]", "suppress_tokens [5]", "repetition_penalty 9.0"):
+        assert part in warned
+    assert "20 of 20 lines of random subwords identical" in caplog.text
