@@ -77,22 +77,27 @@ def split(text: str, language: str) -> list[str]:
 
 
 def _pieces(code: str, text: str) -> Iterator[str]:
-    """The sentences of a text by the library, in parts: of a long one its time is quadratic."""
-    start, size = 0, _AT_ONCE
+    """The sentences of a text by the library, in parts: of a long one its time is quadratic.
+
+    A sentence that is longer than a part is put together again.
+    """
+    start, begun = 0, list[str]()
     while start < len(text):
-        part = text[start : start + size]
+        part = text[start : start + _AT_ONCE]
         pieces = list(sentencex.segment(code, part))
         # No text may be translated twice or lost, even if the library makes a mistake.
         if "".join(pieces) != part:
             pieces = [part]
-        is_last = start + size >= len(text)
-        if len(pieces) == 1 and not is_last:
-            size *= 2
-            continue
         # The last sentence of a part may go on in the next one.
-        whole = pieces if is_last else pieces[:-1]
-        yield from whole
-        start, size = start + sum(map(len, whole)), _AT_ONCE
+        last = "" if start + len(part) == len(text) else pieces.pop()
+        start += len(part) - len(last)
+        for piece in pieces:
+            yield "".join([*begun, piece])
+            begun.clear()
+        if 2 * len(last) > _AT_ONCE:
+            # Otherwise its beginning would be given again and again. No word is cut.
+            begun.append(last[: last.rfind(" ") + 1] or last)
+            start += len(begun[-1])
 
 
 def separator(language: str) -> str:

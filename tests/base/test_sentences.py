@@ -105,6 +105,26 @@ def test_the_library_is_given_a_long_text_in_parts(monkeypatch: pytest.MonkeyPat
     assert max(sizes) <= 10_000
 
 
+@pytest.mark.parametrize(
+    "text", ["`", "“a ", "„", "‘’‘", "«", "(「", "a. “b ", "'", "x", "A b. " * 3000 + "“"]
+)
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_the_library_is_given_little_more_than_the_text(
+    monkeypatch: pytest.MonkeyPatch, language: str, text: str
+):
+    # Its time is that of a part times the quotation marks in it that are not closed.
+    segment, sizes = mtkit.base.sentences.sentencex.segment, []
+    monkeypatch.setattr(
+        mtkit.base.sentences.sentencex,
+        "segment",
+        lambda code, text: sizes.append(len(text)) or segment(code, text),
+    )
+    long = (text * 30_000)[:30_000]
+    assert "".join(split(long, language)) == long
+    assert max(sizes) <= 10_000
+    assert sum(sizes) <= 1.5 * len(long)
+
+
 @pytest.mark.parametrize("words", [1, 5000, 50_000])
 def test_a_sentence_longer_than_a_part_stays_whole(words: int):
     sentence = "word " * words + "end. "
