@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,6 +157,8 @@ def serve(
         server = Server(service, listening)
         # The models stay to the end: garbage collection during requests must not go through them.
         gc.freeze()
+        # Seconds that the event loop waits while another thread computes in Python; usually 0.005.
+        sys.setswitchinterval(0.001)
         pairs = ", ".join(f"{source} to {target}" for source, target in directions)
         engines = "; ".join(directions.engines)
         server.run(lambda: log.info("serving %s at %s; %s", pairs, server.address, engines))

@@ -27,6 +27,9 @@ Result = TypeVar("Result")
 LEAST_TOKENS = 256
 # The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
 _SHORTEST = 8
+# A term of a glossary takes as long as so many tokens, or longer: with beam 4 it takes a third of a
+# second, and a token a millisecond. So a sentence with several has a batch of its own.
+_TERM = 256
 # Seconds after which a client that was refused may try again: at least, and at most.
 _MIN_RETRY, _MAX_RETRY = 1, 60
 
@@ -78,9 +81,14 @@ class _Item(NamedTuple):
     job: _Job
     position: int
 
+    @property
+    def work(self) -> int:
+        """The tokens that take as long to decode."""
+        return self.tokens + _TERM * len(self.sentence.terms)
+
 
 class _Lane:
-    """Threads that decode: one for PyTorch, several for the native engine."""
+    """Threads that decode: one for PyTorch, others for the native engine."""
 
     def __init__(self, threads: int, name: str) -> None:
         self.free = threads
@@ -234,8 +242,8 @@ class Scheduler:
             asyncio.get_running_loop().call_soon(self._start)
 
     def _lane(self, ticket: Ticket) -> _Lane:
-        # The native engine with one worker shares the thread of PyTorch.
-        return self._lanes[ticket.translator.decoder.threads > 1]
+        # A glossary needs PyTorch, and may take long.
+        return self._lanes[not ticket.translator.decoder.needs_torch]
 
     def _start(self) -> None:
         """Give every free thread a batch, if there is one."""
@@ -257,13 +265,14 @@ class Scheduler:
         translator = first.translator
         budget = translator.decoder.batch_budget(translator.config, first.n_best)
         budget = min(self.batch_tokens, budget)
-        tokens = sum(ticket.tokens for ticket in same)
-        budget = min(budget, max(LEAST_TOKENS, tokens // self._lane(first).free))
+        if (free := self._lane(first).free) > 1:
+            tokens = sum(ticket.tokens for ticket in same)
+            budget = min(budget, max(LEAST_TOKENS, tokens // free))
         turns, taken, size = deque(same), list[_Item](), 0
-        while turns and (not taken or size + turns[0].waiting[0].tokens <= budget):
+        while turns and (not taken or size + turns[0].waiting[0].work <= budget):
             ticket = turns.popleft()
             taken.append(ticket.take())
-            size += taken[-1].tokens
+            size += taken[-1].work
             if ticket.waiting:
                 turns.append(ticket)
         # Those of other settings come next, and then those that were not served for longest.

@@ -39,6 +39,8 @@ class NativeDecoder(LocalDecoder):
         threads: batches are decoded by so many threads.
     """
 
+    needs_torch = False
+
     def __init__(
         self,
         model: native.NativeModel,

@@ -155,11 +155,13 @@ class BaseDecoder:
         capacity: number of batches that keep all processes busy.
         threads: threads that may call `decode` at the same time; 0 if it has no `decode`.
         device_type: where batches are decoded: `cpu`, or `cuda`.
+        needs_torch: whether PyTorch computes, which does so in one thread at a time.
     """
 
     capacity = 1
     threads = 0
     device_type = "cpu"
+    needs_torch = True
 
     def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
         """The source tokens of a batch with `n_best` translations of each sentence."""

@@ -297,6 +297,55 @@ def test_a_sentence_that_fails_does_not_make_others_fail() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("texts", [2, 5, 20])
+@pytest.mark.parametrize("terms", [0, 1, 4, 100])
+def test_sentences_with_terms_have_small_batches(texts: int, terms: int) -> None:
+    fake = FakeTranslator()
+
+    async def body(scheduler: Scheduler) -> None:
+        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
+            await ticket.translate([sentence(str(i), 20, terms) for i in range(texts)])
+
+    run(body, batch_tokens=1024)
+    most = {0: 51, 1: 3, 4: 1, 100: 1}[terms]
+    assert max(map(len, fake.batches)) == min(most, texts)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_glossary_does_not_hold_up_the_native_engine(gate: threading.Event, threads: int) -> None:
+    glossary, native = FakeTranslator(gate=gate), FakeTranslator()
+    native.threads, native.needs_torch = threads, False
+
+    async def body(scheduler: Scheduler) -> None:
+        with scheduler.ticket(cast(Translator, glossary), 1) as ticket:
+            work = [sentence(f"long {i}", 20, 100) for i in range(20)]
+            asked = spawn(ticket.translate(work))
+            await begun(glossary)
+            for i in range(10):
+                assert await ask(scheduler, native, f"short {i}") == [f"short {i}!"]
+            gate.set()
+            await asked
+
+    run(body, threads=threads)
+
+
+def test_between_two_sentences_with_terms_others_have_their_turn(gate: threading.Event) -> None:
+    fake, plain = FakeTranslator(gate=gate), FakeTranslator(gate=gate)
+
+    async def body(scheduler: Scheduler) -> None:
+        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
+            asked = spawn(ticket.translate([sentence(f"long {i}", 20, 9) for i in range(5)]))
+            await begun(fake)
+            short = spawn(ask(scheduler, plain, "short"))
+            await asyncio.sleep(0)
+            gate.set()
+            await short
+            assert len(fake.batches) <= 2
+            await asked
+
+    run(body, batch_tokens=1024)
+
+
 def test_pytorch_decodes_one_batch_at_a_time(gate: threading.Event) -> None:
     fake, other = FakeTranslator(gate=gate), FakeTranslator(gate=gate)
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Directions, Limits, Server, Service, listen
 from mtkit.translate import Sentence, Translation, Translator
+from mtkit.translate.terms import Demand
 
 
 @dataclass
@@ -106,7 +107,7 @@ class FakeTranslator:
     def __init__(self, *, threads: int = 1, gate: threading.Event | None = None) -> None:
         # It is its own decoder.
         self.decoder, self.config = self, None
-        self.threads = threads
+        self.threads, self.needs_torch = threads, threads == 1
         self.batches: list[list[str]] = []
         self.settings: list[int] = []
         self.begun = threading.Semaphore(0)
@@ -126,9 +127,9 @@ class FakeTranslator:
         return [[Translation(f"{one.text}!")] * n_best for one in sentences]
 
 
-def sentence(text: str, tokens: int = 8) -> Sentence:
-    """A sentence of so many tokens with EOS."""
-    return Sentence(1, [5] * (tokens - 1), text=text)
+def sentence(text: str, tokens: int = 8, terms: int = 0) -> Sentence:
+    """A sentence of so many tokens with EOS, and with so many terms of a glossary."""
+    return Sentence(1, [5] * (tokens - 1), text=text, terms=[Demand("a", list)] * terms)
 
 
 def until(condition: Callable[[], bool]) -> None:
