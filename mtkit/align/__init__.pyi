@@ -1,0 +1,28 @@
+from .aligner import (
+    Aligner as Aligner,
+    AlignmentHead as AlignmentHead,
+    AlignmentSettings as AlignmentSettings,
+    all_heads as all_heads,
+    choose_heads as choose_heads,
+    default_heads as default_heads,
+    heads_of as heads_of,
+)
+from .attention_weights import LayerWeights as LayerWeights, weights_of_pairs as weights_of_pairs
+from .links import (
+    METHODS as METHODS,
+    Alignment as Alignment,
+    AlignmentScore as AlignmentScore,
+    Gold as Gold,
+    Link as Link,
+    Links as Links,
+    Method as Method,
+    Spans as Spans,
+    alignment_score as alignment_score,
+    index_doubt as index_doubt,
+    parse_links as parse_links,
+    read_golds as read_golds,
+    refuse_words as refuse_words,
+    swapped as swapped,
+    word_spans as word_spans,
+    words_of_subwords as words_of_subwords,
+)

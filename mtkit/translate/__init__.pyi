@@ -1,0 +1,17 @@
+from .aligning import align_by_sentence as align_by_sentence
+from .choosing import default_workers as default_workers, describe_engine as describe_engine
+from .doubts import Doubts as Doubts
+from .markup import (
+    MarkupLines as MarkupLines,
+    MarkupPairs as MarkupPairs,
+    markup_steps as markup_steps,
+    markup_text as markup_text,
+    markup_windows as markup_windows,
+    translate_markup as translate_markup,
+)
+from .native_decoder import NativeDecoder as NativeDecoder, decoder_of_weights as decoder_of_weights
+from .reading import Window as Window, ready_lines as ready_lines, windows as windows
+from .requests import Sentence as Sentence, Translation as Translation
+from .resumable import ResumableOutput as ResumableOutput
+from .terms import Glossary as Glossary
+from .translator import Translator as Translator
