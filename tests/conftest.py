@@ -79,9 +79,6 @@ GREEK = ["μηδέν", "ένα", "δύο", "τρία", "τέσσερα", "πέν
 
 COUNTS = {"train": 200, "valid": 20, "test": 20}
 
-# Other weights for every model that the tests train; `support/other_arithmetic.py` sets it.
-OTHER_SEED = int(os.environ.get("MTKIT_TEST_SEED", "0"))
-
 UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
     # Numbers are compared to the last digits; what is about precision says so.
@@ -334,7 +331,6 @@ def tiny_config() -> Config:
             valid_every=4,
             checkpoint_every=2,
             precision="fp32",
-            seed=1 + OTHER_SEED,
         ),
         decode=DecodeConfig(max_extra_length=5, average_checkpoints=2, precision="fp32"),
     )

@@ -1,46 +1,69 @@
-"""Runs the tests that use a trained model with other weights, and with the sums of other CPUs.
+"""Runs the tests that use a trained model with other weights and the arithmetic of other CPUs.
 
     python tests/support/other_arithmetic.py [OPTIONS OF PYTEST]
 
-A toy model learns something else with every seed, and on every CPU. A test that fails here rests on
-what it happened to learn. Without options it runs what `make test` has, in one process; the whole
-output of each setting is in `build/other-arithmetic/`.
+A toy model learns something else from other random weights, and on every CPU. A test that fails
+here rests on what it happened to learn. All settings run in one process, one after another; the
+whole output of each is in `build/other-arithmetic/`.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# What `draw_other_weights` reads.
+SEED = "MTKIT_TEST_SEED"
 # PyTorch's own kernels, those of oneDNN in it, and those of the native engine.
 OTHER_CPUS = [
     {"ATEN_CPU_CAPABILITY": "avx2"},
     {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MTKIT_KERNELS": "avx2"},
 ]
-SETTINGS = [{"MTKIT_TEST_SEED": seed} for seed in "0123"] + OTHER_CPUS
+SETTINGS = [{SEED: seed} for seed in "0123"] + OTHER_CPUS
+
+
+def draw_other_weights() -> None:
+    """Have every model that is made in this process begin with other random weights."""
+    import torch
+
+    from mtkit.model import Transformer
+
+    init, count = Transformer.__init__, int(os.environ.get(SEED, "0"))
+
+    def draw_first(model: Transformer, *given: Any, **named: Any) -> None:
+        torch.rand(count)
+        init(model, *given, **named)
+
+    Transformer.__init__ = draw_first  # type: ignore[method-assign]
+
+
+def pytest_sessionstart() -> None:
+    """As a plugin of pytest: change the models."""
+    draw_other_weights()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """As a plugin of pytest: leave out the tests without a model that is trained."""
-    # Every configuration of a training comes from this fixture, or has this seed.
-    chosen = [
-        item
-        for item in items
-        if isinstance(item, pytest.Function)
-        and ("tiny_config" in item.fixturenames or hasattr(item.module, "OTHER_SEED"))
-    ]
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    """As a plugin of pytest: leave out the tests that train nothing."""
+
+    def trains(item: pytest.Item) -> bool:
+        # The configurations of all trainings come from this fixture, or the test has a file.
+        assert isinstance(item, pytest.Function)
+        return "tiny_config" in item.fixturenames or "--config" in inspect.getsource(item.function)
+
+    config.hook.pytest_deselected(items=[item for item in items if not trains(item)])
+    items[:] = filter(trains, items)
 
 
 def main(options: list[str]) -> int:
-    """Print a line for each setting, and the failures below it; 1 if there are any."""
+    """Print a line for each setting, and its failures below; 1 if there are any."""
     folder = ROOT / "build" / "other-arithmetic"
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow and not gpu"]
@@ -49,16 +72,15 @@ def main(options: list[str]) -> int:
     for setting in SETTINGS:
         name = " ".join(f"{key}={value}" for key, value in setting.items())
         environment = os.environ | setting | {"PYTHONPATH": str(ROOT / "tests")}
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-        (folder / f"{name}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-        *_, last = (done.stdout + done.stderr).splitlines()
-        print(f"{name}: {last.strip('= ')}", flush=True)
-        for line in done.stdout.splitlines():
+        with (folder / f"{name}.txt").open("w+", encoding="utf-8") as file:
+            done = subprocess.run(command, cwd=ROOT, env=environment, stdout=file, check=False)
+            file.seek(0)
+            lines = file.read().splitlines()
+        print(f"{name}: {lines[-1].strip('= ')}", flush=True)
+        for line in lines:
             if line.startswith(("FAILED ", "ERROR ")):
                 print(f"    {line}", flush=True)
-        status = max(status, done.returncode)
+        status |= done.returncode
     return min(status, 1)
 
 

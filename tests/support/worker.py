@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from support.other_arithmetic import draw_other_weights
 
 from mtkit import cli
 from mtkit.base import compiling
@@ -125,6 +126,7 @@ def compile_with(backend: str) -> None:
 
 def train_as_described(facts_file: Path) -> None:
     """Train as the facts say."""
+    draw_other_weights()
     facts = json.loads(facts_file.read_text(encoding="utf-8"))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
