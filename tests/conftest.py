@@ -349,20 +349,9 @@ def tiny_run(
 
 
 @pytest.fixture(scope="session")
-def sharp_run(
-    tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
-    """A run that ends its sentences; after four updates everything is a tie."""
-    return sharpened(tiny_config, tiny_data, tmp_path_factory.mktemp("sharp") / "sharp")
-
-
-def sharpened(config: Config, data: PreparedData, place: Path) -> Run:
-    """A run of 200 updates."""
-    from mtkit.train import assembly as train
-
-    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200, "max_steps": 200}
-    train.run(changed(config, "train", warmup_steps=40, **every), data, place, device="cpu")
-    return Run.open(place)
+def ending_run(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with random weights that ends its sentences, of which hardly one is a tie."""
+    return random_ending_run(tmp_path_factory.mktemp("ending") / "ending", tiny_data, 7)
 
 
 @pytest.fixture(scope="session")
@@ -478,8 +467,12 @@ def random_run(
     *,
     config: Config = UNTRAINED,
     tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
+    change: Callable[[Transformer, Tokenizer], object] = lambda *_: None,
 ) -> Run:
-    """A run folder of a model as big as the configuration says, with weights of the seed."""
+    """A run folder of a model as big as the configuration says, with weights of the seed.
+
+    `change` gets the model and the tokenizer of the target.
+    """
     torch.manual_seed(seed)
     src, tgt = tokenizers or data.tokenizers()
     model = Transformer(config.model, len(tgt), PAD_ID, None if src is tgt else len(src))
@@ -488,6 +481,7 @@ def random_run(
             layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
             layer.cross_attention.q_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
             layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
+        change(model, tgt)
     origin = DataOrigin(
         path=str(data.path),
         fingerprint=data.fingerprint,
@@ -498,6 +492,24 @@ def random_run(
     run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run
+
+
+def random_ending_run(
+    path: Path, data: PreparedData, seed: int, **given: tuple[Tokenizer, Tokenizer]
+) -> Run:
+    """A random run that ends its sentences, and writes beginnings of words and little else."""
+
+    def change(model: Transformer, tokenizer: Tokenizer) -> None:
+        # These subwords are found again in the text of any of them.
+        texts = [tokenizer.decode([token]) for token in range(len(tokenizer))]
+        again = [tokenizer.encode(text) == [token] for token, text in enumerate(texts)]
+        factors = torch.where(torch.tensor(again), 2.0, 0.1)
+        factors[tokenizer.eos_id] = 2.0
+        model.embedding.weight.mul_(factors[:, None])
+
+    settings = DecodeConfig(max_extra_length=5, precision="fp32")
+    config = UNTRAINED.model_copy(update={"decode": settings})
+    return random_run(path, data, seed, config=config, change=change, **given)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

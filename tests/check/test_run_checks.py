@@ -134,8 +134,8 @@ def test_a_run_without_checks_says_how_to_get_them(
 @pytest.mark.parametrize(
     "name", ["my run", "it's", "a;b", "$HOME", "*", "a&b", "(x)", '"', "größer", "a\\b", "-x", "~"]
 )
-def test_a_printed_command_is_what_the_shell_reads(name: str, sharp_run: Run) -> None:
-    run = Run(sharp_run.path.parent / name, sharp_run.config, sharp_run.manifest)
+def test_a_printed_command_is_what_the_shell_reads(name: str, untrained: Run) -> None:
+    run = Run(untrained.path.parent / name, untrained.config, untrained.manifest)
     with pytest.raises(MtkitError) as caught:
         load_checker(run)
     command = str(caught.value).split("to make it now: ")[1]

@@ -298,20 +298,24 @@ def test_align_refuses_options_that_do_not_go_together(
     assert message in pairs.refused("align", "src.txt", "tgt.txt", *options)
 
 
-def test_translate_prints_alignments_with_its_translations(trained: Place):
+def test_translate_prints_alignments_with_its_translations(place: Place, ending_run: Run):
+    def printed(command: str, *options: str, stdin: bytes = b"") -> list[str]:
+        run = ["--run", str(ending_run.path), "--device", "cpu"]
+        return place.mtkit("-q", command, *options, *run, stdin=stdin).out.split("\n")[:-1]
+
     text = b"one two three\n\nnine four\n"
-    plain = trained.mtkit("-q", "translate", stdin=text).out.splitlines()
-    rows = trained.mtkit("-q", "translate", "--alignments", stdin=text).out.split("\n")
-    assert [row.split("\t")[0] for row in rows[:3]] == plain
+    plain = printed("translate", stdin=text)
+    rows = printed("translate", "--alignments", stdin=text)
+    assert [row.split("\t")[0] for row in rows] == plain
     assert rows[1] == "\t"
-    trained.write("src.txt", text)
-    trained.write("tgt.txt", "".join(f"{line}\n" for line in plain))
-    links = trained.mtkit("-q", "align", "src.txt", "tgt.txt").out.splitlines()
-    assert [row.split("\t")[1] for row in rows[:3]] == links
-    best = trained.mtkit("-q", "translate", "--alignments", "--nbest", "2", stdin=text).out
-    assert best.splitlines()[0].split("\t")[2:] == rows[0].split("\t")
-    objects = trained.mtkit("-q", "translate", "--alignments", "--json", stdin=text).out
-    (first, *_) = map(json.loads, objects.splitlines())
+    place.write("src.txt", text)
+    place.write("tgt.txt", "".join(f"{line}\n" for line in plain))
+    links = printed("align", "src.txt", "tgt.txt")
+    assert [row.split("\t")[1] for row in rows] == links
+    best = printed("translate", "--alignments", "--nbest", "2", stdin=text)
+    assert best[0].split("\t")[2:] == rows[0].split("\t")
+    objects = printed("translate", "--alignments", "--json", stdin=text)
+    (first, *_) = map(json.loads, objects)
     found = first["translations"][0]["alignment"]
     assert " ".join(f"{i}-{j}" for i, j, _ in found["links"]) == links[0]
 

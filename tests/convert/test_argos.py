@@ -57,11 +57,11 @@ def needs_library(name: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def package(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(ending_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run as a package in float32."""
     out = tmp_path_factory.mktemp("argos") / "below" / "any name.argosmodel"
     options = ("--format", "argos", "--quantization", "float32")
-    done = python("-m", "mtkit", "export", sharp_run.path, out, *options)
+    done = python("-m", "mtkit", "export", ending_run.path, out, *options)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
     assert f'package.install_from_path("{out}")' in done.stderr
@@ -78,7 +78,7 @@ def greedy(run: Run, lines: list[str], *, most: int, **languages: str) -> list[s
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_is_one_folder_with_the_files_that_argos_reads(
-    format: str, package: Path, sharp_run: Run
+    format: str, package: Path, ending_run: Run
 ) -> None:
     with zipfile.ZipFile(package) as archive:
         assert archive.testzip() is None
@@ -105,7 +105,7 @@ def test_a_package_is_one_folder_with_the_files_that_argos_reads(
             model_proto=archive.read("mtkit-en_de/sentencepiece.model")
         )
         check = json.loads(archive.read("mtkit-en_de/export.json"))["check"]
-    tokenizer = sharp_run.tokenizers().src
+    tokenizer = ending_run.tokenizers().src
     assert [pieces.encode(line) for line in NUMBERS] == [tokenizer.encode(line) for line in NUMBERS]
     assert (check["identical"], check["explained"]) == (20, [])
     assert check["bleu_of_run"] == check["bleu_of_package"]
@@ -113,18 +113,18 @@ def test_a_package_is_one_folder_with_the_files_that_argos_reads(
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_that_is_read_without_mtkit_translates_as_the_run_does(
-    format: str, package: Path, sharp_run: Run, tmp_path: Path
+    format: str, package: Path, ending_run: Run, tmp_path: Path
 ) -> None:
     zipfile.ZipFile(package).extractall(tmp_path)
     done = python("-c", READER, tmp_path, json.dumps(NUMBERS))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == greedy(sharp_run, NUMBERS, most=60)
+    assert json.loads(done.stdout) == greedy(ending_run, NUMBERS, most=60)
 
 
 @pytest.mark.parametrize("format", [needs("argos")])
 @needs_library("argostranslate")
 def test_argos_itself_translates_as_the_run_does_without_a_network(
-    format: str, package: Path, sharp_run: Run, tmp_path: Path
+    format: str, package: Path, ending_run: Run, tmp_path: Path
 ) -> None:
     places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path))
     greedy_search = {"ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "default"}
@@ -132,16 +132,16 @@ def test_argos_itself_translates_as_the_run_does_without_a_network(
     done = python("-c", ARGOS_ITSELF, package, json.dumps(lines), **places, **greedy_search)
     assert done.returncode == 0, done.stderr
     *found, split = json.loads(done.stdout)
-    assert found == greedy(sharp_run, NUMBERS, most=256)
-    assert split == " ".join(greedy(sharp_run, ["One two.", "Three four."], most=256))
+    assert found == greedy(ending_run, NUMBERS, most=256)
+    assert split == " ".join(greedy(ending_run, ["One two.", "Three four."], most=256))
 
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
-    format: str, package: Path, sharp_run: Run, tmp_path: Path
+    format: str, package: Path, ending_run: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / package.name
-    command = ("-m", "mtkit", "export", sharp_run.path, out, "--format", "argos")
+    command = ("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
     command += ("--quantization", "float32", "--force")
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("folder/other", "")
@@ -158,10 +158,10 @@ def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_has_small_numbers_by_default(
-    format: str, package: Path, sharp_run: Run, tmp_path: Path
+    format: str, package: Path, ending_run: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "small.argosmodel"
-    done = python("-m", "mtkit", "export", sharp_run.path, out, "--format", "argos")
+    done = python("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(out) as archive:
         record = json.loads(archive.read("mtkit-en_de/export.json"))

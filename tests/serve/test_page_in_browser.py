@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import copied_run, number_pairs
 from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
 from support.served import Gate, Served
 
-from mtkit.check import fit_pairs
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
 from mtkit.translate import Translation, Translator
@@ -128,12 +126,8 @@ def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Serv
     assert browser.value(RESULT) == found["alternatives"][1]
 
 
-def test_confidence_and_findings_stand_below_the_translation(
-    browser: Browser, sharp_run: Run, tmp_path: Path
-) -> None:
-    run = Run.open(copied_run(sharp_run, tmp_path / "run"))
-    fit_pairs(run, number_pairs(700, 11), device="cpu")
-    with Served([run]) as server:
+def test_confidence_and_findings_stand_below_the_translation(browser: Browser, fitted: Run) -> None:
+    with Served([fitted]) as server:
         show(browser, server)
         browser.write("猫 one two")
         said = "document.getElementById('checks').innerText"

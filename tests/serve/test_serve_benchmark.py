@@ -25,9 +25,9 @@ def measured(run: Run, *options: str) -> list[str]:
 
 
 def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
-    sharp_run: Run, tiny_text: TinyText
+    ending_run: Run, tiny_text: TinyText
 ) -> None:
-    *lines, last = measured(sharp_run, "--input", str(tiny_text.train[0]), "--soak", "50")
+    *lines, last = measured(ending_run, "--input", str(tiny_text.train[0]), "--soak", "50")
     memory = [line for line in lines if re.fullmatch(r"\d+ requests: [\d.]+ MiB, .* MiB", line)]
     # Half of so few are for the warm-up, and the others are sent one after another.
     assert [int(line.split()[0]) for line in memory] == list(range(25, 51))
@@ -59,10 +59,10 @@ def test_processor_time_is_compared_only_where_the_lines_took_longer_than_the_st
     importlib.util.find_spec("ctranslate2") is None, reason="ctranslate2 is not installed"
 )
 def test_a_server_with_ctranslate2_is_measured_with_the_same_requests(
-    sharp_run: Run, tiny_text: TinyText
+    ending_run: Run, tiny_text: TinyText
 ) -> None:
     lines = measured(
-        sharp_run,
+        ending_run,
         *("--input", str(tiny_text.train[0]), "--precisions", "fp32"),
         *("--only", "mtkit", "ctranslate2", "ctranslate2-parallel", "--threads", "1"),
         *("--requests", "20", "--compared", "10", "--timed", "10", "--beam-size", "1"),
