@@ -25,6 +25,9 @@ else:
 
 log = logging.getLogger(__name__)
 
+# Bytes of a line; a longer one is refused while it is read, as of a compressed file of 2 GB.
+MAX_LINE_BYTES = 1 << 26
+
 _OPENERS: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
@@ -89,8 +92,12 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
     Raises:
         MtkitError: for the first line that is not UTF-8, with its number, or if reading fails.
     """
+    # A binary file reads a line only up to a limit; the lines of others are in memory already.
+    limited = getattr(stream, "readline", None)
+    lines = stream if limited is None else iter(lambda: limited(MAX_LINE_BYTES + 1), b"")
     with damage_reported(name):
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(lines, start=1):
+            refuse_long_line(f"{name}, line {number}", len(raw))
             if number == 1:
                 refuse_utf16(name, raw)
             if number == 1 and has_old_line_ends(raw):
@@ -113,6 +120,15 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
 
 # The message about such text; the command can be pasted into a shell.
 OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
+
+
+def refuse_long_line(place: str, size: int) -> None:
+    """Refuse a line of so many bytes, or the part that was read, before it fills the memory."""
+    if size > MAX_LINE_BYTES:
+        raise MtkitError(
+            f"{place}: is longer than {MAX_LINE_BYTES >> 20} MiB; break it into lines of a "
+            "sentence or paragraph each"
+        )
 
 
 def has_old_line_ends(text: bytes) -> bool:

@@ -183,13 +183,15 @@ def prepare(
         on_finished=partial(write_page, page_path) if page_path else None,
     )
     done = run(corpus, target, options)
+    if dry_run:
+        print_text(tables.dropped_samples(done))
+    # After the samples and every warning, so that they are the last lines on a terminal.
     if log.isEnabledFor(logging.INFO):
         click.echo(tables.preparation(done), err=True, nl=False)
     written = [f"report: {page_path}"] if page_path else []
     written += [f"findings: {check_path}"] if check_path else []
     report = "".join(f"; {one}" for one in written)
     if dry_run:
-        print_text(tables.dropped_samples(done))
         log.info("dry run: no data was written%s", report)
     else:
         log.info("wrote %s%s; to train on it:", done.path, report)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.base.text import UNSPACED
 from mtkit.prepare.filters import PairRecords
 
 
@@ -175,6 +178,43 @@ def _unclear(gain: npt.NDArray[np.float64]) -> int:
     """The number of next pairs that may still be shifted."""
     is_clear = np.cumsum(gain) >= _CLEAR
     return int(is_clear.argmax()) if is_clear.any() else len(gain)
+
+
+# Pairs of a segment, and words of a line, whose words are compared.
+WORD_PAIRS = 100
+_MAX_WORDS = 40
+# How much better words fit without the shift. In 69 right segments of similar texts that lengths
+# alone took for shifted it was at least 1.15; in 954 shifted segments of Multi30k, Europarl,
+# Tatoeba and the texts of OmegaT in German, Japanese and Chinese at most 1.08.
+_FITTING = 1.1
+_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+")
+
+
+def is_right(pairs: Sequence[tuple[bytes, bytes]], offset: int) -> bool:
+    """Whether the words of a segment show that it is not shifted by `offset`.
+
+    Lines of similar texts, such as "Open file" and "Close file" in turn, can have lengths that fit
+    their neighbours better. But words that are repeated are translated in their own line.
+    """
+    src, tgt = (
+        [{*_WORD.findall(line.decode(errors="replace").lower())[:_MAX_WORDS]} for line in side]
+        for side in zip(*pairs, strict=True)
+    )
+    return _association(src, tgt, 0) > _FITTING * _association(src, tgt, offset)
+
+
+def _association(src: list[set[str]], tgt: list[set[str]], offset: int) -> float:
+    """How well the words of the lines fit their best translations there, by Dice's coefficient."""
+    pairs = list(zip(src[max(0, -offset) :], tgt[max(0, offset) :], strict=False))
+    of_src, of_tgt = (Counter(itertools.chain(*side)) for side in zip(*pairs, strict=True))
+    both = Counter(itertools.chain(*(itertools.product(*pair) for pair in pairs)))
+    fits = 0.0
+    for src_words, tgt_words in pairs:
+        for word in src_words:
+            counts = ((both[word, other], of_tgt[other]) for other in tgt_words)
+            dice = (2 * n / (of_src[word] + count) for n, count in counts if n > 1)
+            fits += max(dice, default=0.0)
+    return fits / len(pairs)
 
 
 def _joined(segments: Iterable[Misalignment]) -> list[Misalignment]:

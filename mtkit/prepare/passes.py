@@ -31,7 +31,7 @@ from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.kept_pairs import check_kept_pairs
 from mtkit.prepare.language_check import LanguageCheck, findings
 from mtkit.prepare.line_facts import SAMPLED
-from mtkit.prepare.misalignment import find_misaligned
+from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
@@ -220,9 +220,12 @@ class Passes:
             raise MtkitError(f"{_empty(self.corpus.train[0])}; training needs some")
         check.languages = languages.found()
         start = 0
-        for label, count in zip(self.corpus.labels, check.pairs, strict=True):
+        for label, source, count in zip(
+            self.corpus.labels, self.corpus.train, check.pairs, strict=True
+        ):
             if self.config.drop_misaligned:
-                for segment in find_misaligned(records, start, start + count):
+                segments = find_misaligned(records, start, start + count)
+                for segment in _without_right(segments, source, start):
                     records.drop("misaligned", np.arange(segment.start, segment.end))
                     first, last = segment.start - start + 1, segment.end - start
                     check.misaligned.append([one_line(label), first, last, segment.offset])
@@ -502,6 +505,21 @@ def _read_again(source: Source) -> Generator[Block, None, None]:
         yield from source.blocks(BLOCK)
     except MtkitError as error:
         raise _changed(source, f" ({error})") from error
+
+
+def _without_right(segments: list[Misalignment], source: Source, start: int) -> list[Misalignment]:
+    """The segments of a source that begins at `start`, without those whose words are right."""
+    pairs: dict[Misalignment, list[tuple[bytes, bytes]]] = {segment: [] for segment in segments}
+    for src, tgt in _read_again(source) if segments else ():
+        for segment, of_segment in pairs.items():
+            first, last = (
+                segment.start - start,
+                min(segment.end, segment.start + WORD_PAIRS) - start,
+            )
+            part = slice(max(0, first), max(0, last))
+            of_segment += zip(src[part], tgt[part], strict=True)
+        start += len(src)
+    return [segment for segment, texts in pairs.items() if not is_right(texts, segment.offset)]
 
 
 def _changed(source: Source, why: str = "") -> MtkitError:

@@ -23,7 +23,7 @@ from typing import Any
 
 from mtkit.base.errors import MtkitError, one_line, reason_of
 from mtkit.base.files import shareable_name
-from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends, refuse_utf16
+from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends, refuse_long_line, refuse_utf16
 from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry
 from mtkit.prepare.columns import named_columns
@@ -162,7 +162,7 @@ def _lines(
     ready: list[bytes] = []
     begun: list[bytes] = []  # the parts of a line whose end was not read yet
     with reading.open(path) as stream:
-        is_one_line = True
+        number = 1
         chunk = stream.read(_CHUNK)
         refuse_utf16(str(path), chunk)
         if chunk.startswith(_BYTE_ORDER_MARK):
@@ -171,8 +171,9 @@ def _lines(
         while chunk:
             lines = chunk.split(b"\n")
             begun.append(lines[0])
+            refuse_long_line(f"{path}, line {number}", sum(map(len, begun)))
             if len(lines) > 1:
-                is_one_line = False
+                number += len(lines) - 1
                 lines[0] = b"".join(begun)
                 begun = [lines.pop()]
                 if b"\r" in chunk or lines[0].endswith(b"\r"):
@@ -185,7 +186,7 @@ def _lines(
                 del ready[:whole]
             chunk = stream.read(_CHUNK)
         last = [b"".join(begun)]
-        if is_one_line and has_old_line_ends(last[0]):
+        if number == 1 and has_old_line_ends(last[0]):
             raise MtkitError(f"{path}: {OLD_LINE_ENDS}")
         if last[0] and not skip:
             ready += _without_returns(last, reading.found)

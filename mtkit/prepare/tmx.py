@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.text import UNSPACED, WORD
+from mtkit.base.text import UNSPACED, WORD, refuse_long_line
 from mtkit.prepare.source import SUBFLOW, VARIANT, Block, listed, on_one_line
 
 # Elements within a segment whose text is markup of the translated format.
@@ -99,6 +99,9 @@ class TmxUnits:
 
     def feed(self, chunk: bytes, *, last: bool = False) -> None:
         """Read the next bytes of the file."""
+        if self._open:
+            place = f"{self._path}, line {self._parser.CurrentLineNumber}"
+            refuse_long_line(place, sum(map(len, (*self._parts, *self._code))))
         try:
             self._parser.Parse(chunk, last)
         except expat.ExpatError as error:

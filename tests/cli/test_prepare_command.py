@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,6 +148,20 @@ def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(
     assert "identical sides" in outcome.out
     assert "Berlin" in outcome.out
     assert place.files() == before
+
+
+def test_the_counts_of_a_dry_run_come_after_samples_and_warnings(place: Place, tiny_text: TinyText):
+    src = place.write("my.en", tiny_text.train[0].read_bytes() + b"\nBerlin\n")
+    tgt = place.write("my.de", tiny_text.train[1].read_bytes() + b"null\nBerlin\n")
+    program = [sys.executable, "-m", "mtkit", *prepare_arguments(tiny_text, train=(src, tgt))]
+    program += ["--dry-run", "--set", "drop_overlap=true"]
+    # On a terminal the two streams are one.
+    done = subprocess.run(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0
+    shown = done.stdout
+    last_sample = shown.rindex("\tBerlin\tBerlin")
+    assert max(last_sample, shown.rfind("WARNING")) < shown.index("training pairs read")
+    assert shown.splitlines()[-1].endswith("dry run: no data was written")
 
 
 @pytest.mark.parametrize("out", [".", "..", "/", "../place", "../place/."])

@@ -473,6 +473,55 @@ def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
         assert found_segments(tmp_path, src[:count], np.roll(tgt[:count], 1))[0] == []
 
 
+# Verbs and nouns of user interfaces. In this order the lengths of a verb and of the translation of
+# the verb before it are similar, or of the one behind it.
+VERBS = {
+    "Close": "schließen", "Cut": "ausschneiden", "Download": "laden", "Duplicate": "doppeln",
+    "Hide": "ausblenden", "Log out of": "abmelden", "Minimize": "verkleinern", "Open": "öffnen",
+    "Undo": "rückgängig machen", "Unsubscribe from": "abbestellen", "Save": "speichern",
+}  # fmt: skip
+NOUNS = {
+    "file": "Datei", "folder": "Ordner", "window": "Fenster", "document": "Dokument",
+    "image": "Bild", "page": "Seite", "project": "Projekt", "account": "Konto",
+    "message": "Nachricht", "settings": "Einstellungen", "password": "Passwort", "list": "Liste",
+}  # fmt: skip
+
+
+def menu(verbs: str) -> list[tuple[bytes, bytes]]:
+    return [
+        (f"{verb} {noun}".encode(), f"{NOUNS[noun]} {VERBS[verb]}".encode())
+        for noun in NOUNS
+        for verb in verbs.split(", ")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verbs", "offset"),
+    [
+        ("Hide, Duplicate", -1),
+        ("Hide, Download", -1),
+        ("Open, Close, Save", 1),
+        ("Cut, Log out of, Close", -1),
+        ("Log out of, Undo, Open", 1),
+        ("Cut, Download, Unsubscribe from", 1),
+        ("Close, Download, Minimize, Cut", -2),
+    ],
+)
+def test_similar_texts_are_right_by_their_words_and_shifted_ones_are_not(verbs: str, offset: int):
+    pairs = menu(verbs)
+    assert misalignment.is_right(pairs, offset)
+    src, tgt = zip(*pairs, strict=True)
+    for by in (-3, -2, -1, 1, 2, 3):
+        # The target of each source is `by` lines below it.
+        assert not misalignment.is_right(list(zip(src, np.roll(tgt, by), strict=True)), by)
+
+
+def test_nothing_is_known_of_words_that_are_not_repeated():
+    assert not misalignment.is_right([(b"one", b"eins"), (b"two", b"zwei")] * 20, 2)
+    assert not misalignment.is_right([(b"%d" % n, b"a%d" % n) for n in range(40)], 1)
+    assert not misalignment.is_right([(b"", b"")] * 30, -1)
+
+
 # ---------------------------------------------------------------------------------------------
 # What takes subwords
 

@@ -353,6 +353,27 @@ def test_the_demo_corpus_is_prepared_in_both_directions(
     assert decoded == small["train"][7][src]
 
 
+def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from mtkit.prepare.demo import demo_corpus
+
+    monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 400)
+    pairs = demo_corpus()["train"]
+    nouns = ["Datei", "Ordner", "Fenster", "Dokument", "Bild", "Seite", "Projekt", "Konto", "Liste"]
+    verbs = [("Cut", "ausschneiden"), ("Download", "laden"), ("Unsubscribe from", "abbestellen")]
+    pairs[200:200] = [(f"{a} {noun[::-1]}", f"{noun} {b}") for noun in nouns * 2 for a, b in verbs]
+    files = tmp_path / "a.en", tmp_path / "a.de"
+    for file, side in zip(files, zip(*pairs, strict=True), strict=True):
+        file.write_text("\n".join(side) + "\n", encoding="utf-8")
+    corpus = Corpus(tmp_path, {"src_lang": "en", "tgt_lang": "de", "vocab_size": 400})
+    given = {"train": [files], "valid": files}
+    assert corpus.prepare(**given).misaligned == []
+    # By their lengths alone they are misaligned.
+    monkeypatch.setattr("mtkit.prepare.passes.is_right", lambda *_: False)
+    assert corpus.prepare("by lengths", **given).misaligned != []
+
+
 # ---------------------------------------------------------------------------------------------
 # What is refused
 

@@ -547,6 +547,47 @@ def test_a_first_line_that_is_a_pair_is_kept(
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("name", ["a.en", "a.tsv", "a.jsonl", "a.tmx"])
+def test_a_line_of_a_gigabyte_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
+):
+    monkeypatch.setattr("mtkit.base.text.MAX_LINE_BYTES", 1 << 20)
+    before = {"a.tmx": tmx([])[:-16].encode() + b'<tu>\n<tuv xml:lang="en"><seg>'}
+    file = tmp_path / f"{name}{suffix}"
+    file.write_bytes(COMPRESS[suffix](before.get(name, b"x\n") + b"a" * (24 << 20)))
+    readers: list[Callable[[], object]] = [lambda: pairs_of(source_of(file))]
+    if name == "a.en":
+        readers = [lambda: pairs_of(parallel_files(file, file)), lambda: list(read_lines(file))]
+    for read in readers:
+        if name in ("a.tsv", "a.jsonl"):
+            file.write_bytes(COMPRESS[suffix](b"a" * (24 << 20)))
+        tracemalloc.start()
+        message = error_of(read)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        line = {"a.en": 2, "a.tmx": 2}.get(name, 1)
+        assert message.startswith(f"{file}, line {line}: is longer than 1 MiB; break it into lines")
+        assert peak < 12 << 20
+
+
+def test_a_compressed_file_of_zeros_takes_little_memory(tmp_path: Path):
+    file = tmp_path / "a.tsv.zst"
+    file.write_bytes(zstd.compress(bytes(300 << 20)))
+    code = (
+        "import resource, sys; from mtkit.prepare.readers import parse_source;"
+        "limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try: parse_source(sys.argv[1], src_lang='en', tgt_lang='de')\n"
+        "except Exception as error: print(error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - limit)"
+    )
+    program = [sys.executable, "-c", code, str(file)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    message, peak = done.stdout.splitlines()
+    assert message.startswith(f"{file}, line 1: is longer than 64 MiB")
+    assert int(peak) < 250_000  # in KiB: the part that was read, and a copy
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.jsonl", "a.en"])
 def test_text_in_utf_16_is_refused_by_its_name(tmp_path: Path, name: str, encoding: str):
