@@ -3,14 +3,15 @@
 This module defines the special ids, the normalisation of text, and the files of vocabularies. It
 takes raw text and returns detokenised text; no other module tokenises.
 
-**Normal form.** SentencePiece's `nmt_nfkc`: characters are replaced from left to right by its table
-of Unicode NFKC; most control characters are removed; white space, most zero-width characters and
-U+FFFD become spaces; runs of spaces become one, and spaces at the ends are removed. Symbols of the
-vocabulary are not changed. ``decode(encode(text))`` is the normal form of any text: a character
-that is not in the vocabulary is encoded as bytes. (The vocabulary of an imported model may have no
-bytes and another normal form; a character that it does not have is then encoded as the unknown
-token, and lost.) Normalised text is usually not changed again; a
-rare exception is a ligature that was followed by an accent.
+**Normal form.** Invisible characters that mean nothing are removed (`base.invisible`), except those
+of symbols of the vocabulary. Then follows SentencePiece's `nmt_nfkc`: characters
+are replaced from left to right by its table of Unicode NFKC; most control characters are removed;
+white space, U+200B and U+200C where they were left, and U+FFFD become spaces; runs of spaces become
+one, and spaces at the ends are removed. Symbols of the vocabulary are not changed.
+``decode(encode(text))`` is the normal form of any text: a character that is not in the vocabulary
+is encoded as bytes. (The vocabulary of an imported model may have no bytes and another normal form;
+a character that it does not have is then encoded as the unknown token, and lost.) Normalised text
+is usually not changed again; a rare exception is a ligature that was followed by an accent.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy.typing as npt
 import sentencepiece as spm
 
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.invisible import bounds_in, visible
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in
 from mtkit.base.words import BLOCK, MAX_WORD_BYTES, WordCounts, count_words
 
@@ -196,12 +198,14 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without BOS and EOS."""
+        text = self._visible(text)
         ids: list[int] = self._pieces.encode(text)
         return self._with_listed(ids, text)
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line, as from `encode`."""
-        ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=1)
+        lines = list(map(self._visible, lines))
+        ids: list[list[int]] = self._pieces.encode(lines, num_threads=1)
         if self.has_bytes:
             # Nothing is unknown.
             return ids
@@ -209,11 +213,30 @@ class Tokenizer:
 
     def encode_with_spans(self, lines: Sequence[str]) -> list[SpannedIds]:
         """Ids of each line, as from `encode`, and where each comes from in the line."""
-        found = self._pieces.encode(list(lines), return_type="offset_mapping")
-        return [
-            SpannedIds(self._with_listed(some["ids"], line), some["offsets"])
-            for some, line in zip(found, lines, strict=True)
-        ]
+        texts = list(map(self._visible, lines))
+        found = self._pieces.encode(texts, return_type="offset_mapping")
+        encoded = []
+        for line, text, some in zip(lines, texts, found, strict=True):
+            spans = some["offsets"]
+            if text != line:
+                bounds = bounds_in(line, text)
+                spans = [(bounds[start], bounds[end]) for start, end in spans]
+            encoded.append(SpannedIds(self._with_listed(some["ids"], text), spans))
+        return encoded
+
+    def _visible(self, text: str) -> str:
+        """A text without invisible characters, except those of symbols."""
+        shown = visible(text)
+        if shown == text or not self._invisible_symbols:
+            return shown
+        parts = re.split(f"({self._invisible_symbols})", text)
+        return "".join(part if i % 2 else visible(part) for i, part in enumerate(parts))
+
+    @cached_property
+    def _invisible_symbols(self) -> str:
+        """A pattern of the symbols that have invisible characters, the longest first."""
+        symbols = [symbol for symbol in self.symbols if visible(symbol) != symbol]
+        return "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
 
     def _with_listed(self, ids: list[int], text: str) -> list[int]:
         """Ids of a text, in which unknown characters become a subword if the list has them.
@@ -352,8 +375,9 @@ class SpannedIds(NamedTuple):
     Attributes:
         ids: without BOS and EOS.
         spans: start and end, in characters of the text as it was given. A span begins with the
-            spaces before it. It is empty for a subword that has no character of its own: one
-            character may be several bytes, or become several letters when it is normalised.
+            spaces before it and ends with the invisible characters after it. It is empty for a
+            subword that has no character of its own: one character may be several bytes, or become
+            several letters when it is normalised.
     """
 
     ids: list[int]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 
 import numpy as np
 import numpy.typing as npt
 
-LETTER, CONTROL, INVISIBLE, DIGIT = 1, 2, 4, 8
+from mtkit.base.invisible import IGNORABLE
+
+LETTER, CONTROL, INVISIBLE, DIGIT, IGNORED = 1, 2, 4, 8, 16
 
 # Unicode has no letters from here on; higher code points count as the last one, which is unused.
 END = 0x40000
@@ -29,6 +32,9 @@ def kinds_of_characters() -> npt.NDArray[np.uint8]:
     kinds[[ord("\t"), ord("\n")]] = INVISIBLE
     # A byte-order mark within text, and the replacement character for invalid bytes.
     kinds[[0xFEFF, 0xFFFD]] |= CONTROL
+    # May be dropped by `visible`; so may some of the code points from `END` on.
+    ignored = re.finditer(f"[{IGNORABLE}]", "".join(map(chr, range(END - 1))))
+    kinds[[match.start() for match in ignored] + [END - 1]] |= IGNORED
     return kinds
 
 

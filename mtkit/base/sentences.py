@@ -6,12 +6,14 @@ records what the training lines were like.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
 import sentencex
 
 from mtkit.base.files import Record
+from mtkit.base.invisible import bounds_in, visible
 from mtkit.base.text import base_language
 
 # Languages that are written without spaces between sentences.
@@ -61,6 +63,11 @@ def split(text: str, language: str) -> list[str]:
 
     A language that sentencex does not know is split by the rules for English.
     """
+    if (shown := visible(text)) != text and shown:
+        # A soft hyphen must not end a sentence after "Mr".
+        bounds = bounds_in(text, shown)
+        ends = itertools.accumulate(map(len, split(shown, language)), initial=0)
+        return [text[bounds[start] : bounds[end]] for start, end in itertools.pairwise(ends)]
     code = base_language(language)
     pieces = list(_pieces(code, text))
     sentences: list[list[str]] = []

@@ -15,6 +15,7 @@ from itertools import islice
 import numpy as np
 
 from mtkit.base.arrays import IntArray, hash64
+from mtkit.base.invisible import visible
 
 # Lines that are counted or encoded at a time, so that their data fit in the processor's caches.
 BLOCK = 8192
@@ -90,7 +91,7 @@ def _is_sampled(word: str, level: int) -> bool:
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """The count of each word."""
+    """The count of each word, without its invisible characters."""
     counts: dict[str, int] = {}
     rest = iter(lines)
     while block := list(islice(rest, BLOCK)):
@@ -98,7 +99,8 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
         words = Words(" ".join(block).replace("\t", " "), longest=MAX_WORD_BYTES)
         occurrences = np.bincount(words.last_equal(words.short)[words.short])
         found = np.flatnonzero(occurrences)
-        for word, count in zip(words.texts(found), occurrences[found].tolist(), strict=True):
+        texts = visible(" ".join(words.texts(found))).split(" ")
+        for word, count in zip(texts, occurrences[found].tolist(), strict=True):
             counts[word] = counts.get(word, 0) + count
     counts.pop("", None)
     return Counter(counts)

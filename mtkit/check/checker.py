@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from mtkit.base.invisible import bounds_in, visible
 from mtkit.check import marks, rules
 from mtkit.check.confidence import Forecast, features_of
 from mtkit.check.coverage import Coverage
@@ -85,7 +86,12 @@ class Checker:
         self.fitted_to = fitted_to
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
-        """The findings for a pair, and its confidence."""
+        """The findings for a pair, and its confidence.
+
+        They are found without invisible characters, and are about characters as they were given.
+        """
+        given = source, translation
+        source, translation = visible(source), visible(translation)
         pair = None if self.coverage is None else self.coverage.of(source, translation)
         # The lexicon of a run knows more words of the language than the facts do.
         is_known = pair is not None and pair.tgt.new < _FOREIGN
@@ -101,6 +107,11 @@ class Checker:
                 found += self.coverage.findings(source, translation, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self.forecast.of(features_of(decoded.log_probs, pair))
+        if (source, translation) != given:
+            src, tgt = bounds_in(given[0], source), bounds_in(given[1], translation)
+            found = [
+                replace(one, src=_moved(one.src, src), tgt=_moved(one.tgt, tgt)) for one in found
+            ]
         found.sort(key=lambda one: _ORDER[one.kind])
         return Checked(tuple(found), confidence)
 
@@ -120,6 +131,10 @@ class Checker:
             shown = " ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
             span = range(start, start + 1) if start >= 0 else None
             yield Finding("unknown", f"the vocabulary lacks {shown}", 0.5, src=span)
+
+
+def _moved(span: range | None, bounds: Sequence[int]) -> range | None:
+    return span and range(bounds[span.start], bounds[span.stop])
 
 
 def _of_decoder(decoded: Decoded) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from mtkit.base.files import Record
+from mtkit.base.invisible import visible
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS, WORD, base_language
 from mtkit.check import marks
@@ -110,9 +111,8 @@ class PairFacts(Record):
     @classmethod
     def learn(cls, pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> PairFacts:
         """Learn from pairs, of which most are right; at most `SAMPLED` are read."""
-        sample = [
-            pair for pair in itertools.islice(pairs, SAMPLED) if pair[0].strip() and pair[1].strip()
-        ]
+        shown = ((visible(src), visible(tgt)) for src, tgt in itertools.islice(pairs, SAMPLED))
+        sample = [pair for pair in shown if pair[0].strip() and pair[1].strip()]
         table = script_table(tgt_lang)
         facts = cls(
             src_lang=src_lang,

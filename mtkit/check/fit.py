@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError
+from mtkit.base.invisible import visible
 from mtkit.check.confidence import FEWEST, Forecast, features_of
 from mtkit.check.coverage import Coverage, CoverageSettings
 from mtkit.check.facts import SAMPLED, PairFacts
@@ -246,7 +247,7 @@ def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list
 
 
 def _evenly(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
-    """At most so many of the pairs, from all parts."""
-    if len(pairs) <= most:
-        return pairs
-    return [pairs[i] for i in np.linspace(0, len(pairs) - 1, most).astype(int).tolist()]
+    """At most so many of the pairs, from all parts, without invisible characters."""
+    if len(pairs) > most:
+        pairs = [pairs[i] for i in np.linspace(0, len(pairs) - 1, most).astype(int).tolist()]
+    return [(visible(src), visible(tgt)) for src, tgt in pairs]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from mtkit.base.invisible import visible
 from mtkit.convert.export_record import Quantization
 from mtkit.run_folder import Run
 from mtkit.score import score
@@ -25,7 +26,7 @@ class CheckText(NamedTuple):
 
     Attributes:
         name: what to call it.
-        lines: source lines.
+        lines: source lines, without the invisible characters that other software would keep.
         references: their translations; None if there are none.
         numbers: of the lines in the text that they come from, from 1 on.
     """
@@ -134,8 +135,10 @@ def agreement(
 def comparable(text: str) -> str:
     """A translation without differences that are due to the tokenizers.
 
-    Marian removes a space at the end, and has U+FFFD for bytes that are not a character.
+    Other software keeps invisible characters; Marian removes a space at the end, and has U+FFFD for
+    bytes that are not a character.
     """
+    text = visible(text)
     if "\ufffd" in text:
         text = re.sub(" +", " ", text.replace("\ufffd", ""))
     return text.strip()

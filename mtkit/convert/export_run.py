@@ -21,6 +21,7 @@ import mtkit
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
+from mtkit.base.invisible import visible
 from mtkit.base.memory import memory_explained
 from mtkit.base.packages import require_packages
 from mtkit.base.text import read_lines
@@ -234,7 +235,7 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
         )
     return CheckText(
         name,
-        [lines[i] for i in chosen],
+        [visible(lines[i]) for i in chosen],
         references and [references[i] for i in chosen],
         [i + 1 for i in chosen],
     )

@@ -25,6 +25,7 @@ import mtkit
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
+from mtkit.base.invisible import visible
 from mtkit.base.memory import memory_explained
 from mtkit.base.packages import install_advice
 from mtkit.base.text import check_language, read_lines
@@ -352,13 +353,15 @@ def _check_lines(
 ) -> list[str]:
     """The given lines or random subwords, with tags if the model has any.
 
-    Left out are lines of more than `most` subwords, and lines that transformers reads in another
-    way: it takes special tokens in a text, and a tag at its beginning, for what they name.
+    Without invisible characters, which transformers keeps. Left out are lines of more than `most`
+    subwords, and lines that transformers reads in another way: it takes special tokens in a text,
+    and a tag at its beginning, for what they name.
     """
     special = [src.piece(i) for i in range(UNK_ID + 1)]
     tags = tags_of(src)
     chosen: list[str] = []
-    for line in _synthetic_lines(src, decode, most) if given is None else given:
+    given = _synthetic_lines(src, decode, most) if given is None else given
+    for line in map(visible, given):
         tag, rest = _split_tag(line)
         if tag not in ("", *tags) or any(piece in line for piece in special):
             continue

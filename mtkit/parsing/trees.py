@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.invisible import visible
 
 # The tag of a word that is not known.
 ANY_TAG = "XX"
@@ -404,13 +405,14 @@ def model_source(words: Iterable[str]) -> str:
 
 @functools.lru_cache(1 << 16)
 def _unbroken(word: str) -> str:
-    if word.isascii() and word.isprintable():
+    word = visible(word)
+    if word and word.isascii() and word.isprintable():
         return word
     # The tokenizer normalises; some characters, such as U+00B4, then begin with a space. U+2581 and
     # U+FFFD are spaces to SentencePiece.
     text = re.sub("[\u2581\ufffd]", " ", unicodedata.normalize("NFKC", word))
-    visible = [c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf")]
-    unbroken = "_".join("".join(visible).split()) or "_"
+    shown = [c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf")]
+    unbroken = "_".join("".join(shown).split()) or "_"
     return word if unbroken == text else unbroken
 
 

@@ -9,7 +9,8 @@ dropped for the first reason that applies. The filters run in this order:
    memory does not grow with the corpus.
 3. Subword-level filters: length in subwords, and wrong language (`LanguageOdds`).
 
-Sentences are compared after NFKC normalisation, with every run of white space as one space, by
+Sentences are compared without invisible characters (`visible`), after NFKC normalisation, with
+every run of white space as one space, by
 64-bit hashes: among 36 million different sentences, the probability that two have the same hash is
 one in 28,000.
 """
@@ -28,10 +29,12 @@ import numpy.typing as npt
 import xxhash
 
 from mtkit.base.arrays import hash64
+from mtkit.base.invisible import visible
 from mtkit.base.scripts import (
     CONTROL,
     DIGIT,
     END,
+    IGNORED,
     INVISIBLE,
     LETTER,
     kinds_of_characters,
@@ -88,6 +91,7 @@ class PairChecks:
         src_keys, tgt_keys: (n,), hashes of the normalised sentences.
         src_chars, tgt_chars: (n,), lengths in characters.
         overlaps: number of pairs whose source, target or both are in the validation or test set.
+        invisible: number of pairs with invisible characters, which are dropped.
     """
 
     codes: ReasonCodes
@@ -96,6 +100,7 @@ class PairChecks:
     src_chars: Counts
     tgt_chars: Counts
     overlaps: tuple[int, int, int]
+    invisible: int
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,8 @@ class Cleaner:
         overlaps = int(of_src.sum()), int(of_tgt.sum()), int((of_src & of_tgt).sum())
         if config.drop_overlap:
             drop("overlap", of_src | of_tgt)
-        return PairChecks(codes, src.keys, tgt.keys, src.chars, tgt.chars, overlaps)
+        invisible = int((src.has_invisible | tgt.has_invisible).sum())
+        return PairChecks(codes, src.keys, tgt.keys, src.chars, tgt.chars, overlaps, invisible)
 
 
 class _Side:
@@ -167,13 +173,17 @@ class _Side:
                 except UnicodeDecodeError:
                     self.is_undecodable[index], lines[index] = True, b""
             text = b"\n".join(lines).decode()
-        self.keys = keys_of(lines)
         codes = np.frombuffer(text.encode("utf-32-le") + b"\n\0\0\0", np.uint32)
         codes = np.minimum(codes, END - 1)
         kinds = kinds_of_characters()[codes]
         ends = np.flatnonzero(codes == ord("\n"))
         if len(ends) != len(lines):
             raise ValueError("a sentence with a newline in it")
+        given = lines
+        if (kinds & IGNORED).any():
+            lines = [line.encode() for line in visible(text).split("\n")]
+        self.has_invisible = np.array(list(map(bytes.__ne__, given, lines)), bool)
+        self.keys = _hashes(lines)
         starts = np.concatenate(([0], ends[:-1] + 1))
 
         def count(mask: npt.NDArray[Any]) -> Counts:
@@ -194,6 +204,11 @@ class _Side:
 
 def keys_of(lines: Iterable[bytes]) -> Keys:
     """(n,): a hash of each UTF-8 sentence, equal if the normalised sentences are equal."""
+    return _hashes(visible(line.decode()).encode() for line in lines)
+
+
+def _hashes(lines: Iterable[bytes]) -> Keys:
+    """As `keys_of`, of sentences without invisible characters."""
     digest = xxhash.xxh3_64_intdigest
     return np.array([digest(_normal_form(line)) for line in lines], np.uint64)
 

@@ -33,7 +33,7 @@ from mtkit.prepare.language_check import LanguageCheck, findings
 from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
 from mtkit.prepare.noise import Noise
-from mtkit.prepare.source import Block, Source
+from mtkit.prepare.source import INVISIBLE, Block, Source
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import DirectionWords, language_odds, learn_vocabularies
@@ -240,7 +240,7 @@ class Passes:
         self, check: results.CheckResult, languages: LanguageCheck
     ) -> Iterator[filters.PairChecks]:
         """The checks of all blocks; fills in `check` and `languages` meanwhile."""
-        undecodable = [0] * len(self.corpus.train)
+        undecodable, invisible = ([0] * len(self.corpus.train) for _ in range(2))
         first_undecodable: dict[int, tuple[int, list[bytes]]] = {}
 
         def all_blocks() -> Iterator[blocks.PairBlock]:
@@ -282,6 +282,7 @@ class Passes:
                     undecodable[number] += len(bad)
                 languages.add(block, checks)
                 check.pairs[number] += len(checks.codes)
+                invisible[number] += checks.invisible
                 # After a few blocks, because all damaged lines may be at the beginning.
                 if check.pairs[number] >= PART * BLOCK:
                     refuse_encoding(number)
@@ -290,8 +291,9 @@ class Passes:
                 if number == len(self.corpus.train) - 1 and (share := source.reading.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
                 bar.update(len(checks.codes))
-        for number in range(len(self.corpus.train)):
+        for number, count in enumerate(invisible):
             refuse_encoding(number)
+            check.fixed[number] |= {INVISIBLE: count} if count else {}
 
     # -- Learn
 

@@ -29,6 +29,7 @@ _LARGEST_WEIGHT = 1_000_000
 MARK = "byte-order mark"
 CRLF = "CRLF line end"
 BREAK = "line break within a sentence"
+INVISIBLE = "pair with invisible characters (they are dropped)"
 VARIANT = "further variant of a language in a TMX unit (not used)"
 SUBFLOW = "text within a code of a TMX segment, such as a footnote (left out)"
 REPEATED = "repeated field of a JSON object (only the last is used)"

@@ -2,7 +2,7 @@
 
 A glossary is a list of source terms with their target terms. Source terms are found in text at word
 boundaries. In a script that is written without spaces, such as Chinese, a term is found anywhere.
-Text is compared in Unicode NFKC, with single spaces.
+Text is compared without invisible characters, in Unicode NFKC, with single spaces.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.invisible import visible
 from mtkit.base.text import UNSPACED, read_lines
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate.phrases import Phrase, Spelling, WordBreaks
@@ -224,7 +225,7 @@ def _words(text: str) -> list[str]:
     characters: list[str] = []
     starts: list[int] = []
     before = ""
-    for character in unicodedata.normalize("NFKC", text):
+    for character in unicodedata.normalize("NFKC", visible(text)):
         if character.isspace() or character == "\u200b":
             before = " "
             continue

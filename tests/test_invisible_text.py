@@ -1,0 +1,167 @@
+"""A text with invisible characters is to every command what it is without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from conftest import TinyText
+from support.command_line import Place, prepare_arguments
+from support.served import Served
+
+from mtkit.base.sentences import split
+from mtkit.base.words import count_words
+from mtkit.check import Checker, PairFacts
+from mtkit.convert.check import comparable
+from mtkit.data import PreparedData
+from mtkit.parsing.trees import model_source
+from mtkit.prepare.filters import keys_of
+from mtkit.prepare.source import INVISIBLE
+from mtkit.tokenizer import Tokenizer
+from mtkit.translate import Glossary, Translator, translate_markup
+
+# With the same text without them.
+TEXTS = {
+    "t\u00adwo th\u200bree": "two three",
+    "\ufefftwo\u2060 three\u200e": "two three",
+    "\u202atwo\u202c \u2066th\u2069ree four": "two three four",
+    "f\u200cour fi\u200dve": "four five",
+    "tw\u034fo \u00ad three": "two three",
+    "\U000e0041one\ufe0f": "one",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_translation_is_that_of_the_visible_text(plain: Translator, text: str):
+    found, wanted = plain.translate([text, TEXTS[text]])
+    assert found == wanted
+    forced, also = plain.score_given([text, TEXTS[text]], [text, TEXTS[text]])
+    assert forced.log_probs == also.log_probs
+
+
+@pytest.mark.parametrize(
+    ("markup", "without"),
+    [
+        ("t&shy;wo th&#173;ree", "two three"),
+        ("<p>t&#x200b;wo <b>th\u00adree</b> four</p>", "<p>two <b>three</b> four</p>"),
+        ("<b>t&ZeroWidthSpace;wo</b>&shy; one", "<b>two</b> one"),
+        ("o&lrm;ne<br>t&NoBreak;wo", "one<br>two"),
+    ],
+)
+def test_html_is_translated_as_without_them(
+    served: Served, plain: Translator, markup: str, without: str
+):
+    found, wanted = translate_markup(plain, plain.aligner(), [markup, without])
+    assert found == wanted
+    answer = served.translate([markup, without], format="html").json["translatedText"]
+    assert answer == [wanted, wanted]
+
+
+def test_alignments_count_the_characters_that_were_given(plain: Translator):
+    text, shown = "t\u00adwo th\u200bree\u00ad \u202afour\u202c", "two three four"
+    found, wanted = plain.align([text, shown], ["vier drei zwei"] * 2)
+    assert found.weights == wanted.weights
+    assert [text[start:end] for start, end in found.src_words] == text.split()
+    # A word of nothing else is one of the words, and has no links.
+    (found,) = plain.align(["two \u200b three \u00ad four"], ["vier drei zwei"])
+    assert {i for i, _ in found.weights} <= {0, 2, 4}
+
+
+def test_the_spans_of_subwords_are_those_of_the_given_text(tiny_data: PreparedData):
+    tokenizer, _ = tiny_data.tokenizers()
+    for text, shown in TEXTS.items():
+        (found,), ids = tokenizer.encode_with_spans([text]), tokenizer.encode(shown)
+        assert found.ids == ids == tokenizer.encode_batch([text])[0]
+        spelt = "".join(text[start:end] for start, end in found.spans)
+        assert spelt == text.lstrip(" ")
+
+
+def test_a_symbol_with_invisible_characters_is_still_one_subword():
+    symbol = "<a\u034fb>"
+    tokenizer = Tokenizer.learn(["one two three"] * 9, 280, symbols=[symbol])
+    (whole,) = (i for i in tokenizer.encode(f"one {symbol} two") if tokenizer.piece(i) == symbol)
+    assert tokenizer.encode(f"o\u00adne {symbol}\u00ad") == tokenizer.encode(f"one {symbol}")
+    assert tokenizer.encode_with_spans([f"\u00ad{symbol}\u00ad"])[0].ids[-1] == whole
+
+
+def test_a_soft_hyphen_ends_no_sentence():
+    parts = ["Mr\u00ad. Smith\u200b came at 5 p.\u2060m. on Monday.\u00ad ", "He stayed."]
+    assert split("".join(parts), "en") == parts
+
+
+def test_terms_of_a_glossary_are_found():
+    glossary = Glossary({"wo\u00adman": "Frau", "red car": "rotes Auto"})
+    assert glossary.demanded("The wo\u200bman in a r\u00aded\u2060 c\u200bar") == [
+        "Frau",
+        "rotes Auto",
+    ]
+
+
+def test_a_parser_reads_one_word_for_each_word():
+    assert model_source(["a\u00adb", "\ufe00", "\u034f", "c"]) == "ab _ _ c"
+
+
+def test_findings_are_the_same_and_count_the_characters_that_were_given():
+    checker = Checker(PairFacts.learn([], src_lang="en", tgt_lang="de"))
+    source, target = "It costs 500 euros.", "Es kostet kostet kostet 700 Euro."
+    given = (
+        "It\u00ad co\u00adsts 5\u200b00 euros.",
+        "Es ko\u00adstet kostet\u2060 kostet 70\u00ad0 Euro.",
+    )
+    found, wanted = (checker.check(*pair).findings for pair in (given, (source, target)))
+    assert [(one.kind, one.reason) for one in found] == [(one.kind, one.reason) for one in wanted]
+    assert {one.kind for one in found} == {"loop", "numbers"}
+    for one, other in zip(found, wanted, strict=True):
+        for text, shown, span, of_shown in zip(
+            given, (source, target), (one.src, one.tgt), (other.src, other.tgt), strict=True
+        ):
+            if of_shown is not None:
+                part = text[span.start : span.stop]
+                for character in "\u00ad\u200b\u2060":
+                    part = part.replace(character, "")
+                assert part == shown[of_shown.start : of_shown.stop]
+    assert [one.reason for one in checker.check("Good.", "\u00ad").findings] == [
+        "the translation is empty"
+    ]
+
+
+def test_prepared_data_are_those_of_the_visible_text(
+    place: Place, tiny_text: TinyText, tiny_data: PreparedData
+):
+    given = replace(tiny_text, folder=place.folder)
+    for split_name in ("train", "valid"):
+        files = []
+        for side, path in zip("ab", getattr(tiny_text, split_name), strict=True):
+            # In every word of every third line, on one side or both.
+            lines = [
+                line.replace("e", "\u00ade\u200b") if number % 3 == 0 else line
+                for number, line in enumerate(path.read_text().splitlines())
+            ]
+            if side == "b":
+                lines[0] = lines[0].replace("\u00ad", "").replace("\u200b", "")
+            files.append(place.folder / f"{split_name}.{side}")
+            files[-1].write_text("".join(f"{line}\n" for line in lines))
+        given = replace(given, **{split_name: tuple(files)})
+    outcome = place.mtkit(*prepare_arguments(given))
+    assert outcome.status == 0
+    data = PreparedData.open(place.folder / "data" / "tiny")
+    for name in ("tokenizer.model", "train.src.bin", "train.tgt.bin", "valid.src.bin"):
+        assert (data.path / name).read_bytes() == (tiny_data.path / name).read_bytes(), name
+    marked = sum(
+        "\u00ad" in src + tgt
+        for src, tgt in zip(*(path.read_text().splitlines() for path in given.train), strict=True)
+    )
+    assert f"fixed: {INVISIBLE}, {marked} times" in outcome.err
+    assert data.manifest.sources["train"][0]["fixed"] == {INVISIBLE: marked}
+    assert not tiny_data.manifest.sources["train"][0]["fixed"]
+
+
+def test_pairs_that_look_the_same_are_duplicates():
+    keys = keys_of(["wo\u00adman".encode(), "woman\ufeff".encode(), b"woman", "ﬁ\u200bnd".encode()])
+    assert keys[0] == keys[1] == keys[2] != keys[3] == keys_of([b"find"])[0]
+    words = count_words(["wo\u00adman woman", "\u2060 wo\u200bman"])
+    assert words == {"woman": 3}
+
+
+def test_the_check_of_an_export_has_neither_on_both_sides():
+    assert comparable("Don\u00adau \ufeff") == comparable("Donau")
