@@ -100,7 +100,7 @@ class PairChecks:
     src_chars: Counts
     tgt_chars: Counts
     overlaps: tuple[int, int, int]
-    invisible: int
+    invisible: int = 0
 
 
 @dataclass(frozen=True)
