@@ -133,8 +133,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
             check_disk(run_path, saved_bytes, config.train, replaces=False)
             folder.write_config()
             if config.train.finish_steps:
-                first, last = config.train.finish_after + 1, config.train.last_step
-                falls = f"the learning rate falls to zero from update {first} on"
+                falls, last = trainer.schedule.finish_in_words(), config.train.last_step
                 log.info("%s; the run ends at step %d (--finish-in)", falls, last)
     if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)

@@ -118,7 +118,8 @@ def rate_in_words(config: Config, *, is_fine_tuning: bool = False) -> str:
         decay = min(settings.decay_steps, settings.max_steps)
         text += f"; linear decay to zero over the last {decay:,} updates"
     if settings.finish_steps:
-        text += f"; from update {settings.finish_after + 1:,} to zero after {settings.last_step:,}"
+        first = Schedule.from_config(config).finish_start
+        text += f"; from update {first:,} to zero after {settings.last_step:,}"
     return text
 
 
@@ -130,7 +131,7 @@ def unusual_rate(config: Config) -> str | None:
     last, warmup = config.train.last_step, config.train.warmup_steps
     step, rate, factor = _highest_rate(config, last)
     if not _is_high(config, factor):
-        if last >= warmup:
+        if last >= warmup or config.train.finish_steps:
             return None
         return (
             f"training ends in the warm-up of the learning rate, after {last:,} of {warmup:,} "

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from mtkit.train.checkpoints import TrainingCost
+from mtkit.base.launched import given_world_size
+from mtkit.train.checkpoints import CONTINUE, TrainingCost
 from mtkit.train.distributed import Workers
+from mtkit.train.launcher import is_launched
+from mtkit.train.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +197,19 @@ class TrainingProgress:
     def _log(self, facts: str) -> None:
         log.info("step %d of %d: %s", self.done, self.last_step, facts)
         self._logged = self.clock()
+
+
+def report_stop(run: Path, schedule: Schedule, step: int, pace: Pace) -> None:
+    """Report a run that was stopped and saved, how to continue it, and how to end it well soon."""
+    text = CONTINUE
+    if (count := schedule.finish_in(step)) is not None:
+        workers = f" --workers {given_world_size()}" if is_launched() else ""
+        time_left = hours_and_minutes(count * pace.seconds_per_step)
+        text += (
+            f"; to end it well at step {step + count:,} already (in {time_left}): "
+            f"mtkit train --run {shlex.quote(str(run))} --finish-in {count}{workers}"
+        )
+    log.info("saved step %d in %s; %s", step, run, text)
 
 
 def hours_and_minutes(seconds: float) -> str:

@@ -31,8 +31,11 @@ class Schedule:
     if those are fewer: the first of them still has the full rate, and the update after the last one
     would have zero.
 
-    With `train.finish_steps` the planned rates are used up to `train.finish_after`. The rate of the
-    next update then falls linearly over that many updates: the one after them would have zero.
+    With `train.finish_steps` the planned rates are used up to `train.finish_after`. Over that many
+    more updates the rate falls linearly: the one after them would have zero. A warm-up goes on
+    first, for at most three quarters of them: without it a run of which little is left would learn
+    little. Stopped after a quarter of its warm-up and finished in half of it, `demo` has a
+    validation loss of 2.26 instead of 3.58, and of 2.55 if the warm-up has only half of them.
     """
 
     settings: TrainConfig
@@ -45,10 +48,41 @@ class Schedule:
 
     def rate(self, step: int) -> float:
         """The rate of an update."""
-        settings, first = self.settings, self.settings.finish_after + 1
-        if not settings.finish_steps or step < first:
+        first, end = self.finish_start, self.settings.last_step + 1
+        if not self.settings.finish_steps or step < first:
             return self._planned(step)
-        return self._planned(first) * ((settings.last_step - step + 1) / settings.finish_steps)
+        return self._planned(first) * ((end - step) / (end - first))
+
+    @property
+    def finish_start(self) -> int:
+        """The last update with the planned rate, if there is `train.finish_steps`."""
+        settings, after = self.settings, self.settings.finish_after
+        ends = [settings.warmup_steps, after + 3 * settings.finish_steps // 4]
+        return max(after + 1, min(ends + ([self._last_full] if settings.decay_steps else [])))
+
+    @property
+    def _last_full(self) -> int:
+        """The last update that `train.decay_steps` does not change."""
+        settings = self.settings
+        return settings.max_steps - min(settings.decay_steps, settings.max_steps) + 1
+
+    def finish_in_words(self) -> str:
+        """How the rate falls, if there is `train.finish_steps`."""
+        first, text = self.finish_start, ""
+        if first > self.settings.finish_after + 1:
+            share = 100 * self._planned(first) / self.peak
+            text = f"the warm-up goes on to update {first}, to {share:.0f} % of its end; then "
+        return f"{text}the learning rate falls to zero from update {first} on"
+
+    def finish_in(self, step: int) -> int | None:
+        """After how many more updates than `step` a run can end well; None if it ends by itself.
+
+        A fifth of the updates so far, or as many as let the warm-up end in three quarters of them.
+        """
+        settings = self.settings
+        count = max(-(-step // 5), -(-4 * (settings.warmup_steps - step) // 3))
+        ends_sooner = not settings.finish_steps and step + count < settings.max_steps
+        return count if ends_sooner and self.rate(step + 1) else None
 
     def _planned(self, step: int) -> float:
         settings = self.settings
@@ -81,11 +115,11 @@ class Schedule:
     def decay_start(self) -> int | None:
         """The first update whose rate falls towards the end of the run; None if there is none."""
         settings = self.settings
-        found = [settings.finish_after + 2] if settings.finish_steps else []
+        found = [self.finish_start + 1] if settings.finish_steps else []
         if settings.schedule in ("linear", "cosine"):
             found.append(settings.warmup_steps + 1)
         if settings.decay_steps:
-            found.append(settings.max_steps - min(settings.decay_steps, settings.max_steps) + 2)
+            found.append(self._last_full + 1)
         return min(found, default=None)
 
     def check_end(self, old: int, step: int, *, name: Path) -> None:
@@ -117,9 +151,9 @@ class Schedule:
         settings = self.settings
         turns = [settings.warmup_steps, settings.max_steps // 2, settings.max_steps // 2 + 1]
         if settings.decay_steps:
-            turns.append(settings.max_steps - min(settings.decay_steps, settings.max_steps) + 1)
+            turns.append(self._last_full)
         if settings.finish_steps:
-            last = min(last, settings.finish_after + 1)
+            last = min(last, self.finish_start)
         steps = sorted({max(1, min(step, last)) for step in (*turns, last)})
         rates = [self.rate(step) for step in steps]
         return steps[rates.index(max(rates))], max(rates)

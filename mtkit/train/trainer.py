@@ -44,7 +44,7 @@ from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters
 from mtkit.train.path_check import use_plain_if_packed_differs
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress import Meter, TrainingProgress, hours_and_minutes
+from mtkit.train.progress import Meter, TrainingProgress, hours_and_minutes, report_stop
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.validation import Validation, ValidationHistory, Validator, report_validation
 
@@ -232,7 +232,7 @@ class Trainer:
                 metrics.is_finished, progress.left = True, ""
             self.workers.barrier()
         if unfinished and first:
-            log.info("saved step %d in %s; %s", self.step, run.path, checkpoints.CONTINUE)
+            report_stop(run.path, self.schedule, self.step, meter.pace())
         return not unfinished
 
     def update(self, batches: Sequence[IntArray], own: Sequence[Pass] | None = None) -> Losses:

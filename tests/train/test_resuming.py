@@ -219,7 +219,9 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     with caplog.at_level("INFO", logger="mtkit"):
         trainings.stopped("stopped", 4, lambda: os.kill(os.getpid(), number))
     folder = trainings.folder / "stopped"
-    assert f"saved step 4 in {folder}; to continue, run the same command again" in caplog.messages
+    (line,) = [line for line in caplog.messages if line.startswith(f"saved step 4 in {folder}; to")]
+    assert "to continue, run the same command again; to end it well at step 5 already (in " in line
+    assert line.endswith(f"): mtkit train --run {folder} --finish-in 1")
     assert signal.getsignal(number) is before
     assert trainings.steps("stopped")[-1] == 4
     assert trainings.run("stopped")
@@ -492,6 +494,29 @@ def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
     assert trainings.steps("parts")[-1] == 8
     rates = dict(trainings.rows("parts", "lr"))
     assert rates[8] / rates[5] == pytest.approx(1 / 4)
+
+
+def test_a_run_that_is_finished_in_its_warm_up_warms_up_first_and_resumes_to_the_last_bit(
+    trainings: Trainings, caplog: pytest.LogCaptureFixture
+):
+    trainings.change("train", max_steps=20, warmup_steps=6, checkpoint_every=100, valid_every=100)
+    for name, stops in (("whole", [3]), ("parts", [3, 5, 7])):
+        for stop in stops:
+            trainings.stopped(name, stop, interrupt, finish_in=8 if stop == 5 else None)
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert trainings.run("whole", finish_in=8)
+        assert trainings.run("parts")
+    warm_up = "the warm-up goes on to update 6, to 100 % of its end; then "
+    falls = (
+        "the learning rate falls to zero from update 6 on; the run ends at step 11 (--finish-in)"
+    )
+    assert caplog.messages.count(warm_up + falls) == 2
+    trainings.assert_same("whole", "parts")
+    rates = dict(trainings.rows("parts", "lr"))
+    # Up in a line, and from there down: 6/6, 5/6, ..., 1/6 at the last one.
+    assert [rates[step] / rates[6] for step in range(1, 12)] == pytest.approx(
+        [step / 6 for step in range(1, 7)] + [rest / 6 for rest in range(5, 0, -1)]
+    )
 
 
 def test_a_run_that_is_being_finished_takes_no_other_end(

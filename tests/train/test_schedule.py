@@ -102,7 +102,7 @@ def test_a_decay_is_a_factor_on_every_schedule():
 
 
 @pytest.mark.parametrize("form", ["paper", "constant", "linear", "cosine"])
-@pytest.mark.parametrize(("after", "steps"), [(1, 4), (3, 4), (9, 3)])
+@pytest.mark.parametrize(("after", "steps"), [(2, 4), (3, 4), (9, 3)])
 def test_a_finish_falls_linearly_from_the_planned_rate_to_zero(form: str, after: int, steps: int):
     settings = {"schedule": form, "warmup_steps": 3, "max_steps": 10}
     if form != "paper":
@@ -116,6 +116,61 @@ def test_a_finish_falls_linearly_from_the_planned_rate_to_zero(form: str, after:
     shares = [finished.rate(after + 1 + k) / planned.rate(after + 1) for k in range(steps + 1)]
     assert shares == pytest.approx([(steps - k) / steps for k in range(steps + 1)], abs=1e-12)
     assert planned.settings.last_step == 10
+
+
+# After two updates of a warm-up of eight, or of none; the last update before the fall, by hand.
+@pytest.mark.parametrize(
+    ("settings", "steps", "first"),
+    [
+        ({}, 24, 8),
+        ({}, 8, 8),
+        ({}, 6, 6),  # three quarters of six are four
+        ({}, 4, 5),
+        ({}, 1, 3),
+        ({"schedule": "linear", "learning_rate": 0.2}, 12, 8),
+        ({"schedule": "cosine", "learning_rate": 0.2}, 12, 8),
+        ({"warmup_steps": 2}, 12, 3),
+        ({"warmup_steps": 40, "max_steps": 10}, 16, 14),
+        # A planned decay begins in the warm-up, after update 6.
+        ({"decay_steps": 5, "max_steps": 10}, 12, 6),
+    ],
+)
+def test_a_finish_in_the_warm_up_lets_it_go_on_for_at_most_three_quarters(
+    settings: dict[str, Any], steps: int, first: int
+):
+    settings = {"warmup_steps": 8, "max_steps": 100, **settings}
+    planned = schedule(**settings)
+    finished = schedule(**settings, finish_after=2, finish_steps=steps)
+    assert finished.settings.last_step == 2 + steps
+    for step in range(1, first + 1):
+        assert finished.rate(step) == planned.rate(step)
+    left = 2 + steps - first + 1
+    shares = [finished.rate(first + k) / planned.rate(first) for k in range(left + 1)]
+    assert shares == pytest.approx([(left - k) / left for k in range(left + 1)], abs=1e-12)
+    assert finished.decay_start() == first + 1
+
+
+@pytest.mark.parametrize(
+    ("step", "settings", "count"),
+    [
+        (50, {}, 10),  # a fifth of those so far
+        (52, {}, 11),
+        (10, {}, 2),
+        (7, {}, 4),  # three quarters of them are the rest of the warm-up
+        (1, {}, 12),
+        (89, {}, None),  # as many are left
+        (84, {}, None),
+        (83, {}, None),
+        (82, {}, 17),
+        (50, {"finish_after": 40, "finish_steps": 20}, None),
+        (4, {"warmup_steps": 200}, None),
+        (50, {"schedule": "constant", "learning_rate": 0.0}, None),
+    ],
+)
+def test_a_fifth_of_the_updates_so_far_ends_a_run_well_if_fewer_are_not_left(
+    step: int, settings: dict[str, Any], count: int | None
+):
+    assert schedule(**{"warmup_steps": 10, "max_steps": 100, **settings}).finish_in(step) == count
 
 
 STEPS = {"warmup_steps": st.integers(1, 80), "max_steps": st.integers(1, 60)}
