@@ -260,6 +260,9 @@ class TrainConfig(Section):
     seed: Seed = setting(1, "random seed of weights, data order and dropout")
     log_every: Count = setting(100, "updates between two rows of training metrics")
     valid_every: Count = setting(1500, "updates between two validations")
+    valid_early: bool = setting(
+        False, "also validate after an eighth, a quarter and half of valid_every updates"
+    )
     checkpoint_every: Count = setting(
         1500,
         "updates between two checkpoints; 1,500 took the paper ten minutes (6.1); a new best "
@@ -286,6 +289,17 @@ class TrainConfig(Section):
     def last_step(self) -> int:
         """The update after which training ends."""
         return self.finish_after + self.finish_steps if self.finish_steps else self.max_steps
+
+    @property
+    def early_validations(self) -> list[int]:
+        """The updates after which `valid_early` has the model validated."""
+        early = {self.valid_every // 8, self.valid_every // 4, self.valid_every // 2} - {0}
+        return sorted(early) if self.valid_early else []
+
+    def is_validated(self, step: int) -> bool:
+        """Whether the model is validated after this update."""
+        planned = step == self.last_step or step % self.valid_every == 0
+        return planned or step in self.early_validations
 
     @field_validator("compile", mode="before")
     @classmethod

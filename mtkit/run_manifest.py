@@ -29,6 +29,7 @@ MAY_CHANGE = (
     "train.fsdp",
     "train.log_every",
     "train.valid_every",
+    "train.valid_early",
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.keep_every",

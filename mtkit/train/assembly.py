@@ -110,7 +110,8 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         _report_start(job, trainer)
         if existing is None:
             check_disk(run_path, saved_bytes, config.train, replaces=True)
-            first = min(config.train.valid_every, config.train.last_step)
+            early = config.train.early_validations
+            first = min(*early, config.train.valid_every, config.train.last_step)
             log.info("the first validation is after %s updates", f"{first:,}")
             if initial is not None:
                 origin = initial.origin

@@ -173,8 +173,8 @@ class Trainer:
         meter = Meter(self.cost)
         saved = self.step
         self.stopped = False
-        pauses = (settings.valid_every, settings.checkpoint_every, settings.last_step)
-        agreement = StopAgreement(self.workers, pauses)
+        pauses = [settings.valid_every, *settings.early_validations, settings.checkpoint_every]
+        agreement = StopAgreement(self.workers, [*pauses, settings.last_step])
         validation: Validation | None = None
         self.batches.load_state_dict(self._position)
         with (
@@ -208,7 +208,7 @@ class Trainer:
                     progress.report_pace(meter.pace())
                 with meter.paused("page"):
                     metrics.refresh_page()
-                if last or self.step % settings.valid_every == 0:
+                if settings.is_validated(self.step):
                     pause = meter.paused("validation", every=settings.valid_every)
                     with pause, self._memory_explained(writer):
                         validation = self.validate()

@@ -269,10 +269,14 @@ class ValidationHistory:
         best = max(validation_scores(self.rows, self._settings.best_metric), default=None)
         return best.step if best else None
 
+    def _planned(self) -> list[dict[str, Any]]:
+        """Those without the early ones, of which several scores of zero mean nothing."""
+        return [row for row in self.rows if row["step"] not in self._settings.early_validations]
+
     def should_stop(self) -> bool:
         """Whether to stop early because of `train.patience`, which is then reported."""
         metric, patience = self._settings.best_metric, self._settings.patience
-        values = [score.value for score in validation_scores(self.rows, metric)]
+        values = [score.value for score in validation_scores(self._planned(), metric)]
         since_best = len(values) - 1 - values.index(max(values)) if values else 0
         # A run that is being finished ends at its last step.
         if patience is None or self._settings.finish_steps or since_best < patience:
@@ -286,7 +290,7 @@ class ValidationHistory:
         """Warn of possible problems at the end, and when training no longer improves."""
         # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU; or F1.
         metric = "valid_f1" if self.rows and "valid_f1" in self.rows[-1] else "valid_bleu"
-        flat = is_flat([row[metric] for row in self.rows])
+        flat = is_flat([row[metric] for row in self._planned()])
         if finished or (flat and not self._was_flat):
             for sentence in findings:
                 log.warning("possible problem: %s", sentence)

@@ -23,6 +23,7 @@ from support.training import (
 )
 
 from mtkit.base.errors import MtkitError
+from mtkit.config import TrainConfig, load_config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import metrics, progress, trainer
@@ -219,6 +220,76 @@ def test_training_stops_early_when_the_chosen_score_gets_no_better(
     # Started again, it stays stopped.
     assert trainings.run("run", **patient)
     assert [saved.step for saved in run.checkpoints()] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"),
+    [
+        (1000, [125, 250, 500, 1000, 2000, 2600]),
+        (8, [1, 2, 4, 8]),
+        (5, [1, 2, 5]),
+        (2, [1, 2, 4]),
+        (1, [1, 2, 3]),
+        (10_000, [1250, 2500, 2600]),
+    ],
+)
+def test_early_validations_come_after_an_eighth_a_quarter_and_half_of_the_first(
+    every: int, steps: list[int]
+):
+    settings = TrainConfig(max_steps=2600, valid_every=every, valid_early=True)
+    validated = [step for step in range(1, 2601) if settings.is_validated(step)]
+    assert validated[: len(steps)] == steps
+    assert every < 1000 or validated == steps
+    plain = TrainConfig(max_steps=2600, valid_every=every)
+    planned = [step for step in range(1, 2601) if plain.is_validated(step)]
+    assert planned == [*range(every, 2600, every), 2600]
+    assert load_config("small").train.early_validations == [125, 250, 500]
+
+
+def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_patience(
+    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    trainings.change("train", max_steps=18, valid_every=8, checkpoint_every=6, patience=2)
+    # Scores by the number of early ones before: zero at first, as of a model that has just begun.
+    with monkeypatch.context() as patch:
+        validate_as(patch, bleu=[1.0, 2.0, 3.0])
+        trainings.run("plain")
+    with monkeypatch.context() as patch, caplog.at_level("INFO", logger="mtkit"):
+        validate_as(patch, bleu=[0.0, 0.0, 0.0, 1.0, 2.0, 3.0])
+        trainings.stopped("early", 7, interrupt, valid_early=True)
+        trainings.run("early", valid_early=True)
+    assert "the first validation is after 1 updates" in caplog.messages
+    trainings.assert_same("plain", "early", "loss")
+    assert [step for step, _ in trainings.rows("early", "valid_bleu")] == [1, 2, 4, 8, 16, 18]
+    run = trainings.open("early")
+    assert [row["step"] for row in run.samples()] == [1, 2, 4, 8, 16, 18]
+    assert [step for step, _ in events_of(run, "valid/bleu")] == [1, 2, 4, 8, 16, 18]
+    # Those saved for the best score, and at the stop, are extra and not kept.
+    assert trainings.steps("early") == trainings.steps("plain") == [6, 12, 18]
+
+
+@pytest.mark.parametrize(
+    ("bleu", "last"),
+    [
+        # Two without a better one after that of update 8, though an early one is as good.
+        ([0.0, 0.0, 5.0, 5.0, 4.0, 4.0], 24),
+        ([9.0, 9.0, 9.0, 1.0, 0.5, 0.7], 24),
+        ([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], 32),
+    ],
+)
+def test_early_validations_do_not_count_for_patience(
+    bleu: list[float], last: int, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+):
+    validate_as(monkeypatch, bleu=bleu)
+    settings = {"valid_every": 8, "patience": 2, "checkpoint_every": 100, "max_steps": 80}
+    assert trainings.run("run", valid_early=True, **settings)
+    run = trainings.open("run")
+    assert run.checkpoints()[-1].step == last
+    # The best one is the best of all.
+    best = run.best()
+    assert best is not None
+    rows = trainings.rows("run", "valid_bleu")
+    assert best.step == max(rows, key=lambda row: (row[1], row[0]))[0]
 
 
 @pytest.mark.pages
