@@ -149,6 +149,52 @@ def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
     assert cost.seconds == pytest.approx(20.0)
 
 
+@pytest.mark.parametrize(
+    ("share", "threads", "workers", "load", "seconds", "noted"),
+    [
+        (0.5, 2, 1, 3.0, 100.0, True),
+        (0.3, 4, 1, 9.0, 11.0, True),
+        (0.59, 8, 1, 8.5, 100.0, True),
+        (0.61, 2, 1, 3.0, 100.0, False),  # alone, `small` has 0.8
+        (0.3, 2, 1, 2.0, 100.0, False),  # nothing else runs
+        (0.3, 1, 1, 3.0, 100.0, False),  # one thread waits for no other
+        (0.3, 2, 2, 3.0, 100.0, False),  # it has workers
+        (0.3, 2, 1, 3.0, 9.0, False),  # too short to say
+    ],
+)
+def test_workers_are_named_once_where_other_programs_use_the_processor(
+    share: float,
+    threads: int,
+    workers: int,
+    load: float,
+    seconds: float,
+    noted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    clock, processor, cost = Clock(), Clock(), TrainingCost(tokens=0, flops=0.0, seconds=0.0)
+    group = Workers(0, workers)
+    group.sum = lambda mine: mine  # type: ignore[method-assign]
+    measured = Meter(cost, clock=clock, processor=processor)
+    with caplog.at_level("INFO", logger="mtkit"):
+        for step in range(1, 4):
+            clock.now += seconds
+            processor.now += share * threads * seconds
+            cost.tokens += 100
+            measured.add(torch.zeros(()))
+            with measured.paused("validation"):  # which does not count
+                clock.now += 50.0
+                processor.now += 1.0
+            assert "processor_share" not in measured.read(step, group)
+            assert measured.processor_share == pytest.approx(share)
+    assert len(caplog.messages) == noted
+    if noted:
+        assert f"the {threads} threads got {100 * share:.0f} % of their time" in caplog.text
+        assert f"--workers {threads}" in caplog.text
+
+
 def test_the_page_takes_at_most_a_hundredth_of_the_time(
     begun: Path, monkeypatch: pytest.MonkeyPatch
 ):
