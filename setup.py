@@ -1,12 +1,19 @@
 """Compile the native engine where a C++20 compiler is; pyproject.toml has everything else.
 
 Without a compiler, or where it fails, the installation goes on: mtkit then computes with PyTorch.
+A compiled library is kept, so that the next installation from the same sources need not compile.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import logging
 import os
+import platform
+import secrets
 import shutil
+import subprocess
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
@@ -19,6 +26,8 @@ from setuptools.errors import BaseError, CCompilerError, CompileError
 
 ENGINE = "mtkit.native._engine"
 # `-ffp-contract=off`: results have the same bits whichever compiler is used.
+# How many libraries are kept, each of some sources, flags and compiler: about 1 MB each.
+KEPT = 4
 FLAGS = ["-O3", "-g0", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden"]
 
 
@@ -43,8 +52,21 @@ class BuildEngine(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         """Compile the sources in parallel. `CompileError` becomes a warning of one line."""
+        library = Path(self.get_ext_fullpath(ext.name))
         # A library of earlier sources must not stay where the compiler fails.
-        Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+        library.unlink(missing_ok=True)
+        kept = KeptLibraries.of(self.compiler, ext)
+        if kept is not None and (found := kept.read()) is not None:
+            library.parent.mkdir(parents=True, exist_ok=True)
+            library.write_bytes(found)
+            library.chmod(0o755)
+            self.announce(f"the native engine was compiled before: {kept.folder}", logging.INFO)
+            return
+        self.announce(
+            f"compiling the native engine, {len(ext.sources)} files of C++ on {os.cpu_count()} "
+            "cores: about a minute, and several if other programs use them",
+            logging.INFO,
+        )
         compile_in_order = self.compiler.compile
 
         def compile_in_parallel(sources: list[str], **options: object) -> list[str]:
@@ -57,12 +79,85 @@ class BuildEngine(build_ext):
             super().build_extension(ext)
         except (CCompilerError, BaseError) as error:
             raise CompileError(f"{error}; mtkit computes with PyTorch without it") from error
+        if kept is not None and library.exists():
+            kept.write(library.read_bytes())
 
     def copy_extensions_to_source(self) -> None:
         """Put the library of an editable installation among the sources."""
         # The same here; a process that uses the old file keeps it.
         Path(self.get_ext_filename(ENGINE)).unlink(missing_ok=True)
         super().copy_extensions_to_source()
+
+
+class KeptLibraries:
+    """Compiled libraries in the user's cache folder, under the hashes of what they were made of.
+
+    The name of a file also has the hash of its content, which is checked before it is used.
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.folder = folder
+        self._key = key
+
+    @classmethod
+    def of(cls, compiler: object, ext: Extension) -> KeptLibraries | None:
+        """Those for the compiler, its flags and the sources; None if none may be kept.
+
+        `MTKIT_ENGINE_CACHE` names another folder; if it is empty, none is kept.
+        """
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mtkit")
+        given = os.environ.get("MTKIT_ENGINE_CACHE", str(cache))
+        commands = {name: getattr(compiler, name) for name in sorted(compiler.executables)}
+        made_of = [str(commands), str(FLAGS), sysconfig.get_platform(), str(platform.libc_ver())]
+        # A library for this CPU alone must not come to another that shares the folder.
+        if not given or "=native" in made_of[0]:
+            return None
+        hashed = hashlib.sha256()
+        try:
+            version = [commands["compiler_so_cxx"][0], "--version"]
+            made_of.append(
+                subprocess.run(version, capture_output=True, check=True, text=True).stdout
+            )
+            for name in sorted([*ext.sources, *ext.depends, "setup.py"]):
+                made_of.append(f"{name} {hashlib.sha256(Path(name).read_bytes()).hexdigest()}")
+        except (KeyError, OSError, subprocess.SubprocessError):
+            return None
+        hashed.update("\0".join(made_of).encode())
+        return cls(Path(given), hashed.hexdigest()[:32])
+
+    def read(self) -> bytes | None:
+        """The library; None if there is none, or if another user could have written it."""
+        with contextlib.suppress(OSError):
+            if self._is_own():
+                for path in self.folder.glob(f"{self._key}-*.so"):
+                    content = path.read_bytes()
+                    if path.stem.partition("-")[2] == hashlib.sha256(content).hexdigest():
+                        path.touch()
+                        return content
+                    path.unlink()
+        return None
+
+    def write(self, content: bytes) -> None:
+        """Keep a library, and delete the oldest ones; without room for it nothing is kept."""
+        partial = self.folder / f".{secrets.token_hex(8)}.partial"
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._is_own():
+                return
+            try:
+                partial.write_bytes(content)
+                digest = hashlib.sha256(content).hexdigest()
+                partial.replace(self.folder / f"{self._key}-{digest}.so")
+            finally:
+                partial.unlink(missing_ok=True)
+            kept = sorted(self.folder.glob("*-*.so"), key=lambda path: path.stat().st_mtime)
+            for old in kept[:-KEPT]:
+                old.unlink()
+
+    def _is_own(self) -> bool:
+        """Whether the folder is this user's, and nobody else may write there."""
+        status = self.folder.stat()
+        return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 class WheelOfPlatform(bdist_wheel):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -37,6 +38,101 @@ def test_the_engine_is_there_after_an_installation_with_a_compiler():
     assert native.available() == "", "install it again: make clean, make test"
 
 
+# A compiler that writes down each call, and what it "compiles" into: its own version.
+COMPILER = """\
+#!/bin/sh
+case "$*" in *--version*) echo "compiler 1"; exit;; esac
+echo "$*" >> "$CALLS"
+for last; do test "$before" = -o && echo "made by $0" > "$last"; before=$last; done
+"""
+
+
+class Builds:
+    """Builds of the engine from a few small sources, with a compiler that takes no time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache, self.calls = folder, folder / "cache", folder / "calls"
+        self.compiler = folder / "c++"
+        self.compiler.write_text(COMPILER)
+        self.compiler.chmod(0o755)
+        (folder / "mtkit/native/src").mkdir(parents=True)
+        for name in ("one.cpp", "two.cpp", "all.h"):
+            (folder / "mtkit/native/src" / name).write_text(f"// {name}")
+        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, folder)
+
+    def build(self, **environment: str) -> tuple[int, str]:
+        """Build a library; returns how often the compiler was called, and what was printed."""
+        pytest.importorskip("setuptools", "77")
+        self.calls.write_text("")
+        shutil.rmtree(self.folder / "build", ignore_errors=True)
+        given = {"CC": str(self.compiler), "CXX": str(self.compiler), "CALLS": str(self.calls)}
+        given |= {"MTKIT_ENGINE_CACHE": str(self.cache), **environment}
+        done = subprocess.run(
+            [sys.executable, "setup.py", "-v", "build_ext", "--build-lib", "build/lib"],
+            cwd=self.folder,
+            env={**os.environ, **given},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        made = self.folder / "build/lib" / ENGINE
+        assert made.read_text() == f"made by {environment.get('CXX', self.compiler)}\n"
+        return len(self.calls.read_text().splitlines()), done.stdout + done.stderr
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> Builds:
+    return Builds(tmp_path)
+
+
+def test_a_library_is_compiled_once_and_a_line_says_so(builds: Builds):
+    count, printed = builds.build()
+    assert count == 3  # two files, and the library
+    assert "compiling the native engine, 2 files of C++" in printed
+    count, printed = builds.build()
+    assert count == 0
+    assert "compiling" not in printed
+    assert f"the native engine was compiled before: {builds.cache}" in printed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: (one.folder / "mtkit/native/src/one.cpp").write_text("// other"),
+        lambda one: (one.folder / "mtkit/native/src/all.h").write_text("// other"),
+        lambda one: (one.folder / "mtkit/native/src/three.h").write_text("// new"),
+        lambda one: (one.folder / "setup.py").write_text((ROOT / "setup.py").read_text() + "#"),
+        lambda one: one.compiler.write_text(COMPILER.replace("compiler 1", "compiler 2")),
+        lambda one: {"CFLAGS": "-O0"},
+        lambda one: {"CFLAGS": "-march=native"},
+        lambda one: {"LDFLAGS": "-static"},
+        lambda one: {"MTKIT_ENGINE_CACHE": ""},
+        lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "other")},
+        lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "README.md")},
+        # What was damaged, or could have been written by others.
+        lambda one: [path.write_bytes(b"cut") for path in one.cache.iterdir()],
+        lambda one: one.cache.chmod(0o777),
+    ],
+)
+def test_a_library_of_anything_else_is_not_taken(
+    change: Callable[[Builds], object], builds: Builds
+):
+    builds.build()
+    changed = change(builds)
+    environment = changed if isinstance(changed, dict) else {}
+    count, _ = builds.build(**environment)
+    assert count == 3
+
+
+def test_only_the_newest_libraries_are_kept_and_nothing_half_written(builds: Builds):
+    for number in range(6):
+        (builds.folder / "mtkit/native/src/one.cpp").write_text(f"// {number}")
+        assert builds.build()[0] == 3
+    assert len(list(builds.cache.iterdir())) == 4
+    assert builds.build()[0] == 0
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A copy of what a wheel is built from; a build writes into it."""
@@ -55,7 +151,7 @@ def build(sources: Path, **environment: str) -> tuple[zipfile.ZipFile, str]:
     options = ["--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", str(folder)]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "-v", *options, str(sources)],
-        env={**os.environ, **environment},
+        env={**os.environ, "MTKIT_ENGINE_CACHE": "", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
