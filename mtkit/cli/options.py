@@ -393,9 +393,12 @@ class DecodeOptions:
             tokenized: as in `load`.
             on_loaded: called with the translator before it translates.
         """
+        from mtkit.base.sentences import LineFacts
         from mtkit.cli.progress import shown_progress
-        from mtkit.translate import Window, windows
+        from mtkit.translate import Doubts, Window, windows
 
+        # Of lengths nothing is known: only lines without a translation are named.
+        doubts = Doubts(LineFacts(shortest=0))
         splits = self.setting(run, "split_sentences") is True
         whole = replace(self, changes={**self.changes, "split_sentences": splits})
         found: list[Translation] = []
@@ -407,10 +410,11 @@ class DecodeOptions:
                 on_loaded(translator)
             given_windows = (Window(first, window) for first, window in windows(lines, size=len))
             for _, translations in translator.translate_windows(
-                given_windows, progress=progress.advance
+                given_windows, progress=progress.advance, doubts=doubts
             ):
                 found += [best for best, *_ in translations]
                 progress.finish(len(found))
+        doubts.report()
         return found
 
     def load(

@@ -10,7 +10,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, RunChecks, warn_of_checkpoint
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
-from mtkit.translate import Translator
+from mtkit.translate import Sentence, Translator
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +129,8 @@ def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> 
     first = load(run, tags[0] if tags else None)
     if not first.decoder.threads:
         raise MtkitError("--workers: PyTorch serves in one process; leave the option out")
+    # Weights that compute no numbers are refused.
+    first.decoder.decode([Sentence(1, [])], 1)
     if not tags:
         pairs = [(first.src_lang, first.tgt_lang)]
     else:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from mtkit.translate.terms import Demand, TermEncoder
 
 
+NO_NUMBERS = (
+    "computes no numbers (NaN), because a weight is not a number or too large, as after training "
+    "that diverged; give other weights with --checkpoint"
+)
+
+
 class LocalDecoder(BaseDecoder):
     """Decodes in this process; what `search` and `sample` do depends on the engine.
 
@@ -31,6 +38,8 @@ class LocalDecoder(BaseDecoder):
     """
 
     threads = 1
+    # Which weights these are, for a message; empty while they are trained.
+    weights = ""
 
     def __init__(self, tokenizer: Tokenizer, config: DecodeConfig, *, task: Task | None) -> None:
         self.tokenizer = tokenizer
@@ -79,11 +88,22 @@ class LocalDecoder(BaseDecoder):
         ]
         if self.config.mbr_samples:
             results = [rank_by_mbr(translations)[:n_best] for translations in results]
+        if self.weights and not all(results):
+            self._check_weights()
         # Constraints can leave a sentence without any.
         return [
             found or [Translation("", finished=False, missing=_terms_of(sentence.terms))]
             for sentence, found in zip(sentences, results, strict=True)
         ]
+
+    def _check_weights(self) -> None:
+        """Refuse weights that give nothing a probability.
+
+        All sources end as an empty one does: where that has no hypothesis, no other has one.
+        """
+        settings = replace(self.settings([]), max_lengths=[2], constraints=None)
+        if not self.search([Sentence(1, [])], settings, n_best=1)[0]:
+            raise MtkitError(f"{self.weights}: {NO_NUMBERS}")
 
     def _out_of_memory_advice(self, sentences: Sequence[Sentence], n_best: int) -> str:
         """What was translated, and which settings need less memory."""

@@ -263,7 +263,9 @@ class _Setup:
             pack_weights(together, self.precision, self.device)
         select_matmul_backend(self.device)
         disable_malloc_trim()
-        return Decoder(models, tokenizer, self.decode, device=self.device, task=self.task)
+        decoder = Decoder(models, tokenizer, self.decode, device=self.device, task=self.task)
+        decoder.weights = "the model"
+        return decoder
 
 
 # ---------------------------------------------------------------------------------------------

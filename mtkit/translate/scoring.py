@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 
+from mtkit.base.errors import MtkitError
 from mtkit.batch_plan import plan_batches
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.decoding import NO_NUMBERS
 from mtkit.translate.engine import upcast_logits
 from mtkit.translate.ensemble import mean_probability
 from mtkit.translate.reading import windows
@@ -72,6 +75,8 @@ def score_pairs(
             for index, ids, log_probs in zip(batch, some, found, strict=True):
                 # Sums of many tokens are computed in float64.
                 log_prob = sum(log_probs)
+                if math.isnan(log_prob):
+                    raise MtkitError(f"line {first + index}: the model {NO_NUMBERS}")
                 penalty = length_penalty(
                     len(log_probs), config.length_penalty, config.length_penalty_form
                 )

@@ -94,6 +94,9 @@ def load_models(
         decoder = Decoder(
             models, vocabularies.tgt, config, device=on_device, task=task, steps=steps
         )
+        decoder.weights = ", ".join(
+            f"{run.path}, {of}" for run, (_, of) in zip(runs, loaded, strict=True)
+        )
     select_matmul_backend(on_device)
     descriptions = ", ".join(description for _, description in loaded)
     named = in_results(precision, is_native=is_native)
