@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import operator
 import random
 import re
 import shlex
@@ -32,7 +31,6 @@ from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
 from mtkit.config import Config, DecodeConfig
 from mtkit.convert.check import BOUNDS, CheckText, RunModel, compare
-from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.huggingface import MarianModel, silence_transformers
 from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights, tags_of
 from mtkit.convert.marian_npz import npz_of, read_npz
@@ -61,6 +59,7 @@ RESTRICTED_LINES = 5
 # Subwords of a line of the check, and by how many its translation may be longer. A model that was
 # not trained writes on and on, and transformers has no positions after the last one.
 LONGEST_CHECKED, EXTRA_CHECKED = 100, 10
+_CHECKED = {"max_extra_length": EXTRA_CHECKED, "precision": "fp32"}
 _SHOWN_TAGS = 20
 # In the name of a model: opus-mt-en-de.
 _LANGUAGES = re.compile(r".*-([a-z]{2,3}|[a-z]{2,3}_[a-z]+)-([a-z]{2,3}|[a-z]{2,3}_[a-z]+)")
@@ -109,11 +108,8 @@ def import_model(
     found = _read(source, revision, vocabularies)
     model = found.model
     if model.lacking:
-        log.warning(
-            "%s: mtkit translates without these settings of transformers: %s",
-            source,
-            ", ".join(model.lacking),
-        )
+        lacking = ", ".join(model.lacking)
+        log.warning("%s: mtkit translates without these of its settings: %s", source, lacking)
     vocabulary = new_vocabulary(model)
     # As given, or as the model or its name says.
     named = _LANGUAGES.fullmatch(found.name)
@@ -299,9 +295,7 @@ def _translator(run: Run) -> Translator:
     return Translator(
         [model.eval()],
         Vocabularies(src, tgt),
-        run.config.decode.greedy().model_copy(
-            update={"max_extra_length": EXTRA_CHECKED, "precision": "fp32"}
-        ),
+        run.config.decode.greedy().model_copy(update=_CHECKED),
         device=torch.device("cpu"),
     )
 
@@ -334,18 +328,6 @@ def _compare(
             f"{bounds} are required"
         )
     log.info("checked: %s", agreement)
-    if taken := _taken(translator.config):
-        free = Translator(
-            translator.models, translator.vocabularies, plain_greedy(translator.config)
-        )
-        met = sum(map(operator.ne, free.translate(lines), translator.translate(lines)))
-        log.info("%s of these lines would be longer, shorter or other without %s", met, taken)
-
-
-def _taken(decode: DecodeConfig) -> str:
-    """The restrictions of outputs, in words."""
-    keys = decode.changed("min_length", "max_length", "no_repeat_ngram")
-    return ", ".join(f"{key} {getattr(decode, key)}" for key in keys)
 
 
 def _check_lines(
@@ -397,9 +379,8 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
         note += f"; to set them, import again with {missing} and --force"
     yield note
     decode = run.config.decode
-    taken = ", ".join(filter(None, (_taken(decode), "sampling" if decode.sample else "")))
-    if taken:
-        yield f"how the model translates: {taken}"
+    if taken := decode.changed("min_length", "max_length", "no_repeat_ngram", "sample"):
+        yield f"translates with {', '.join(f'{key} {getattr(decode, key)}' for key in taken)}"
     yield f"licence of the model: {card.licence or NO_LICENCE}"
     if card.keys:
         yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(card.keys)}"

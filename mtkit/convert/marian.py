@@ -73,8 +73,7 @@ class MarianSource:
         start: the id that begins a translation.
         longest: the longest sequence that it was made for, in subwords.
         decode: the settings of translation that its files give.
-        lacking: settings in its files that change translations, and that mtkit does not have, with
-            their values.
+        lacking: settings in its files that mtkit does not have, with their values.
         folder: of the same model for transformers; None if there is none.
         src_lang, tgt_lang: empty if they are not known.
     """

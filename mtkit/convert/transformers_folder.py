@@ -9,7 +9,6 @@ import io
 import json
 import pickletools
 import zipfile
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
@@ -95,13 +94,11 @@ _TAKEN = {
     "max_length": ("max_length", 1),
     "max_new_tokens": ("max_length", 0),
 }
-# Ids that the file of the search may have.
-_IDS = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
 # Every OPUS-MT model has this `max_length`, which only very long lines reach.
 _USUAL_MAX_LENGTH = 512
 # Settings of `generate` in transformers 5 that change translations and that mtkit does not have: by
 # the value with which they change nothing.
-_LACKING = {
+_LACKING: dict[Any, str] = {
     None: "begin_suppress_tokens constraints dola_layers exponential_decay_length_penalty "
     "force_words_ids forced_bos_token_id forced_decoder_ids max_time sequence_bias stop_strings "
     "suppress_tokens watermarking_config",
@@ -174,19 +171,14 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         )
     # What it says of the search wins over config.json, where older models have all of it.
     generation = read_json(folder / GENERATION, required=False)
-    generation = {key: value for key, value in generation.items() if value is not None}
-    given = content | generation
-    ids = {key: generation[key] for key in _IDS if key in generation}
-    if content.get("pad_token_id") is not None:
-        # It has no effect on the search.
-        ids.pop("pad_token_id", None)
-    files = dict.fromkeys(ids, folder / GENERATION)
-    settings = parse_settings(content | ids, _Settings, file)
+    given = content | {key: value for key, value in generation.items() if value is not None}
+    ids = {key: given[key] for key in ("eos_token_id", "decoder_start_token_id") if key in given}
+    settings = parse_settings(given | content | ids, _Settings, file)
     config = _model_config(settings, file)
     words = read_json(folder / "tokenizer_config.json", required=False)
     # transformers reads it too, without limits.
     read_json(folder / "special_tokens_map.json", required=False)
-    src, tgt = _subwords(folder, words, settings, files)
+    src, tgt = _subwords(folder, words, settings)
     shared = settings.share_encoder_decoder_embeddings
     sizes = settings.vocab_size, settings.decoder_vocab_size or settings.vocab_size
     if shared and (src.pieces != tgt.pieces or sizes[0] != sizes[1]):
@@ -204,8 +196,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         side.pieces.extend(map(without_subword, range(len(side.pieces), size)))
     start = settings.decoder_start_token_id
     if not 0 <= start < len(tgt.pieces):
-        named = files.get("decoder_start_token_id", file)
-        raise MtkitError(f"{named}: decoder_start_token_id is {start}, which is not a subword")
+        raise MtkitError(f"{folder}: decoder_start_token_id is {start}, which is not a subword")
     weights, tensors = _weights(folder)
     _remove_copies(tensors, config.d_model, shared=shared, file=weights)
     tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
@@ -233,20 +224,17 @@ def _decoding(given: dict[str, Any], tgt: Subwords, longest: int) -> tuple[Decod
     """The settings of search that mtkit has, and in words the others."""
     decode = given_settings(given.get("num_beams"), given.get("length_penalty"))
     # Values that need no word.
-    same: dict[str, tuple[Any, ...]] = {
-        key: (value, False) for value, keys in _LACKING.items() for key in keys.split()
-    }
+    same: dict[str, Any]
+    same = {key: (value, False) for value, keys in _LACKING.items() for key in keys.split()}
     same |= dict.fromkeys(("eos_token_id", "forced_eos_token_id"), (tgt.eos, [tgt.eos]))
     same |= {"pad_token_id": (tgt.pad,), "bad_words_ids": ([[tgt.pad]],), "do_sample": (False,)}
     same |= {"num_beams": (decode.beam_size,), "length_penalty": (decode.length_penalty,)}
     for key, (setting, more) in _TAKEN.items():
-        value = given.get(key)
-        try:
-            if value is not None:
+        if (value := given.get(key)) is not None:
+            same[key] = ()
+            with suppress(TypeError, MtkitError):
                 new = min(value - more, longest) if value else value
                 decode, same[key] = change_decoding(decode, {setting: new}), (value,)
-        except (TypeError, MtkitError):
-            same[key] = ()
     if decode.max_length and decode.max_length + 1 >= min(longest, _USUAL_MAX_LENGTH):
         decode = decode.model_copy(update={"max_length": None})
     if given.get("do_sample") is True and given.get("num_beams") in (None, 1):
@@ -294,9 +282,9 @@ def _model_config(settings: _Settings, file: Path) -> ModelConfig:
 
 
 def _subwords(
-    folder: Path, words: dict[str, Any], settings: _Settings, files: Mapping[str, Path]
+    folder: Path, words: dict[str, Any], settings: _Settings
 ) -> tuple[Subwords, Subwords]:
-    """The subwords of source and target; `files` has settings that are not in `config.json`."""
+    """The subwords of source and target."""
     tgt_list = "target_vocab.json" if words.get("separate_vocabs") is True else "vocab.json"
     sides = []
     for model, name in (("source.spm", "vocab.json"), ("target.spm", tgt_list)):
@@ -317,8 +305,8 @@ def _subwords(
         token = getattr(sides[1], key)
         if token not in (given if isinstance(given, list) else [given]):
             raise MtkitError(
-                f"{files.get(f'{key}_token_id', folder / CONFIG)}: {key}_token_id is {given}, but "
-                f"the {key} token has the id {token} in {tgt_list}"
+                f"{folder}: {key}_token_id is {given}, but the {key} token has the id {token} in "
+                f"{tgt_list}"
             )
     return sides[0], sides[1]
 

@@ -25,8 +25,7 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 
 # The library must be of this version of the interface.
 ABI = 3
-# Bytes of the header of an ELF file of 64 bits, and of a row of its table of segments (System V
-# ABI).
+# Bytes of the header of an ELF file of 64 bits, and of a row of its segments (System V ABI).
 _ELF_HEADER, _ELF_SEGMENT = 64, 56
 
 
@@ -137,11 +136,7 @@ def library() -> ctypes.CDLL:
 
 
 def _check_file(path: str) -> None:
-    """Refuse a file that the system cannot load, or whose end is missing (a bus error on use).
-
-    Raises:
-        OSError: if it is not an ELF file, of another architecture than this Python, or cut off.
-    """
+    """Raise OSError for what the system cannot load, or loads without its end (a bus error)."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a file")
     if sys.platform != "linux":

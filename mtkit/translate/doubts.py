@@ -21,7 +21,7 @@ class Doubts:
         # Line numbers, in order, each once.
         self._too_long: dict[int, None] = {}
         self._too_short: dict[int, None] = {}
-        self._without: dict[int, None] = {}
+        self.without: dict[int, None] = {}
 
     def check(self, number: int, source: str, translation: str) -> None:
         """Check a sentence in a line with this number, and its best translation."""
@@ -33,16 +33,11 @@ class Doubts:
         elif len(translation.encode("utf-8", "surrogatepass")) < self._facts.shortest * size:
             self._too_short[number] = None
 
-    def check_found(self, number: int, best: Translation) -> None:
-        """Check that the search found a hypothesis; a text without ids has a finished one."""
-        if not (best.finished or best.pieces):
-            self._without[number] = None
-
     def report(self) -> None:
         """Warn in one line of all that was found; then begin again."""
         found = []
         for numbers, what in (
-            (self._without, "without a translation"),
+            (self.without, "without a translation"),
             (self._too_long, "longer than every training line"),
             (self._too_short, "much shorter in translation than usual"),
         ):
@@ -54,16 +49,17 @@ class Doubts:
                 found.append(f"{len(numbers):,} {noun} {verb} {what} ({noun} {', '.join(named)})")
         if found:
             log.warning("check the translations: %s", "; ".join(found))
-        self._too_long, self._too_short, self._without = {}, {}, {}
+        self._too_long, self._too_short, self.without = {}, {}, {}
 
 
 def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
+    # A search without a hypothesis.
+    if doubts is not None and not (best.finished or best.pieces):
+        doubts.without[sentence.line] = None
     # Lengths of trees say nothing.
-    if doubts is not None:
-        doubts.check_found(sentence.line, best)
-        if best.repaired is None:
-            doubts.check(sentence.line, sentence.text, best.text)
+    elif doubts is not None and best.repaired is None:
+        doubts.check(sentence.line, sentence.text, best.text)
     if best.missing:
         log.warning(
             "line %d: the translation is without %s, which the glossary demands",

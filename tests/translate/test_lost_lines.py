@@ -57,21 +57,12 @@ def broken(
     return with_weights(untrained, place, BROKEN[request.param])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"beam_size": 1},
-        {"sample": True},
-        {"mbr_samples": 4},
-        {"precision": "int8"},
-        {"precision": "bf16"},
-        {"min_length": 3, "no_repeat_ngram": 2},
-        {"engine": "torch", "gpu_path": "device"},
-        {"engine": "torch", "gpu_path": "device", "beam_size": 1},
-    ],
-    ids=str,
-)
+SETTINGS: list[dict[str, Any]] = [{}, {"beam_size": 1}, {"sample": True}, {"mbr_samples": 4}]
+SETTINGS += [{"precision": "int8"}, {"precision": "bf16"}, {"min_length": 3, "no_repeat_ngram": 2}]
+DEVICE = {"engine": "torch", "gpu_path": "device"}
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, DEVICE, {**DEVICE, "beam_size": 1}], ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_weights_that_compute_no_numbers_are_refused_with_their_name(
     engine: str, settings: dict[str, Any], broken: Run
@@ -104,6 +95,7 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
         ["translate", "--input", "in.txt", "--format", "html"],
         ["score"],
         ["score", "--model-score", "--src", "in.txt", "--hyp", "in.txt"],
+        ["align", "in.txt", "in.txt"],
         ["serve", "--port", "0"],
     ],
     ids=" ".join,
