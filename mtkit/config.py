@@ -377,6 +377,10 @@ class DecodeConfig(Section):
         "translate the sentences of a line one by one; auto: if fewer than 10 % of the training "
         "lines have several, or nothing is known of them",
     )
+    copy_numbers: bool = setting(
+        True,
+        "copy numbers and other text without letters, addresses and placeholders; not for a parser",
+    )
     precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",
         "precision of matrix products; auto: fp32, the most exact; int8: the fastest on most "
@@ -410,9 +414,10 @@ class DecodeConfig(Section):
         return self
 
     def greedy(self) -> DecodeConfig:
-        """The same with greedy search, without sampling, and without splitting lines."""
+        """The same with greedy search, without sampling, and every line by the model as a whole."""
         plain = {"sample": False, "mbr_samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-        return self.model_copy(update={"beam_size": 1, "split_sentences": False, **plain})
+        plain |= {"beam_size": 1, "split_sentences": False, "copy_numbers": False}
+        return self.model_copy(update=plain)
 
 
 class Config(Section):

@@ -11,7 +11,6 @@ import lzma
 import re
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -185,6 +184,44 @@ def read_lines(path: Path, *, keeps_mark: bool = False) -> Generator[str, None, 
         yield from decode_lines(stream, name=str(path), keeps_mark=keeps_mark)
 
 
+# Of each format a sign of a line, how many lines must have one, and what to do.
+_FORMATS = {
+    "HTML": (
+        r"(?i)\s*<(?:!doctype html|html)\b|.*</(?:p|div|span|li|ul|td|tr|h[1-6]|b|i|a)>",
+        1,
+        "with --format html, tags keep their places",
+    ),
+    "XML": (r"\s*<(?:\?xml|tmx|xliff)\b", 1, ""),
+    "WebVTT": (r"WEBVTT(?:\s|$)", 1, ""),
+    "SRT": (r"\s*\d+:\d\d:\d\d[,.]\d{3}\s+-->\s", 1, ""),
+    "PO": (r'(?:msgid|msgstr(?:\[\d\])?)\s+"', 1, ""),
+    "JSON": (r'\s*"(?:[^"\\]|\\.)*+"\s*:\s*["{\[]', 2, ""),
+    "LaTeX": (r"\\(?:documentclass|usepackage|begin|section)\b", 1, ""),
+    "Markdown": (
+        r"#{1,6} \S|.*\*\*\S.*\S\*\*|.*\]\((?:https?://|[\w./#-]+\))|```|~~~"
+        r"|\|?(?:[ :]*-{3,}[ :]*\|)+",
+        2,
+        "make HTML of it, for example with pandoc, and give --format html",
+    ),
+}
+# The lines that are looked at, and of each as many characters.
+_MAX_LINES, _MAX_CHARACTERS = 50, 1000
+
+
+def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
+    """The same lines of text; if the first ones look like another format, one line says so."""
+    left = {name: count for name, (_, count, _) in _FORMATS.items()}
+    for number, line in enumerate(lines):
+        for name in [*left] if number < _MAX_LINES else ():
+            left[name] -= re.match(_FORMATS[name][0], line[:_MAX_CHARACTERS]) is not None
+            if not left[name]:
+                advice = _FORMATS[name][2] or "its marks may be lost; give its text alone"
+                log.warning("the input looks like %s, and is read as text: %s", name, advice)
+                left = {}
+                break
+        yield line
+
+
 def check_language(option: str, language: str) -> None:
     """Refuse text that does not have the form of a language code.
 
@@ -195,21 +232,6 @@ def check_language(option: str, language: str) -> None:
     if not is_word or one_line(language) != language:
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
 
-
-# ICU, Java, Python, Ruby, shell: {0}, {name}, {{name}}, %{name}, ${name}, {n, number, integer},
-# {n, plural, one {# day} other {# days}}. printf and Python: %s, %1$s, %(name)s, %-5.2f; but 50%off
-# and the German 50%ige have none.
-PLACEHOLDER_PATTERN = r"""(?:
-    \$\{[^{}\s]*+\}
-  | \{\{[^{}]*+\}\}
-  | %?\{[\w.:!,#+-]*+\}
-  | \{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,
-      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}
-  | \{\s*+[\w.-]++\s*+,[^{}]*+\}
-  | %(?!(?<=\d%)(?:ig(?:e[mnrs]?)?|off)\b)(?:\d++\$|\([\w.]++\))?[-+0\#]*+
-      (?:\*|\d*+)(?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]
-)"""
-PLACEHOLDER = re.compile(PLACEHOLDER_PATTERN, re.VERBOSE)
 
 # Characters of scripts without spaces, as the inside of a character class: Thai, Lao, Myanmar,
 # Khmer, Japanese and Chinese.
@@ -227,16 +249,6 @@ LETTER_MARKS = (
 WORD = rf"\w{LETTER_MARKS}"
 # Marks that a sentence ends with, in several scripts.
 END_MARKS = ".!?…。．｡！？।॥؟۔።"
-
-
-def placeholders_in(texts: Iterable[str]) -> Counter[str]:
-    """The placeholders of programs in some texts, each by itself."""
-    return Counter(match[0] for text in texts for match in PLACEHOLDER.finditer(text))
-
-
-def has_words(text: str) -> bool:
-    """Whether a text has a letter or a digit; without one there is nothing to translate."""
-    return re.search(r"\w", text) is not None
 
 
 def base_language(code: str) -> str:

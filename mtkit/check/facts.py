@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from pydantic import Field
 
+from mtkit.base.copied import may_have_copied_parts
 from mtkit.base.files import Record
 from mtkit.base.invisible import visible
 from mtkit.base.scripts import script_table
@@ -338,7 +339,7 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
     about: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for source, target in sample:
-        if marks.has_copied_parts(source) or marks.has_copied_parts(target):
+        if any(map(may_have_copied_parts, (source, target))):
             for kind, parts_of in marks.COPIED_PARTS.items():
                 src, tgt = parts_of(source), parts_of(target)
                 about[kind] += bool(src or tgt)

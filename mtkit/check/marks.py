@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import itertools
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from mtkit.base.text import PLACEHOLDER
+from mtkit.base.copied import COPIED, may_have_copied_parts
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
@@ -16,40 +17,17 @@ _EMPTY = {"br", "hr", "img", "input", "wbr"}
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
 # Any other character may also be written without an entity.
 _OF_MARKUP = {"<": "&lt;", ">": "&gt;"}
-# Letters of other scripts, and dashes, are beside an address and not in it.
-_ADDRESS = re.compile(
-    r"(?:\b[a-z][a-z+.-]{1,9}://|\bwww\.)[!#-;=?-~\u00c0-\u024f]+"
-    # Nothing is tried twice: a long text with an @ would take minutes.
-    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+",
-    re.ASCII | re.IGNORECASE,
-)
-_NOT_OF_ADDRESS = ".,;:!?)]}'*_/"
-# A percentage that a word follows at once: "50%-discount".
-_PERCENTAGE = re.compile(r"(?<=\d)%(?=-?[^\W\d_]{2})")
+_ACCENT = re.compile("[\u0300-\u036f]")
 # The beginning of a placeholder of printf without a position.
-_NO_POSITION = re.compile(r"^%(?!\d+\$|[({])")
+_NO_POSITION = re.compile(r"^%(?!\d+\$|[({%]|L?\d%?$)")
 # The argument of a message with plurals or cases, and not its texts.
 _ARGUMENT = re.compile(r"(\{[\w.-]+,(?:plural|select|selectordinal)),.*")
 
 
-def has_copied_parts(text: str) -> bool:
-    """Whether a text may have one of these, asked in the fastest way."""
-    return (
-        "%" in text
-        or "{" in text
-        or "<" in text
-        or "&" in text
-        or "@" in text
-        or "://" in text
-        or "www." in text
-        or "WWW." in text
-    )
-
-
 def placeholders(text: str) -> Counter[str]:
     """The placeholders of programs, without spaces and the texts of plurals and cases."""
-    found = PLACEHOLDER.finditer(_PERCENTAGE.sub(" ", text))
-    return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", match[0])) for match in found)
+    found = (match[0] for match in COPIED.finditer(text) if match.lastgroup == "placeholders")
+    return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", written)) for written in found)
 
 
 def are_the_same_by_position(source: str, translation: str) -> bool:
@@ -57,9 +35,8 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 
     def numbered(text: str) -> str:
         counted = itertools.count(1)
-        return PLACEHOLDER.sub(
-            lambda match: _NO_POSITION.sub(lambda _: f"%{next(counted)}$", match[0]),
-            _PERCENTAGE.sub(" ", text),
+        return COPIED.sub(
+            lambda match: _NO_POSITION.sub(lambda _: f"%{next(counted)}$", match[0]), text
         )
 
     return placeholders(numbered(source)) == placeholders(numbered(translation))
@@ -83,13 +60,16 @@ def _tags(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def addresses(text: str) -> Counter[str]:
-    """The URLs and e-mail addresses."""
+    """URLs, mail addresses, hosts and files."""
     # Not those without a semicolon, as in "?x=1&copy=2".
     found = (
         _ENTITY.sub(lambda entity: html.unescape(entity[0]), match[0])
-        for match in _ADDRESS.finditer(text)
+        for match in COPIED.finditer(text)
+        if match.lastgroup == "addresses"
     )
-    return Counter(one.rstrip(_NOT_OF_ADDRESS).casefold() for one in found)
+    # Some write the name of a site with the accents of its words.
+    plain = (_ACCENT.sub("", unicodedata.normalize("NFD", one.rstrip("/"))) for one in found)
+    return Counter(map(str.casefold, plain))
 
 
 # By the kind of finding.
@@ -115,9 +95,8 @@ def is_balanced(text: str) -> bool:
 
 def words_alone(text: str) -> str:
     """A text of the same length with spaces in place of all these parts, which have no language."""
-    if not has_copied_parts(text):
+    if not may_have_copied_parts(text):
         return text
-    text = _PERCENTAGE.sub(" ", text)
-    for pattern in (_ADDRESS, _TAG, _ENTITY, PLACEHOLDER):
+    for pattern in (COPIED, _TAG, _ENTITY):
         text = pattern.sub(lambda match: " " * len(match[0]), text)
     return text

@@ -82,6 +82,20 @@ _CHECKS = ("is_checked", "findings_path", "reject")
     help="Translate the sentences of a line one by one, or each line as a whole. Default: one by"
     " one if fewer than 10 % of the training lines have several, or nothing is known of them.",
 )
+@shared.in_out_option(
+    "--placeholders/--no-placeholders",
+    "keeps_placeholders",
+    default=True,
+    help="In text, put placeholders such as {name} and addresses into a translation that lacks"
+    " them, or leave it as it is. Default: put them in.",
+)
+@shared.in_out_option(
+    "--copy/--no-copy",
+    "copy_numbers",
+    default=None,
+    help="Copy what has no letters, such as numbers, and what is only an address or placeholders,"
+    " or translate it too. Default: copy.",
+)
 @shared.model_option(
     "--run FOLDER",
     "run_paths",
@@ -158,6 +172,7 @@ def translate(
     as_json: bool,
     alignments: bool,
     format_: str,
+    keeps_placeholders: bool,
     prefix_path: Path | None,
     glossary_path: Path | None,
     is_checked: bool,
@@ -191,8 +206,8 @@ def translate(
     _refuse_useless(runs[0], options)
     _check_task(runs[0])
     if format_ == "html":
-        one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path", "shard")
-        shared.refuse_given([*one_text_per_line, *_CHECKS], "cannot be combined with --format html")
+        of_text = ("nbest", "as_json", "alignments", "prefix_path", "shard", "keeps_placeholders")
+        shared.refuse_given([*of_text, *_CHECKS], "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
@@ -200,7 +215,7 @@ def translate(
     shared.refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output_path, files, restart=restart, shard=shard)
     findings_path = table_of(findings_path, files | {"file of --output": output_path})
-    from mtkit.base.text import decode_lines, open_binary
+    from mtkit.base.text import decode_lines, open_binary, with_format_noted
     from mtkit.cli.progress import part_with_progress
     from mtkit.translate import Doubts
 
@@ -210,6 +225,8 @@ def translate(
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
+        if format_ == "text":
+            lines = with_format_noted(lines)
         prefixes = None if prefix_path is None else list(shared.lines_of(prefix_path))
         if prefixes is not None:
             names = shared.name_of(input_path or Path("-")), str(prefix_path)
@@ -238,6 +255,7 @@ def translate(
             as_json=as_json,
             aligner=translator.aligner() if alignments or format_ == "html" else None,
             is_html=format_ == "html",
+            keeps_placeholders=keeps_placeholders and translator.task.name != "parsing",
             prefixes=prefixes,
             doubts=Doubts(translator.line_facts),
             checks=checks,
@@ -324,6 +342,7 @@ class _LineTranslator:
     as_json: bool
     aligner: Aligner | None
     is_html: bool
+    keeps_placeholders: bool
     prefixes: list[str] | None
     doubts: Doubts
     checks: LineChecks | None
@@ -334,12 +353,19 @@ class _LineTranslator:
         if self.is_html:
             yield from self._html(windows)
             return
-        for window, found in self.translator.translate_windows(
+        n_best = self.nbest or 1
+        translated: Iterable[tuple[Window, list[list[Translation]]]]
+        translated = self.translator.translate_windows(
             self._given(windows),
-            n_best=self.nbest or 1,
+            n_best=n_best,
             progress=self.progress.advance,
             doubts=self.doubts,
-        ):
+        )
+        if self.keeps_placeholders:
+            from mtkit.translate import with_placeholders
+
+            translated = with_placeholders(self.translator, translated, n_best=n_best)
+        for window, found in translated:
             self.repaired.update(best.repaired for best, *_ in found if best.repaired is not None)
             if self.checks is not None:
                 found = self.checks.apply(window.first_line, window.lines, found)
@@ -440,6 +466,7 @@ class _LineTranslator:
             "--alignments": heads,
             "--format": "html" if self.is_html else "text",
             "--tokenized": str(translator.task.tokenized),
+            "--placeholders": str(self.keeps_placeholders),
             "--target-prefix": prefixes,
             "--glossary": "none" if glossary is None else glossary.digest,
             **({} if self.checks is None else {"--check": f"below {self.checks.reject}"}),

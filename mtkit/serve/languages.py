@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from mtkit.base import language_id
+from mtkit.base.copied import has_letters
 
 # A language, a script and a region, as in `zh-Hant-HK` and `es-419`.
 _TAG = re.compile("([a-z]{2,3})(?:-([a-z]{4}))?(?:-(?:[a-z]{2}|[0-9]{3}))?")
@@ -59,14 +60,6 @@ def find_code(given: str, codes: Iterable[str]) -> str | None:
     return min(able)[-1] if able else None
 
 
-def has_letters(texts: Sequence[str]) -> bool:
-    """Whether texts can be in a language; emoji, numbers and punctuation are in none.
-
-    `base.text.has_words` is true for numbers, because a model translates them.
-    """
-    return any(character.isalpha() for text in texts for character in text)
-
-
 def detect(texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
     """The languages of texts among these codes, the most probable first.
 
@@ -74,7 +67,7 @@ def detect(texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
     is low for a text in another language. A text without letters has the confidence 0. The first
     call takes half a second.
     """
-    if not has_letters(texts):
+    if not any(map(has_letters, texts)):
         return [Detected(_USUAL if _USUAL in codes or not codes else codes[0], 0.0)]
     found = language_id.probabilities("\n".join(texts)[:_ENOUGH])
     ranked = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mtkit.base.copied import has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name
 from mtkit.check import Checker
@@ -152,16 +153,16 @@ class Service:
             )
         given, target = self._codes(request.source, request.target)
         if given:
-            source, has_letters = Detected(given, 100.0), True
+            source, is_language = Detected(given, 100.0), True
         else:
             plain = request.texts
             if request.form == "html":
                 # Names of tags and attributes are in another language than the text.
                 plain = await asyncio.to_thread(lambda: list(map(markup_text, request.texts)))
             source = await self._source(plain, target)
-            has_letters = bool(source.confidence) or languages.has_letters(plain)
+            is_language = bool(source.confidence) or any(map(has_letters, plain))
         characters = sum(map(len, request.texts))
-        if not has_letters or source.language == target:
+        if not is_language or source.language == target:
             self.access.used[key_hash] += characters
             return TranslationResult(
                 [[TranslatedText(text)] for text in request.texts],

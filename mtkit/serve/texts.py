@@ -17,6 +17,7 @@ from mtkit.translate import (
     Translator,
     Window,
     markup_steps,
+    placeholder_steps,
 )
 
 Result = TypeVar("Result")
@@ -74,7 +75,7 @@ async def translate_texts(
 ) -> list[list[TranslatedText]]:
     """The best translations of each text, the best first, each once; of HTML only one."""
     if form == "text":
-        return await _plain(ticket, texts)
+        return await _plain(scheduler, ticket, texts)
     running = [asyncio.ensure_future(_markup(scheduler, ticket, text)) for text in texts]
     try:
         return [[found] for found in await asyncio.gather(*running)]
@@ -120,11 +121,15 @@ def _links(
     ]
 
 
-async def _plain(ticket: Ticket, texts: Sequence[str]) -> list[list[TranslatedText]]:
+async def _plain(
+    scheduler: Scheduler, ticket: Ticket, texts: Sequence[str]
+) -> list[list[TranslatedText]]:
     size = sum(map(len, texts))
     lines = await _in_thread_if_long(size, _lines, texts)
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
-    found = iter(await _translated(ticket, Window(1, inner)))
+    window = Window(1, inner)
+    steps = placeholder_steps(window, await _translated(ticket, window))
+    found = iter(await _answered(scheduler, ticket, steps, size))
     of_lines = [[next(found) for line in of_text if line.inner] for of_text in lines]
     return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
 
@@ -173,21 +178,27 @@ def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[
 
 async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> TranslatedText:
     lines = text.split("\n")
-    steps = markup_steps([line.removesuffix("\r") for line in lines])
-    answer: Any = None
-    while True:
-        wanted, end = await _in_thread_if_long(len(text), _next, steps, answer)
-        if wanted is None:
-            found, parts = end
-            break
-        if isinstance(wanted, Window):
-            answer = [best for best, *_ in await _translated(ticket, wanted)]
-        else:
-            answer = await _alignments(scheduler, ticket.translator, wanted)
+    steps = markup_steps(
+        [line.removesuffix("\r") for line in lines], copies=ticket.translator.config.copy_numbers
+    )
+    found, parts = await _answered(scheduler, ticket, steps, len(text))
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
     whole = "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
     return TranslatedText(whole, parts)
+
+
+async def _answered(scheduler: Scheduler, ticket: Ticket, steps: Any, size: int) -> Any:
+    """What steps return, which want translations and alignments of a text of this size."""
+    answer: Any = None
+    while True:
+        wanted, end = await _in_thread_if_long(size, _next, steps, answer)
+        if wanted is None:
+            return end
+        if isinstance(wanted, Window):
+            answer = await _translated(ticket, wanted)
+        else:
+            answer = await _alignments(scheduler, ticket.translator, wanted)
 
 
 def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:

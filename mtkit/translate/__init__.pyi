@@ -10,6 +10,10 @@ from .markup import (
     translate_markup as translate_markup,
 )
 from .native_decoder import NativeDecoder as NativeDecoder, decoder_of_weights as decoder_of_weights
+from .placeholders import (
+    placeholder_steps as placeholder_steps,
+    with_placeholders as with_placeholders,
+)
 from .reading import Window as Window, ready_lines as ready_lines, windows as windows
 from .requests import Sentence as Sentence, Translation as Translation
 from .resumable import ResumableOutput as ResumableOutput

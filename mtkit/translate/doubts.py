@@ -1,4 +1,4 @@
-"""Warnings of translations that lack terms, or are probably incomplete."""
+"""What is said of translations: they lack terms, are probably incomplete, or are copies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ _NAMED = 10
 
 
 class Doubts:
-    """The lines whose translation is probably incomplete, for one warning at the end."""
+    """The lines whose translation is probably incomplete, for one warning at the end.
+
+    Attributes:
+        copied: how many texts were not translated, because they have no letters of a language.
+    """
 
     def __init__(self, facts: LineFacts) -> None:
         self._facts = facts
+        self.copied = 0
         # Line numbers, in order, each once.
         self._too_long: dict[int, None] = {}
         self._too_short: dict[int, None] = {}
@@ -34,7 +39,7 @@ class Doubts:
             self._too_short[number] = None
 
     def report(self) -> None:
-        """Warn in one line of all that was found; then begin again."""
+        """Warn in one line of all that was found, and count copies; then begin again."""
         found = []
         for numbers, what in (
             (self.without, "without a translation"),
@@ -49,7 +54,14 @@ class Doubts:
                 found.append(f"{len(numbers):,} {noun} {verb} {what} ({noun} {', '.join(named)})")
         if found:
             log.warning("check the translations: %s", "; ".join(found))
-        self._too_long, self._too_short, self.without = {}, {}, {}
+        if self.copied:
+            log.info(
+                "copied %s text%s without letters, or of addresses and placeholders alone; "
+                "--no-copy translates them",
+                f"{self.copied:,}",
+                "" if self.copied == 1 else "s",
+            )
+        self._too_long, self._too_short, self.without, self.copied = {}, {}, {}, 0
 
 
 def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
@@ -60,6 +72,7 @@ def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None)
     # Lengths of trees say nothing.
     elif doubts is not None and best.repaired is None:
         doubts.check(sentence.line, sentence.text, best.text)
+        doubts.copied += not sentence.ids and bool(sentence.text.strip())
     if best.missing:
         log.warning(
             "line %d: the translation is without %s, which the glossary demands",

@@ -12,19 +12,20 @@ translated at once. Inside, a line end is white space: the translation of a text
 gets as many line ends instead of spaces, each as far along in its sentence as in the source. A
 window of lines ends where no text is unfinished (`markup_windows`).
 
-Placeholders of programs, such as `%1$s` and `{name}`, are text for the model. If the translation
-does not have each of them again, the text is translated without them, and they are put back as tags
-are. If they still differ, the text is copied with a warning.
+Placeholders and addresses (`base.copied`) are text for the model. If the translation does not have
+each of them again, the text is translated without them, and they are put back as tags are. If they
+still differ, the text is copied with a warning.
 """
 
 from __future__ import annotations
 
 import html
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mtkit.base.text import PLACEHOLDER, placeholders_in
+from mtkit.base.copied import copied_parts, may_have_copied_parts
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class MarkupLines(list[str]):
@@ -114,44 +117,64 @@ def translate_markup(
         first_line: number of the first one, for messages and samples; unless they were read.
         doubts: as in `Translator.translate_windows`.
     """
-    steps = markup_steps(lines, first_line=first_line)
-    answer: list[Translation] | list[Alignment] | None = None
+    copies = translator.config.copy_numbers
+    steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts)
+    found, _ = answered(steps, translator, lambda: aligner, doubts=doubts)
+    return found
+
+
+def answered(
+    steps: Generator[Window | MarkupPairs, Any, Result],
+    translator: Translator,
+    aligner: Callable[[], Aligner],
+    *,
+    n_best: int = 1,
+    doubts: Doubts | None = None,
+) -> Result:
+    """What a generator such as `markup_steps` returns when it was given all that it asks for."""
+    answer: Any = None
     while True:
         try:
             wanted = steps.send(answer)
         except StopIteration as end:
-            found: list[str]
-            found, _ = end.value
-            return found
+            result: Result = end.value
+            return result
         if isinstance(wanted, Window):
-            ((_, of_window),) = translator.translate_windows([wanted], doubts=doubts)
-            answer = [best for best, *_ in of_window]
+            windows = translator.translate_windows([wanted], n_best=n_best, doubts=doubts)
+            ((_, answer),) = windows
         else:
-            answer = wanted.aligned(aligner)
+            answer = wanted.aligned(aligner())
 
 
 def markup_steps(
-    lines: Sequence[str], *, first_line: int = 1
+    lines: Sequence[str],
+    *,
+    first_line: int = 1,
+    copies: bool = True,
+    doubts: Doubts | None = None,
 ) -> Generator[Window | MarkupPairs, Any, tuple[list[str], list[Translation]]]:
     """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
 
-    It yields a window, and must be sent the best translation of each line of it; or pairs, and must
-    be sent their alignments.
+    It yields a window, and must be sent the translations of each line of it, the best first; or
+    pairs, and must be sent their alignments. With `copies`, text without letters is copied.
 
     Returns:
         The translated lines, and the translations that are in them.
     """
     parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line)
+    for i, part in enumerate(parts):
+        if copies and isinstance(part, Segment) and part.is_copied:
+            parts[i] = part.raw
+            if doubts is not None:
+                doubts.copied += 1
     segments = [part for part in parts if isinstance(part, Segment)]
 
     def translated(wanted: Sequence[int]) -> Generator[Window, Any, list[Translation]]:
         if not wanted:
             return []
         texts = [segments[i].text for i in wanted]
-        found: list[Translation] = yield Window(
-            1, texts, numbers=[segments[i].number for i in wanted]
-        )
-        return found
+        found = yield Window(1, texts, numbers=[segments[i].number for i in wanted])
+        return [best for best, *_ in found]
 
     placeholders = [segment.placeholders() for segment in segments]
     # The words of a placeholder with spaces would be translated one by one.
@@ -163,13 +186,23 @@ def markup_steps(
         i
         for i, found in enumerate(placeholders)
         if i not in spaced
-        and placeholders_in(match[0] for match in found) != placeholders_in([translations[i].text])
+        and Counter(match[0] for match in found) != copied_parts([translations[i].text])
     ]
     for i in again:
         segments[i] = segments[i].without_placeholders()
     second = yield from translated(again)
     for i, translation in zip(again, second, strict=True):
         translations[i] = translation
+    found = yield from placed(segments, translations)
+    rendered = map(_checked, segments, found)
+    whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
+    return whole.split("\n")[:-1], translations
+
+
+def placed(
+    segments: Sequence[Segment], translations: Sequence[Translation]
+) -> Generator[MarkupPairs, Any, list[str]]:
+    """Each translation with the nodes of its segment, as HTML; yields pairs to be aligned."""
     tagged = [i for i, segment in enumerate(segments) if segment.nodes]
     alignments: dict[int, Alignment] = {}
     if tagged:
@@ -179,12 +212,10 @@ def markup_steps(
             [segments[i].number for i in tagged],
         )
         alignments = dict(zip(tagged, aligned, strict=True))
-    rendered = iter(
-        _checked(segment, with_markup(segment, translation, alignments.get(i)))
+    return [
+        with_markup(segment, translation, alignments.get(i))
         for i, (segment, translation) in enumerate(zip(segments, translations, strict=True))
-    )
-    whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
-    return whole.split("\n")[:-1], translations
+    ]
 
 
 def parse(lines: Sequence[str], first_line: int = 1) -> list[str | Segment]:
@@ -206,8 +237,8 @@ def markup_text(markup: str) -> str:
 
 def _checked(segment: Segment, found: str) -> str:
     """The translation of a segment, or the segment itself if their placeholders differ."""
-    has_placeholders = PLACEHOLDER.search(found) or PLACEHOLDER.search(segment.raw)
-    if not has_placeholders or placeholders_of(found) == placeholders_of(segment.raw):
+    may_differ = any(map(may_have_copied_parts, (found, segment.raw)))
+    if not may_differ or placeholders_of(found) == placeholders_of(segment.raw):
         return found
     log.warning(
         "line %d: the translation has other placeholders than the text, which is copied",

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import accumulate
 
 from mtkit.align import Alignment
-from mtkit.base.text import PLACEHOLDER
+from mtkit.base.copied import COPIED
 from mtkit.translate.markup_segments import Node, Segment, beside, escaped
 from mtkit.translate.requests import Part, Range, Translation
 
@@ -296,7 +296,7 @@ class _Placer:
 
 def _as_letters(text: str) -> str:
     """Placeholders as letters, so that their signs are not punctuation, nor their spaces spaces."""
-    return PLACEHOLDER.sub(lambda match: "x" * len(match[0]), text)
+    return COPIED.sub(lambda match: "x" * len(match[0]), text)
 
 
 def _is_sign(char: str) -> bool:

@@ -47,8 +47,10 @@ _DEEPEST = 200
 # The lines of a tag.
 _MOST_LINES = 100
 
-# Line ends, the end, and what begins something that is not text.
-_BEGIN = re.compile(r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z])", re.ASCII | re.IGNORECASE)
+# Line ends, the end, and what begins something that is not text. Numbers are tags in i18next.
+_BEGIN = re.compile(
+    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z]|/?\d(?=\d{0,2}/?>))", re.ASCII | re.IGNORECASE
+)
 # What ends it, if it is not a tag.
 _ENDS = {
     "<!--": re.compile(r"--!?>"),
@@ -61,9 +63,9 @@ _TAG_END = re.compile(">")
 def _tag(value: str) -> re.Pattern[str]:
     """A tag, as far as it is there; attributes have such values."""
     return re.compile(
-        rf"""<(?:(?P<name>[a-z][^\s/>]*+)
+        rf"""<(?:(?P<name>[a-z\d][^\s/>]*+)
                (?P<attributes>(?:[\s=]|/(?!>)|[^\s/>=]++(?:\s*+=\s*+{value})?+)*+)(?P<empty>/?)
-             | /(?P<close>[a-z][^\s/>]*+)[^>]*+
+             | /(?P<close>[a-z\d][^\s/>]*+)[^>]*+
              | ![^>]*+)>?""",
         re.ASCII | re.IGNORECASE | re.VERBOSE,
     )

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from mtkit.base.text import PLACEHOLDER, PLACEHOLDER_PATTERN, placeholders_in
+from mtkit.base.copied import COPIED, copied_parts, has_language, may_have_copied_parts
 from mtkit.translate.markup_reading import Item, Reader
+from mtkit.translate.requests import Range
 
 # Elements without text that are not shown; the words beside them may be one.
 _UNSEEN = frozenset({"", "script", "style", "wbr"})
 # Elements are nested at most so deep; those further inside are taken for lone tags.
 _DEEPEST = 50
 
-# Some without anything between them.
-_PLACEHOLDERS = re.compile(rf"{PLACEHOLDER_PATTERN}++", re.VERBOSE)
 # White space with a line end.
 _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
 
@@ -91,27 +90,39 @@ class Segment:
     after: str = ""
     line_ends: list[int] = field(default_factory=list)
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether there is nothing to translate; a model would invent words for it."""
+        return not has_language(self.text)
+
     def placeholders(self) -> list[re.Match[str]]:
-        """The placeholders of programs in the text; those without anything between are one."""
-        if not PLACEHOLDER.search(self.text):
+        """The placeholders and addresses in the text."""
+        if not may_have_copied_parts(self.text):
             return []
         # A tag inside of it would make it another one.
         edges = sorted({0, len(self.text), *_edges(self.nodes)})
         return [
             match
             for start, end in pairwise(edges)
-            for match in _PLACEHOLDERS.finditer(self.text, start, end)
+            for match in COPIED.finditer(self.text, start, end)
         ]
 
     def without_placeholders(self) -> Segment:
         """The same segment with its placeholders as nodes, and not in its text."""
         points, cuts = [], []
-        for match in self.placeholders():
-            start, end = match.span()
+        spans: list[Range] = []
+        edges = set(_edges(self.nodes))
+        for start, end in (match.span() for match in self.placeholders()):
+            # Those without anything between them are one.
+            is_next = spans and spans[-1][1] == start and start not in edges
+            spans.append((spans.pop()[0] if is_next else start, end))
+        for start, end in spans:
             around = before, behind = beside(self.text, start, end)
-            is_glued = behind.isalnum() and not before.isspace() and before != ""
+            raw = self.text[start:end]
+            # The sign of &Open is a part of its word.
+            is_glued = behind.isalnum() and not (before.isspace() or before == "" or raw == "&")
             cuts.append((start, end, " " if is_glued else ""))
-            points.append(Node(escaped(match[0]), start, start, is_shown=True, around=around))
+            points.append(Node(escaped(raw), start, start, is_shown=True, around=around))
         other = replace(self, nodes=_with_points(self.nodes, points))
         other.cut(cuts)
         other.strip()
@@ -192,10 +203,10 @@ def parts_of(items: Iterable[Item]) -> Iterator[str | Segment]:
 
 
 def placeholders_of(raw: str) -> Counter[str]:
-    """The placeholders in the text of some HTML, each by itself."""
+    """The placeholders and addresses in the text of some HTML, each by itself."""
     reader = Reader(warns=False)
     items = [*reader.read(f"<p>{raw}\n"), *reader.flush()]
-    return placeholders_in(
+    return copied_parts(
         _WRAPPED.sub(" ", html.unescape("".join(item.raw for item in texts)))
         for is_text, texts in groupby(items, lambda item: item.kind == "text")
         if is_text
@@ -208,12 +219,11 @@ def escaped(text: str) -> str:
 
 
 def _part(items: Sequence[Item]) -> str | Segment:
-    """The segment of some pieces, or their text if there is nothing to translate."""
+    """The segment of some pieces, or what they are if they have no text."""
     raw = "".join(item.raw for item in items)
     numbers = [item.number for item in items if item.kind == "text" and not item.raw.isspace()]
     text, nodes = _read(items) if numbers else ("", [])
-    # For punctuation alone a model would invent words.
-    if not re.search(r"\w", PLACEHOLDER.sub("", text)):
+    if not text.strip():
         return raw
     segment = Segment(text, nodes, raw, numbers[0])
     segment.strip()

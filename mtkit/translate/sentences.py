@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mtkit.base.copied import has_language
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
-from mtkit.base.text import has_words
 from mtkit.parsing import Task
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.doubts import Doubts, check_sentence
@@ -40,6 +40,7 @@ class SentenceReader:
     src_lang: str = ""
     tgt_lang: str = ""
     splits: bool = False
+    copies: bool = True
     src_prefix: Sequence[int] = ()
     glossary: Glossary | None = None
 
@@ -47,8 +48,8 @@ class SentenceReader:
         """The sentences of each line.
 
         The sentences that a forced beginning covers are translated together, so that the
-        translation of the line begins with it. A text without letters and digits has no ids,
-        because a model would invent words for it.
+        translation of the line begins with it. A text that is copied has no ids: it is without
+        letters, or only addresses and placeholders, and a model would invent words for it.
 
         Raises:
             MtkitError: if a parser is given beginnings of trees.
@@ -72,7 +73,7 @@ class SentenceReader:
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
             truncated = self._truncate(ids, number % SENTENCE_STRIDE)
             terms, words = self._demanded(text, ids), self.task.words(text)
-            is_copied = not (words or prefix or terms or has_words(text))
+            is_copied = self.copies and not (words or prefix or terms or has_language(text))
             source = [] if is_copied else ids
             sentences.append(Sentence(number, source, prefix, terms, words, text, span, truncated))
         rest = iter(sentences)

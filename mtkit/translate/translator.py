@@ -255,8 +255,7 @@ class Translator:
             TypeError: if `lines` is a string and not a list of lines.
             ValueError: if there are more or fewer prefixes than lines, when this is detected.
         """
-        found = self.translate_nbest(lines, n_best=1, prefixes=prefixes)
-        return (hypotheses[0].text for hypotheses in found)
+        return (best.text for best, *_ in self.translate_nbest(lines, n_best=1, prefixes=prefixes))
 
     def translate_nbest(
         self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
@@ -354,6 +353,7 @@ class Translator:
             src_lang=self.src_lang,
             tgt_lang=self.tgt_lang,
             splits=self.config.split_sentences is not False,
+            copies=self.config.copy_numbers,
             src_prefix=self.src_prefix,
             glossary=self.glossary,
         )

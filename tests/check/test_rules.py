@@ -233,6 +233,19 @@ def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
     assert translation[found.tgt.start : found.tgt.stop] == "18"
 
 
+@pytest.mark.parametrize(
+    ("number", "changed"),
+    [("42", "43"), ("19.99", "19,98"), ("2026-11-27", "2026-11-28"), ("$19.99", "$18.99"),
+     ("12:30", "12:31"), ("1,000", "1.001"), ("50%", "51%"), ("3.1.4", "3.1.5")],
+)  # fmt: skip
+def test_a_number_inside_of_a_sentence_that_changes_is_found(
+    number: str, changed: str, no_facts: PairFacts
+):
+    source, translation = f"We had {number} of them.", f"Wir hatten {changed} davon."
+    assert kinds(source, translation, no_facts) == {"numbers"}
+    assert kinds(number, changed, no_facts) >= {"numbers"}
+
+
 def test_numbers_are_not_joined_by_what_may_be_a_decimal_mark(no_facts: PairFacts):
     found = only("numbers", "From 1.5 m, 2 m to 3 million.", "Von 4 bis 3 Milliarden.", no_facts)
     assert found.reason == "missing: 1.5 and 2 and 3 million; added: 4 and 3 Milliarden"
@@ -264,7 +277,29 @@ def test_a_number_that_is_missing_is_reported_where_the_corpus_keeps_all_numbers
 
 
 @pytest.mark.parametrize(
-    "mark", ["{name}", "%s", "%1$s", "%(count)d", "${user}", "{{x}}", "{0}", "%@"]
+    "mark",
+    [
+        "{name}",
+        "%s",
+        "%1$s",
+        "%(count)d",
+        "${user}",
+        "{{x}}",
+        "{0}",
+        "%@",
+        "{$name}",
+        "[X0X]",
+        "%1",
+        "%b",
+        "%%",
+        "$(USER)",
+        ":name",
+        "<0>",
+        "[[x]]",
+        "@:key",
+        "{%x%}",
+        "#{x}",
+    ],
 )
 def test_a_placeholder_that_is_lost_or_added_or_changed_is_found(mark: str, no_facts: PairFacts):
     source, translation = f"Hello {mark} and welcome.", f"Hallo {mark} und willkommen."
@@ -274,6 +309,18 @@ def test_a_placeholder_that_is_lost_or_added_or_changed_is_found(mark: str, no_f
         assert mark in found.reason
     found = only("placeholders", source, translation.replace(mark, "%i"), no_facts)
     assert found.reason == f"missing: {mark}; added: %i"
+
+
+@pytest.mark.parametrize("address", ["example.org", "example.org/a", "a.pdf", "http://пример.рф"])
+def test_a_host_or_a_file_that_is_changed_is_found(address: str, no_facts: PairFacts):
+    source, translation = f"See {address} for more.", f"Mehr steht bei {address} dort."
+    assert kinds(source, translation, no_facts) == set()
+    wrong = translation.replace(address, address.replace("a", "b", 1).replace("е", "о", 1))
+    assert kinds(source, wrong, no_facts) == {"addresses"}
+
+
+def test_accents_in_the_name_of_a_site_may_differ(no_facts: PairFacts):
+    assert kinds("See aktualne.cz.", "Voir aktuálně.cz.", no_facts) == set()
 
 
 def test_a_percentage_is_no_placeholder(no_facts: PairFacts):

@@ -13,7 +13,7 @@ from support.translators import HOSTILE
 
 from mtkit.run_folder import Run
 from mtkit.serve import texts
-from mtkit.translate import Translator, translate_markup
+from mtkit.translate import Translator, Window, translate_markup, with_placeholders
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 HTML = [
@@ -37,6 +37,23 @@ def test_lines_blank_lines_and_spaces_stay_as_they_are(served: Served, plain: Tr
     text = "\n  one two.\t\r\n\r\n \nthree. Four five. \n\n"
     expected = f"\n  {one}\t\r\n\r\n \n{two} \n\n"
     assert served.translate(text).json["translatedText"] == expected
+
+
+def test_placeholders_stay_and_what_has_no_letters_is_copied(
+    served: Served, plain: Translator
+) -> None:
+    lines = ["one {$name} two", "42", "http://example.org/a", "nine [X0X].", "one {x} two"]
+    windows = plain.translate_windows([Window(1, lines)], n_best=2)
+    ((_, found),) = with_placeholders(plain, windows, n_best=2)
+    body = served.translate("\n".join(lines), alternatives=1).json
+    assert body["translatedText"] == "\n".join(best.text for best, *_ in found)
+    for text in (body["translatedText"], *body["alternatives"]):
+        for line, part in zip(
+            text.split("\n"), ["{$name}", *lines[1:3], "[X0X]", "{x}"], strict=True
+        ):
+            assert line.count(part) == 1
+    markup = "<td>42</td><td>http://example.org/a</td>"
+    assert served.translate(markup, format="html").json["translatedText"] == markup
 
 
 @pytest.mark.parametrize("line", HOSTILE)

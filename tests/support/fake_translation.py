@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from mtkit.align.aligner import Aligner
 from mtkit.align.links import Alignment, word_spans
+from mtkit.config import DecodeConfig
 from mtkit.translate import Translation, Translator, Window, markup_windows, translate_markup
 
 Change = Callable[[list[str]], list[int]]
@@ -55,6 +56,7 @@ class FakeTranslator:
         self._change, self._splits, self._word = change, splits, word
         self._share = share_linked
         self.texts: list[str] = []
+        self.config = DecodeConfig()
         self.numbers: list[int] = []
 
     def translate_windows(
@@ -68,6 +70,9 @@ class FakeTranslator:
     def _translated(self, line: str) -> Translation:
         words = line.split()
         return Translation(" ".join(self._word(words[i]) for i in self._change(words)), 0.0, 0.0)
+
+    def aligner(self) -> Aligner:
+        return cast(Aligner, self)
 
     def align(
         self, sources: Sequence[str], translations: Sequence[str], **_: Any

@@ -14,6 +14,7 @@ from mtkit.config import dump_config
 from mtkit.parsing.task import Task
 from mtkit.run_folder import Run
 from mtkit.translate.aligning import align_by_sentence
+from mtkit.translate.doubts import Doubts
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
 from mtkit.translate.sentences import SentenceReader
@@ -220,6 +221,18 @@ def test_a_line_without_letters_and_digits_is_copied(line: str, translator: Tran
     assert [first, last] == list(translator.translate(["one two", "nine"]))
 
 
-def test_a_line_of_digits_is_translated(translator: Translator):
-    ((best,),) = translator.translate_nbest(["12"], n_best=1)
-    assert best.pieces
+@pytest.mark.parametrize("line", ["12", "19.99", "http://example.org/a", "{count}", "a.pdf", "٣"])
+def test_what_has_no_language_is_one_translation_without_a_score(line: str, translator: Translator):
+    by_sentence = changed_to(translator, split_sentences=True)
+    doubts = Doubts(LineFacts())
+    window = Window(1, [line, f"One two. {line}", "one 12"])
+    ((_, found),) = by_sentence.translate_windows([window], n_best=3, doubts=doubts)
+    assert found[0] == [Translation(line)]
+    assert found[1][0].text == f"{next(translator.translate(['One two.']))} {line}".strip()
+    assert all(one.pieces for one in found[2])
+    assert doubts.copied == 2
+    # A beginning that is given, or the setting, has it translated.
+    ((forced,),) = (found for found in translator.translate_nbest([line], n_best=1, prefixes=["e"]))
+    ((asked,),) = changed_to(translator, copy_numbers=False).translate_nbest([line], n_best=1)
+    assert forced.pieces
+    assert asked.pieces

@@ -1,0 +1,116 @@
+"""What a translation copies: addresses, and the placeholders of programs. One table of their forms.
+
+Each row is a pattern, where it comes from and what it is for. A form that ordinary text could also
+have is narrowed down, because a false one would take words out of a sentence: `50%ige`, `AT&T`,
+`5:30`, `z.B.` and `end.Next` have none. Nothing is tried twice: a long text would take minutes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+# Letters and digits of the scripts with spaces between words, up to Sinhala. Those of others, such
+# as Chinese, stand beside an address without a space.
+_L = r"A-Za-z0-9_\u00c0-\u0dff"
+# The characters of RFC 3986, and letters. Brackets are in an address in pairs.
+_URL = rf"(?:[!#-'*-;=?-~{_L}]|\([!#-'*-;=?-~{_L}]*+\))*(?<![.,;:!?'*_\]}}])"
+# Well-known top-level domains of the list of IANA that are no words. Those that are, such as .it
+# and .me, count with a path behind them.
+_DOMAIN = (
+    "com|org|net|edu|gov|mil|int|info|biz|io|dev|app|eu|uk|de|fr|nl|pl|cz|ch|ru|su|jp|cn|br|au|ca|"
+    "kr|tr|ua|hu|ro|gr|pt|fi|dk|se|ie|nz|mx|ar|za|il|ir|tv|xyz|cloud|online|site|shop|tech|рф"
+)
+# The ends of file names: frequent ones of the media types of IANA, and of programs.
+_END = (
+    "txt|pdf|docx?|xlsx?|pptx?|od[tsp]|rtf|csv|tsv|json|xml|xlf|xliff|tmx|ya?ml|toml|ini|cfg|conf|"
+    "html?|css|jsx?|tsx?|py|rb|rs|java|cpp|php|sh|bat|sql|exe|dll|jar|apk|deb|rpm|iso|zip|gz|bz2|"
+    "xz|tar|7z|rar|jpe?g|png|gif|svg|webp|bmp|tiff?|ico|mp[34]|wav|ogg|flac|avi|mkv|mov|md|rst|log|"
+    "po|pot|mo|srt|vtt|epub|bak|db|bin|ipynb"
+)
+_NAME, _AFTER = rf"(?<![{_L}.@/\\-])(?:[{_L}-]++\.)+", rf"(?![{_L}-]|\.[{_L}])"
+
+ADDRESSES = rf"""
+    (?<![{_L}])(?i:[a-z][a-z0-9+.-]{{1,9}}://|www\.)(?:[^\0-\x7f]\w*+\.)?{_URL}  # RFC 3986, 3987
+  | (?<![{_L}.+-])(?:mailto:)?[{_L}.+-]++@[{_L}-]++(?:\.[{_L}-]++)+              # RFC 5322, 6531
+  | {_NAME}(?:{_DOMAIN}){_AFTER}(?:[:/]{_URL})?       # hosts: example.org example.org/path
+  | {_NAME}[a-z]{{2,24}}/(?=[A-Za-z0-9]){_URL}        # example.it/path
+  | {_NAME}(?:{_END}|{_END.upper()}){_AFTER}          # file names: report.pdf
+  | (?<![{_L}])[A-Za-z]:\\(?:[^\\/:*?"<>|\n]{{1,64}}+\\)*+   # paths of Windows
+      [^\\/:*?"<>|\s“”„‘’«»]*(?<![.,;!?)])
+  | (?<![^\s("'„“‘«=])(?:(?:~|\.\.?)/(?=[\w.])|/[{_L}.+-]++/)[{_L}.+@/-]*(?<![.,-])    # of Unix
+"""
+
+# 5%ige has none. In Turkish and Basque, %50 and %5'i are percentages; $US 5 is an amount.
+PLACEHOLDERS = r"""
+    \{\{\{[^{}]*+\}\}\} | \{\{[^{}]*+\}\}        # Mustache, Angular, Vue: {{ x }}
+  | \{%[^{}]*+\}(?<=%\}) | <%[^<>]*+>(?<=%>)     # Jinja, Twig, Liquid: {% x %}; ERB: <%= x %>
+  | [$#%@]?\{[^{}\s]*+\} | [$#]\{[^{}]*+\}   # ICU, Python, Ruby, shell: {0} {x:d} %{x} ${x} #{x}
+  | \{\s*+(?:[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,|\$[\w-]++\s*+->)
+      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}  # ICU, Fluent: {n, plural, …}
+  | \{\s*+[\w.-]++\s*+,[^{}]*+\}                 # ICU, Java: {n, number}
+  | \{\s*+[$-]?\w[\w.-]*+(?:\([^(){}]*+\))?\s*+\}             # Fluent: { $x } { -x } { F($x) }
+  | (?<![\d%])%(?!ll[diux]%)[A-Za-z_]\w{2,}+%(?![\w%(@+*#{-]|\.\d)   # Windows: %X%; not %dkm%s
+  | %(?!(?<=\d%)-?[^\W\d_]{2})(?:\d++\$|\([\w.]++\)|<\w++>)?[-+0#]*+(?:\*|\d*+)
+      (?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]  # printf, Python: %1$s %(x)d
+  | %% | (?<![\d%])%[-#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])    # printf: %%; strftime, Go: %Y %v
+  | (?<!(?<![%L])\d)(?<!%)%L?[1-9](?!\d|[.,]\d|['’]?[^\W\d_])(?:%(?![\w%(]))?   # Qt: %1; Boost: %1%
+  | \$\w*+\([^()\s]*+\)                                             # Make: $(X); i18next: $t(x)
+  | (?<![\w$])\$(?![A-Z]{2}\b)[A-Za-z_]\w++(?![ \u00a0]?\d)         # shell, PHP: $NAME $name
+  | (?<![^\s(\["'])(?<!\d[ \u00a0]):[A-Za-z_]\w++:?+       # Rails, Laravel: :name; emoji: :name:
+  | (?<![\w@])@(?:\.[a-z]++)?:(?:\w[\w.]*\b|\([^()]*+\))            # vue-i18n: @:key @.lower:key
+  | </?\d{1,3}\s?/?> | \[\[[^\[\]]*+\]\] | \[X\d++X\]    # i18next: <0> </0>; wikis: [[x]]; Weblate
+  | (?<![^\s(\["'„“«>])&(?!c\b|\w++;)(?=[^\W\d_])             # Qt, Windows: &Open; not AT&T, &lt;
+"""
+
+# They have letters but no language. Alone they are copied; inside of a sentence they are text.
+_CODES = re.compile(
+    r"""\b(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}     # RFC 9562
+      | 0[xX][\da-fA-F]+|\d+(?:\.\d+)?[eE][+-]?\d+                 # numbers of programs
+      | (?:[vV]\d+|\d+\.\d+)(?:\.\d+)*(?:-?(?:alpha|beta|rc)[.\d]*)?  # versions
+      | \d{4}-\d\d-\d\dT\d\d:[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?         # times, ISO 8601
+      | (?=[a-f]*\d)[\da-f]{32,})(?!\w)                            # checksums
+      | \#(?=[a-fA-F]*\d)(?:[\da-fA-F]{3}){1,2}(?!\w)              # colours""",
+    re.VERBOSE,
+)
+# The group of a match is its kind. All placeholders begin with one of these signs.
+COPIED = re.compile(
+    rf"(?P<addresses>{ADDRESSES})|(?=[%{{$#@\[<:&])(?P<placeholders>{PLACEHOLDERS})", re.VERBOSE
+)
+# What all of them have, asked in the fastest way: first the sign, then what is beside it.
+_SIGNS = "%{<&@\\"
+_SIGNS_BESIDE_OTHERS = [
+    re.compile(sign)
+    for sign in (
+        *(r"\.\w*[^\W\d]", ":(?://|[A-Za-z_])", r"\$[A-Za-z_(]", r"\[[\[X]"),
+        r"/(?<![^\s~.(\"'„“‘«=]/)[\w.]",
+    )
+]
+
+
+def may_have_copied_parts(text: str) -> bool:
+    """Whether a text may have an address or a placeholder."""
+    return any(sign in text for sign in _SIGNS) or any(
+        sign.search(text) for sign in _SIGNS_BESIDE_OTHERS
+    )
+
+
+def copied_parts(texts: Iterable[str]) -> Counter[str]:
+    """The addresses and placeholders in some texts, each by itself."""
+    return Counter(
+        match[0] for text in filter(may_have_copied_parts, texts) for match in COPIED.finditer(text)
+    )
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text has letters, of any script; numbers, signs and emoji have none."""
+    return any(map(str.isalpha, text))
+
+
+def has_language(text: str) -> bool:
+    """Whether a text has letters outside of addresses, placeholders and codes of programs."""
+    if not has_letters(text):
+        return False
+    rest = COPIED.sub(" ", text) if may_have_copied_parts(text) else text
+    return has_letters(_CODES.sub(" ", rest))

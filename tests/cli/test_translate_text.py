@@ -1,0 +1,97 @@
+"""What `mtkit translate` copies of plain text, and the formats that it notes."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from support.command_line import Place
+
+from mtkit.base.text import with_format_noted
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+
+def test_what_is_copied_is_counted_and_can_be_switched_off(untrained: Run, place: Place):
+    lines = ["one two", "42", "", "{x}", "one {x} two"]
+
+    def translated(*options: str) -> tuple[list[str], list[bool], str]:
+        """The texts, whether each was decoded, and standard error."""
+        text = "".join(f"{line}\n" for line in lines).encode()
+        outcome = place.mtkit("translate", "--run", untrained.path, "--json", *options, stdin=text)
+        assert outcome.status == 0
+        found = [json.loads(row)["translations"][0] for row in outcome.out.split("\n")[:-1]]
+        return [one["text"] for one in found], [bool(one["tokens"]) for one in found], outcome.err
+
+    texts, decoded, err = translated("--precision", "fp32")
+    assert texts[1:4] == ["42", "", "{x}"]
+    assert texts[4].count("{x}") == 1
+    assert decoded == [True, False, False, False, True]
+    note = "copied 2 texts without letters, or of addresses and placeholders alone; --no-copy"
+    assert err.count(note) == 1
+    off = "--precision", "fp32", "--no-copy", "--no-placeholders"
+    texts, decoded, err = translated(*off)
+    assert decoded == [True, True, False, True, True]
+    assert note[:6] not in err
+    config = untrained.config.decode.model_copy(update={"copy_numbers": False})
+    assert texts == list(Translator.load(untrained, config=config, device="cpu").translate(lines))
+
+
+def test_what_is_copied_of_html_is_counted(untrained: Run, place: Place):
+    command = "translate", "--run", untrained.path, "--format", "html"
+    outcome = place.mtkit(*command, stdin=b"<td>42</td><td>{x}</td> one\n")
+    assert outcome.out.startswith("<td>42</td><td>{x}</td> ")
+    assert "copied 2 texts without letters" in outcome.err
+    outcome = place.mtkit(*command, "--no-copy", stdin=b"<td>42</td>\n")
+    assert "copied" not in outcome.err
+
+
+def test_the_placeholders_of_html_cannot_be_switched_off(trained: Place):
+    error = trained.refused("translate", "--format", "html", "--no-placeholders", stdin=b"one\n")
+    assert "cannot be combined with --format html" in error
+
+
+def test_a_parser_copies_nothing(parser: Run, place: Place):
+    outcome = place.mtkit("translate", "--run", parser.path, stdin=b"42\n{x}\n")
+    assert (outcome.status, "copied" in outcome.err) == (0, False)
+    assert not {"42", "{x}"} & set(outcome.out.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("HTML", "<!DOCTYPE html>\n<html>"),
+        ("HTML", "<p>One <b>two</b></p>"),
+        ("HTML", "plain\n<li>one</li>"),
+        ("XML", "<?xml version='1.0'?>"),
+        ("XML", '<xliff version="1.2">'),
+        ("WebVTT", "WEBVTT\n\n00:01.000 --> 00:02.000\nOne."),
+        ("SRT", "1\n00:00:01,000 --> 00:00:02,500\nOne."),
+        ("PO", 'msgid ""\nmsgstr ""'),
+        ("PO", '# a comment\n\nmsgid "One"'),
+        ("JSON", '{\n  "title": "One",\n  "text": "Two"\n}'),
+        ("LaTeX", "\\documentclass{article}"),
+        ("Markdown", "# One\n\nTwo **three** four."),
+        ("Markdown", "One [two](https://example.org) three\n```\nx"),
+        ("Markdown", "| a | b |\n|---|:-:|\n## One"),
+    ],
+)
+def test_input_in_another_format_is_noted_once(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+):
+    lines = f"{text}\n{text}".split("\n")
+    assert list(with_format_noted(lines)) == lines
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"the input looks like {name}, and is read as text: ")
+
+
+def test_ordinary_text_is_not_noted(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    lines = [
+        *("# 1 of 5", "#tag one", "a * b * c", "5 < 6 and 7 > 6", "<3", "1.", "- one", "* two", ""),
+        *("It was 00:10:00 --> now", 'He said: "yes": no', "[1] (see p. 5)", "---", "***", "a | b"),
+        *("C# and F#", "2 ** 3 ** 4", "msgid", "the tag <b>", "{name}: {x}", "WEBVTTX", "\\o/"),
+    ]
+    assert list(with_format_noted(lines)) == lines
+    assert not caplog.records
