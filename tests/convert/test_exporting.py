@@ -146,7 +146,7 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
 def test_a_run_with_two_vocabularies_does_the_same_there(
     format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
 ) -> None:
-    run = random_ending_run(tmp_path / "run", greek_data, 7, tokenizers=uneven.tokenizers())
+    run = random_ending_run(tmp_path / "run", greek_data, 10, tokenizers=uneven.tokenizers())
     out = tmp_path / "out"
     done = python("-m", "mtkit", "export", run.path, out, "--format", format)
     assert done.returncode == 0, done.stderr
