@@ -135,27 +135,23 @@ def has_old_line_ends(text: bytes) -> bool:
     return text.count(b"\r") > 1 and b"\n" not in text
 
 
-def refuse_utf16(name: str, beginning: bytes) -> None:
-    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, by its first bytes.
+# What a text in another encoding begins with: its mark, or ASCII with a NUL for each character.
+_OTHER_ENCODINGS = {
+    "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
+    "UTF-16": rb"\xff\xfe|\xfe\xff",
+    "UTF-16LE": rb"(?:[^\0]\0){4}",
+    "UTF-16BE": rb"(?:\0[^\0]){4}",
+}
 
-    Raises:
-        MtkitError: if it begins with a mark of these encodings, or if every second byte is NUL.
-    """
-    encoding = None
-    if beginning.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        encoding = "UTF-32"
-    elif beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = "UTF-16"
-    elif len(head := beginning[:200]) >= 8:
-        for start, order in ((0, "BE"), (1, "LE")):
-            nuls = head[start::2].count(0)
-            if 2 * nuls > len(head) // 2 and nuls == head.count(0):
-                encoding = f"UTF-16{order}"
-    if encoding is not None:
-        raise MtkitError(
-            f"{name}: is {encoding}, and must be UTF-8; convert it, with "
-            f"iconv -f {encoding} -t UTF-8 for example"
-        )
+
+def refuse_utf16(name: str, beginning: bytes) -> None:
+    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, by its first bytes."""
+    for encoding, pattern in _OTHER_ENCODINGS.items():
+        if re.match(pattern, beginning):
+            raise MtkitError(
+                f"{name}: is {encoding}, and must be UTF-8; convert it, with "
+                f"iconv -f {encoding} -t UTF-8 for example"
+            )
 
 
 def encoding_fault(text: bytes) -> str:

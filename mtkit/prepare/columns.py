@@ -60,9 +60,8 @@ def named_columns(header: list[str], languages: tuple[str, str]) -> list[int] | 
         return either if len({header[number].casefold() for number in either}) == 2 else None
     # The names of two languages, of which at least one is not of this corpus, are no pair either.
     # Rare languages do not count: Canoe and Kanu are two of them.
-    known = {len(parts_of(code).language) for code in codes} == {2}
-    if not known or len(codes) != 2 or any(map(is_language_tag, header)):
-        return None
-    if is_same_language(*codes):
-        return None
-    return [1, 0] if src == [1] or tgt == [0] else [0, 1]
+    is_known = all(len(parts_of(code).language) == 2 for code in codes)
+    if len(codes) == 2 and is_known and not any(map(is_language_tag, header)):
+        order = [1, 0] if src == [1] or tgt == [0] else [0, 1]
+        return None if is_same_language(*codes) else order
+    return None

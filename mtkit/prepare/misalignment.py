@@ -196,6 +196,8 @@ def is_right(pairs: Sequence[tuple[bytes, bytes]], offset: int) -> bool:
     Lines of similar texts, such as "Open file" and "Close file" in turn, can have lengths that fit
     their neighbours better. But words that are repeated are translated in their own line.
     """
+    if len(pairs) <= abs(offset):
+        return False
     src, tgt = (
         [{*_WORD.findall(line.decode(errors="replace").lower())[:_MAX_WORDS]} for line in side]
         for side in zip(*pairs, strict=True)

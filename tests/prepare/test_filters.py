@@ -520,6 +520,7 @@ def test_nothing_is_known_of_words_that_are_not_repeated():
     assert not misalignment.is_right([(b"one", b"eins"), (b"two", b"zwei")] * 20, 2)
     assert not misalignment.is_right([(b"%d" % n, b"a%d" % n) for n in range(40)], 1)
     assert not misalignment.is_right([(b"", b"")] * 30, -1)
+    assert not misalignment.is_right([(b"one", b"eins")] * 2, 3)
 
 
 # ---------------------------------------------------------------------------------------------
