@@ -23,17 +23,19 @@ _FORMATTING_TYPE = re.compile(
     re.IGNORECASE,
 )
 _BREAK_TYPE = re.compile(r"(?:x-)?(?:[lpc]b|br|tab|break|linebreak|newline)", re.IGNORECASE)
-# Markup that ends a line or a cell, also where it is in a pair: of HTML, Word, FrameMaker and RTF.
+# Markup that ends a line or a cell, also where it is in a pair: of HTML, XML, Word, InDesign,
+# FrameMaker and RTF.
 _BREAK = re.compile(
-    r"\s*</?(?:br|p|div|li|[uod]l|d[td]|t[dhr]|table|h[1-6r]|section|blockquote|pre|option|tab"
-    r"|lb|w:(?:br|cr|p|tab|t[cr])|text:(?:line-break|tab|s|p)|:(?!fc|cs|f\b)\w+)\b"
-    r"|[^<]*\\(?:tab|line|par|page|column|cell|row|sect|[ntr])\b",
+    r"</?(?:[\w:-]*(?:break|return|newline)|(?:\w+:)?(?:br|cr|p|tab|t[cdr])|div|li|[uod]l|d[td]|th"
+    r"|table|h[1-6r]|section|blockquote|pre|option|lb|text:s|0x000[9ad]|:(?!fc|cs|f\b)\w+|para"
+    r"|title|caption|entry|row|item)\b"
+    r"|\\(?:tab|line|par|page|column|cell|row|sect|[ntr])\b",
     re.IGNORECASE,
 )
-# A start or end tag that is not an object, a place where a line may end, or RTF without objects.
+# Start and end tags that are no objects, places where a line may end, and RTF without objects.
 _FORMATTING_CODE = re.compile(
-    r"\s*<(?!(?:img|input|image|svg|object|video|audio|select|textarea|math)\b)[^<>]*(?<!/)>\s*"
-    r"|\s*<wbr\b[^<>]*>\s*|\s*&(?:shy|zwn?j|zerowidthspace|#173|#xad);\s*"
+    r"(?:\s*<(?!(?:img|input|image|svg|object|video|audio|select|textarea|math)\b)[^<>]*(?<!/)>)+"
+    r"\s*|\s*(?:<wbr\b[^<>]*>|&(?:shy|zwn?j|zerowidthspace|#173|#xad);|[\u00ad\u200b-\u200d])\s*"
     r"|\s*[{}]+\s*|(?!.*\\(?:field|pict|object|shp|footnote|~))[{}\s]*\\[a-z*-].*",
     re.IGNORECASE | re.DOTALL,
 )
@@ -194,7 +196,7 @@ class TmxUnits:
 def _meaning(tag: str, attributes: dict[str, str], markup: str) -> str:
     """What a code is in the text: `_SEPARATOR`, `_FORMATTING`, or a character."""
     kind = attributes.get("type", "")
-    if _BREAK_TYPE.fullmatch(kind) or _BREAK.match(markup):
+    if _BREAK_TYPE.fullmatch(kind) or _BREAK.search(markup):
         return _SEPARATOR
     is_half = tag in ("bpt", "ept") or (tag == "it" and "pos" in attributes)
     if is_half or _FORMATTING_TYPE.fullmatch(kind) or _FORMATTING_CODE.fullmatch(markup):

@@ -644,6 +644,8 @@ def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path: Pat
         ("one<ph type='lb'/>two", "one two"),
         ("one<ut>&lt;:t></ut>two<ut>&lt;:s></ut>three", "one two three"),
         ("Before<ph type='image'>&lt;img alt='<sub>A cat</sub>'/></ph>after", "Before after"),
+        ("one<ph>&lt;HardReturn></ph>two<ph>&lt;0x000A></ph>three", "one two three"),
+        ("one<ph>&lt;/b>&lt;/p>&lt;p></ph>two<ph>\n</ph>three", "one two three"),
         ("10<ph type='x-field'>{\\field x}</ph>20", "10 20"),
         ("Hello<ph>%s</ph>World", "Hello World"),
         ("<bpt i='1'>&lt;h1></bpt>Title<ept i='1'>&lt;/h1></ept>Text", "Title Text"),
@@ -656,6 +658,7 @@ def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path: Pat
         ("un<ph type='bold'/>able", "unable"),
         ("un<it pos='begin' type='italic'>&lt;i></it>able", "unable"),
         ("H<bpt i='1'>&lt;sub></bpt>2<ept i='1'>&lt;/sub></ept>O", "H2O"),
+        ("un<ph>&lt;a name='x'> &lt;/a></ph>able wo<ph>\u00ad</ph>man", "unable woman"),
         ("<hi>W</hi>ord", "Word"),
         ("wo<ph>&amp;shy;</ph>man wo<ph>&lt;wbr/></ph>men", "woman women"),
         # Spaces, marks and scripts without spaces.
