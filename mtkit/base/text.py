@@ -154,13 +154,16 @@ def refuse_utf16(name: str, beginning: bytes) -> None:
             )
 
 
-def encoding_fault(text: bytes) -> str:
-    """Why bytes are not UTF-8, and what to do; empty if they are."""
+def encoding_fault(text: bytes, *, is_escaped: bool = False) -> str:
+    r"""Why bytes are not UTF-8, and what to do; empty if they are.
+
+    With `is_escaped`, the file is text, and half of a character is from an escape such as \ud800.
+    """
     try:
         text.decode()
     except UnicodeDecodeError as error:
         wrong = text[error.start : error.start + 3]
-        if re.match(rb"\xed[\xa0-\xbf][\x80-\xbf]", wrong):
+        if is_escaped and re.match(rb"\xed[\xa0-\xbf][\x80-\xbf]", wrong):
             surrogate = ord(wrong.decode(errors="surrogatepass"))
             return f"has \\u{surrogate:04x} alone, which is half of a character; remove it"
         return (

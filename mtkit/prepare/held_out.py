@@ -42,7 +42,7 @@ def _read(source: Source) -> Block:
     for block in source.blocks(_BLOCK):
         for side, lines in zip(found, block, strict=True):
             for number, line in enumerate(lines, start=len(side) + 1):
-                if fault := encoding_fault(line):
+                if fault := encoding_fault(line, is_escaped=source.is_escaped):
                     raise MtkitError(f"{source.name}, {source.unit} {number}: {fault}")
             side += lines
     return found

@@ -259,10 +259,10 @@ class Passes:
             source, count = self.corpus.train[number], check.pairs[number]
             if undecodable[number] * _UNDECODABLE > count:
                 line, sides = first_undecodable[number]
-                fault = next(filter(None, map(encoding_fault, sides)))
+                faults = (encoding_fault(side, is_escaped=source.is_escaped) for side in sides)
                 raise MtkitError(
                     f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
-                    f"valid text; {source.unit} {line}: {fault}"
+                    f"valid text; {source.unit} {line}: {next(filter(None, faults))}"
                 )
 
         keys = held_out.sentence_keys(self.corpus, self._sets)

@@ -315,7 +315,7 @@ class _Tsv(_BothSides):
 
 
 class _JsonLines(_BothSides):
-    kind, unit = "jsonl", "line"
+    kind, unit, is_escaped = "jsonl", "line", True
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         wanted = {*self._languages, "translation"}
@@ -472,6 +472,8 @@ _FORMATS: dict[str, Callable[..., Source]] = {
 
 
 class _Memory(Source):
+    is_escaped = True
+
     def __init__(self, name: str, pairs: Sequence[tuple[str, str]], place: dict[str, Any]) -> None:
         super().__init__(name)
         self._pairs = pairs

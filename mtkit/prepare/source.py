@@ -89,11 +89,13 @@ class Source(ABC):
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX), "tree" or "row".
         weight: the oversampling factor.
         files: those that it reads on this machine.
+        is_escaped: whether its texts can have half of a character, as from an escape of JSON.
         tag: the name of the tag that its encoded sources begin with; None for no tag.
         reading: the latest iteration.
     """
 
     unit = "row"
+    is_escaped = False
 
     def __init__(self, name: str) -> None:
         self.name = name
