@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import ipaddress
 import logging
 import shlex
 import sys
@@ -74,6 +75,14 @@ limit_option = shared.option_group("Limits")
     help="Maximum number of texts per minute for each key or, without keys, for each address."
     " Default: 0, no maximum.",
 )
+@access_option(
+    "--trusted-proxies NETWORKS",
+    "proxies",
+    envvar="MTKIT_TRUSTED_PROXIES",
+    help="Addresses or networks, separated by commas, of web servers before this one: the address"
+    " of a client is the last one in X-Forwarded-For that is none of them. Those of this machine"
+    " are always trusted. Default: the environment variable MTKIT_TRUSTED_PROXIES.",
+)
 @limit_option(
     "--max-chars N", default=50_000, help="Maximum characters of a text. Default: 50,000."
 )
@@ -104,6 +113,7 @@ def serve(
     port: int,
     keys_path: Path | None,
     per_minute: int,
+    proxies: str | None,
     max_chars: int,
     max_texts: int,
     max_alternatives: int,
@@ -125,6 +135,14 @@ def serve(
     if arguments := click.get_current_context().args:
         given = [one for path in (*map(str, run_paths), *arguments) for one in ("--run", path)]
         raise click.UsageError(f"a run is given with --run: mtkit serve {shlex.join(given)}")
+    trusted = (proxies or "").replace(",", " ").split()
+    for one in trusted:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            raise click.UsageError(
+                f"--trusted-proxies: {error}; an example is 172.16.0.0/12"
+            ) from None
     require_packages("mtkit serve", ("starlette", "uvicorn", "language_data"), extra="serve")
     shared.keep_few_shapes()
     from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
@@ -154,7 +172,7 @@ def serve(
     with listen(host, port) as listening:
         directions = Directions(runs, load)
         service = Service(directions, limits, Access(keys, per_minute=per_minute))
-        server = Server(service, listening)
+        server = Server(service, listening, proxies=trusted)
         # The models stay to the end: garbage collection during requests must not go through them.
         gc.freeze()
         # Seconds that the event loop waits while another thread computes in Python; usually 0.005.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,7 +25,9 @@ _KNOWN = {
     *("q", "source", "target", "format", "alternatives", "alignments", "glossary"),
     *("check", "api_key"),
     *("text", "source_lang", "target_lang", "tag_handling", "formality", "type", "auth_key"),
-    *("glossary_id", "style_id", "translation_memory_id"),
+    *("glossary_id", "style_id", "translation_memory_id", "split_sentences", "model_type"),
+    *("preserve_formatting", "outline_detection", "show_billed_characters"),
+    *("tag_handling_version", "ignore_tags", "splitting_tags", "non_splitting_tags"),
 }
 
 
@@ -156,6 +159,19 @@ def flag_of(parameters: Parameters, name: str) -> bool:
     if parameters.is_json or value not in _FLAGS:
         raise RequestError(400, f"Invalid request: {name} parameter is not true or false")
     return _FLAGS[value]
+
+
+def choice_of(parameters: Parameters, name: str, choices: Collection[str]) -> str | None:
+    """A parameter that is one of some words, in lower case; empty if it is not given, None if it
+    is another one. Numbers and booleans of JSON are words too.
+    """
+    value = parameters.get(name)
+    if isinstance(value, list) and value and not parameters.is_json:
+        value = value[0]
+    if value is None or value == "":
+        return ""
+    word = str(value).lower() if isinstance(value, str | int) else None
+    return word if word in choices else None
 
 
 def text_of(parameters: Parameters, name: str) -> str:

@@ -7,18 +7,28 @@ from typing import Any
 
 from mtkit.base.language_id import language_name
 from mtkit.serve import languages
-from mtkit.serve.bodies import Parameters, text_of, texts_of
+from mtkit.serve.bodies import Parameters, choice_of, text_of, texts_of
 from mtkit.serve.errors import RequestError
 from mtkit.serve.libretranslate import glossary_of
 from mtkit.serve.service import Caller, Service, TranslationRequest
-from mtkit.serve.texts import Format
+from mtkit.translate import MarkupRules
 
 # What DeepL says if there is no limit.
 _NO_LIMIT = 1_000_000_000_000
 # Where it demands a variant as a target, clients do not offer the language itself.
 _VARIANTS = {"en": ["EN-GB", "EN-US"], "pt": ["PT-BR", "PT-PT"]}
 _AUTHORIZATION = re.compile(r"\s*DeepL-Auth-Key\s+(\S+)\s*", re.IGNORECASE)
-_FORMS: dict[str, Format] = {"": "text", "html": "html", "xml": "html"}
+# The values of parameters that have few.
+_CHOICES = {
+    "tag_handling": ("html", "xml"),
+    "tag_handling_version": ("v1", "v2"),
+    "split_sentences": ("0", "1", "nonewlines"),
+    "formality": ("default", "more", "less", "prefer_more", "prefer_less"),
+    "model_type": ("latency_optimized", "quality_optimized", "prefer_quality_optimized"),
+    "preserve_formatting": (_FLAGS := ("0", "1", "false", "true")),
+    "outline_detection": _FLAGS,
+    "show_billed_characters": _FLAGS,
+}
 
 
 async def translate(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
@@ -35,21 +45,31 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     for name, code in (("target_lang", target), ("source_lang", source)):
         if code and not languages.find_code(code, service.directions.languages):
             raise RequestError(400, f"Value for '{name}' not supported.")
-    form = _FORMS.get(text_of(given, "tag_handling"))
-    if form is None:
-        raise RequestError(400, "Value for 'tag_handling' not supported.")
+    chosen = {name: choice_of(given, name, choices) for name, choices in _CHOICES.items()}
+    for name, value in chosen.items():
+        if value is None:
+            raise RequestError(400, f"Value for '{name}' not supported.")
     for name in ("glossary_id", "style_id", "translation_memory_id"):
         if given.get(name):
             raise RequestError(400, f"Parameter '{name}' not supported.")
-    if text_of(given, "formality") in ("more", "less"):
+    if chosen["formality"] in ("more", "less"):
         raise RequestError(400, "'formality' is not supported for given 'target_lang'.")
     glossary = glossary_of(given)
     request = TranslationRequest(
         texts,
         source,
         target,
-        form,
+        "html" if chosen["tag_handling"] else "text",
         glossary=glossary,
+        rules=MarkupRules(
+            is_xml=chosen["tag_handling"] == "xml",
+            line_ends={"": "outside", "1": "all"}.get(chosen["split_sentences"] or "", "none"),  # type: ignore[arg-type]
+            finds_blocks=chosen["outline_detection"] not in ("0", "false"),
+            splitting=_tags(given, "splitting_tags"),
+            non_splitting=_tags(given, "non_splitting_tags"),
+            ignored=_tags(given, "ignore_tags"),
+        ),
+        splits=chosen["split_sentences"] != "0",
     )
     answer = await service.translate(request, key_hash)
     return {
@@ -92,6 +112,12 @@ async def usage(service: Service, _given: Parameters, caller: Caller) -> dict[st
     return {"character_count": service.access.used[key_hash], "character_limit": _NO_LIMIT}
 
 
+async def no_documents(service: Service, _given: Parameters, caller: Caller) -> None:
+    """`/v2/document` and what is below it, which is not available."""
+    _admit(service, caller, 0)
+    raise RequestError(400, "Document translation is not supported.")
+
+
 def key_of(given: Parameters, authorization: str) -> str:
     """The API key of a request; empty if it has none."""
     if found := _AUTHORIZATION.fullmatch(authorization):
@@ -105,6 +131,14 @@ def _admit(service: Service, caller: Caller, cost: int) -> str:
     if service.access.key_hash(caller.key) is None:
         raise RequestError(403, "Forbidden")
     return service.admit(caller, cost)
+
+
+def _tags(given: Parameters, name: str) -> frozenset[str]:
+    """Names of elements: a list, or separated by commas."""
+    texts = texts_of(given[name], name) if given.get(name) else []
+    is_html = str(given.get("tag_handling")).lower() == "html"
+    names = (one.strip() for text in texts for one in text.split(","))
+    return frozenset(one.lower() if is_html else one for one in names if one)
 
 
 def _code(code: str) -> str:

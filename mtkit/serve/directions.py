@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -34,6 +35,8 @@ class Directions:
 
     def __init__(self, runs: Sequence[Run], load: Callable[[Run, str | None], Translator]) -> None:
         self._translators: dict[Direction, Translator] = {}
+        # The same, but none splits lines into sentences.
+        self._unsplit: dict[Direction, Translator] = {}
         self._runs: dict[Direction, Run] = {}
         self.checkers: dict[Direction, Checker] = {}
         self._loaders: dict[Direction, Callable[[], Checker]] = {}
@@ -51,6 +54,8 @@ class Directions:
                     )
                 self._runs[pair] = run
                 self._translators[pair] = translator
+                whole = self._unsplit[pair] = copy.copy(translator)
+                whole.config = whole.config.model_copy(update={"split_sentences": False})
                 languages = translator.src_lang, translator.tgt_lang
                 if checks and (known := checks.direction(*languages)):
                     self._loaders[pair] = partial(checks.checker, run, known)
@@ -61,9 +66,9 @@ class Directions:
     def __iter__(self) -> Iterator[Direction]:
         return iter(self._translators)
 
-    def find(self, source: str, target: str) -> Translator | None:
+    def find(self, source: str, target: str, *, splits: bool = True) -> Translator | None:
         """The translator of a direction, if there is one."""
-        return self._translators.get((source, target))
+        return (self._translators if splits else self._unsplit).get((source, target))
 
     @property
     def checked(self) -> list[Direction]:

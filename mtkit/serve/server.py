@@ -11,11 +11,12 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -42,7 +43,7 @@ _GET, _BOTH, _POST = ["GET"], ["GET", "POST"], ["POST"]
 # The paths of LibreTranslate and of DeepL.
 _LIBRETRANSLATE: dict[str, tuple[list[str], Handler]] = {
     "/translate": (_BOTH, libretranslate.translate),
-    "/detect": (_BOTH, libretranslate.detect),
+    "/detect": (_POST, libretranslate.detect),
     "/languages": (_GET, libretranslate.list_languages),
     "/frontend/settings": (_GET, libretranslate.settings),
     "/health": (_GET, libretranslate.health),
@@ -53,6 +54,8 @@ _DEEPL: dict[str, tuple[list[str], Handler]] = {
     "/v2/translate": (_BOTH, deepl.translate),
     "/v2/languages": (_BOTH, deepl.list_languages),
     "/v2/usage": (_BOTH, deepl.usage),
+    "/v2/document": (_BOTH, deepl.no_documents),
+    "/v2/document/{rest:path}": (_BOTH, deepl.no_documents),
 }
 _API = frozenset((*_LIBRETRANSLATE, *_DEEPL))
 # As LibreTranslate sends them with every answer.
@@ -68,6 +71,8 @@ _CORS = {
 _MOST_CONNECTIONS = 900
 # Seconds that an idle connection stays open.
 _IDLE = 15
+# Seconds after which it is found out whether a client that has ended its side still reads.
+_PROBE = 1.0
 # The client has gone, so nobody sees it; as in the logs of nginx.
 _GONE = 499
 
@@ -84,7 +89,10 @@ def make_app(service: Service) -> ASGIApp:
     ]
     routes += [Route("/metrics", partial(_metrics, service), methods=_GET), *page_routes()]
     handlers: dict[Any, Any] = {HTTPException: _no_such_endpoint}
-    return _WithHeaders(Starlette(routes=routes, exception_handlers=handlers))
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    # A redirect would name whatever host the client names.
+    app.router.redirect_slashes = False
+    return _WithHeaders(app)
 
 
 def _endpoint(
@@ -99,7 +107,7 @@ def _endpoint(
                 request,
                 most=limits.body_bytes,
                 seconds=limits.body_seconds,
-                has_file=path == "/translate_file",
+                has_file=path.startswith(("/translate_file", "/v2/document")),
             )
             key = key_of(given, request.headers.get("authorization", ""))
             caller = Caller(key, request.client.host if request.client else "")
@@ -206,9 +214,16 @@ class _WithHeaders:
 
 
 class Server:
-    """A server at the address that a socket listens on, which it closes at the end."""
+    """A server at the address that a socket listens on, which it closes at the end.
 
-    def __init__(self, service: Service, listening: socket.socket) -> None:
+    Args:
+        proxies: addresses and networks of web servers whose `X-Forwarded-For` is believed, besides
+            those of this machine.
+    """
+
+    def __init__(
+        self, service: Service, listening: socket.socket, *, proxies: Sequence[str] = ()
+    ) -> None:
         self._service, limits = service, service.limits
         self._socket = listening
         name, port = self._socket.getsockname()[:2]
@@ -223,8 +238,7 @@ class Server:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                # Otherwise an environment variable may name other proxies.
-                forwarded_allow_ips="127.0.0.1",
+                forwarded_allow_ips=["127.0.0.1", "::1", *proxies],
                 timeout_keep_alive=min(_IDLE, limits.body_seconds),  # type: ignore[arg-type]
                 timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 5,
             )
@@ -290,12 +304,15 @@ def _protocol(seconds: float) -> type[H11Protocol]:
     """The HTTP protocol, with limits that uvicorn does not have.
 
     The head of a request must come, and an answer must be read, within so many seconds; otherwise
-    the connection is closed. It is closed at once if there are too many.
+    the connection is closed. It is closed at once if there are too many. A client that has ended
+    its side gets its answer, if it still reads: every second it is sent that its request is
+    processed (RFC 2518, section 10.1), which fails if it has gone.
     """
 
     class Protocol(H11Protocol):
         _head: asyncio.TimerHandle | None = None
         _unread: asyncio.TimerHandle | None = None
+        _probe: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -313,6 +330,21 @@ def _protocol(seconds: float) -> type[H11Protocol]:
             elif self._head is None and not self.transport.is_closing():
                 self._wait_for_head()
 
+        def eof_received(self) -> bool:  # type: ignore[override]
+            cycle = self.cycle
+            if cycle is None or cycle.response_complete or cycle.more_body:
+                return False
+            cycle.keep_alive = False
+            if self.scope["http_version"] == "1.1":
+                self._probe = self.loop.call_later(_PROBE, self._send_probe)
+            return True
+
+        def _send_probe(self) -> None:
+            if not (self.cycle.response_started or self.transport.is_closing()):
+                found = h11.InformationalResponse(status_code=102, headers=[], reason="Processing")
+                self.transport.write(self.conn.send(found) or b"")
+                self._probe = self.loop.call_later(_PROBE, self._send_probe)
+
         def pause_writing(self) -> None:
             super().pause_writing()
             # To close it is not enough: that waits until the rest of the answer is read.
@@ -325,6 +357,8 @@ def _protocol(seconds: float) -> type[H11Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
             self._stop_aborting()
+            if self._probe is not None:
+                self._probe.cancel()
             super().connection_lost(exc)
 
         def _wait_for_head(self) -> None:

@@ -23,7 +23,7 @@ from mtkit.serve.languages import Detected
 from mtkit.serve.metrics import Metrics
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
 from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
-from mtkit.translate import Glossary, Translator, markup_text
+from mtkit.translate import Glossary, MarkupRules, Translator, markup_text
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,8 @@ class TranslationRequest:
         alternatives: how many translations beside the best one.
         with_links: whether the links between words are wanted too.
         is_checked: whether confidence and findings are wanted too.
+        rules: how HTML or XML is read; of plain text, the line ends that end a sentence.
+        splits: whether the sentences of a line may be translated one by one.
     """
 
     texts: Sequence[str]
@@ -92,6 +94,8 @@ class TranslationRequest:
     glossary: Mapping[str, str] = field(default_factory=dict)
     with_links: bool = False
     is_checked: bool = False
+    rules: MarkupRules = field(default_factory=MarkupRules)
+    splits: bool = True
 
 
 class TranslationResult(NamedTuple):
@@ -158,7 +162,9 @@ class Service:
             plain = request.texts
             if request.form == "html":
                 # Names of tags and attributes are in another language than the text.
-                plain = await asyncio.to_thread(lambda: list(map(markup_text, request.texts)))
+                plain = await asyncio.to_thread(
+                    lambda: [markup_text(text, request.rules) for text in request.texts]
+                )
             source = await self._source(plain, target)
             is_language = bool(source.confidence) or any(map(has_letters, plain))
         characters = sum(map(len, request.texts))
@@ -170,7 +176,7 @@ class Service:
                 [[[]]] * len(request.texts),
                 [CheckedText(None, []) for _ in request.texts],
             )
-        translator = self.directions.find(source.language, target)
+        translator = self.directions.find(source.language, target, splits=request.splits)
         if translator is None:
             raise RequestError(
                 400,
@@ -282,7 +288,9 @@ class Service:
                     vary = functools.partial(translator.variant, glossary=glossary)
                     translator = await scheduler.in_torch_thread(vary)
                 with scheduler.ticket(translator, request.alternatives + 1) as ticket:
-                    found = await translate_texts(scheduler, ticket, request.texts, request.form)
+                    found = await translate_texts(
+                        scheduler, ticket, request.texts, request.form, request.rules
+                    )
                 links: list[list[list[WordLink]]] = [[[] for _ in of_text] for of_text in found]
                 if request.with_links:
                     links = await link_words(scheduler, translator, found)

@@ -6,6 +6,7 @@ Each line is translated as `mtkit translate` translates it, or `mtkit translate 
 from __future__ import annotations
 
 import asyncio
+import html
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -13,6 +14,7 @@ from mtkit.serve.errors import RequestError
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import (
     MarkupPairs,
+    MarkupRules,
     Translation,
     Translator,
     Window,
@@ -71,12 +73,21 @@ class TranslatedText(NamedTuple):
 
 
 async def translate_texts(
-    scheduler: Scheduler, ticket: Ticket, texts: Sequence[str], form: Format
+    scheduler: Scheduler,
+    ticket: Ticket,
+    texts: Sequence[str],
+    form: Format,
+    rules: MarkupRules,
 ) -> list[list[TranslatedText]]:
     """The best translations of each text, the best first, each once; of HTML only one."""
+    if form == "text" and rules.line_ends == "none":
+        # In HTML, a line end may be inside of a sentence.
+        escaped = [html.escape(text, quote=False) for text in texts]
+        found = await translate_texts(scheduler, ticket, escaped, "html", rules)
+        return [[one._replace(text=html.unescape(one.text)) for one in some] for some in found]
     if form == "text":
         return await _plain(scheduler, ticket, texts)
-    running = [asyncio.ensure_future(_markup(scheduler, ticket, text)) for text in texts]
+    running = [asyncio.ensure_future(_markup(scheduler, ticket, text, rules)) for text in texts]
     try:
         return [[found] for found in await asyncio.gather(*running)]
     finally:
@@ -176,10 +187,14 @@ def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[
     return list(texts.values())
 
 
-async def _markup(scheduler: Scheduler, ticket: Ticket, text: str) -> TranslatedText:
+async def _markup(
+    scheduler: Scheduler, ticket: Ticket, text: str, rules: MarkupRules
+) -> TranslatedText:
     lines = text.split("\n")
     steps = markup_steps(
-        [line.removesuffix("\r") for line in lines], copies=ticket.translator.config.copy_numbers
+        [line.removesuffix("\r") for line in lines],
+        copies=ticket.translator.config.copy_numbers,
+        rules=rules,
     )
     found, parts = await _answered(scheduler, ticket, steps, len(text))
     # Only line ends of Windows end in \r.

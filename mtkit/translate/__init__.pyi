@@ -9,6 +9,7 @@ from .markup import (
     markup_windows as markup_windows,
     translate_markup as translate_markup,
 )
+from .markup_reading import MarkupRules as MarkupRules
 from .native_decoder import NativeDecoder as NativeDecoder, decoder_of_weights as decoder_of_weights
 from .placeholders import (
     placeholder_steps as placeholder_steps,

@@ -29,7 +29,7 @@ from mtkit.base.copied import copied_parts, may_have_copied_parts
 from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup
-from mtkit.translate.markup_reading import Item, Reader
+from mtkit.translate.markup_reading import HTML, Item, MarkupRules, Reader, without_cdata
 from mtkit.translate.markup_segments import Segment, parts_of, placeholders_of
 from mtkit.translate.reading import WINDOW_CHARACTERS, Window
 from mtkit.translate.requests import Translation
@@ -56,13 +56,15 @@ class MarkupLines(list[str]):
         return list(parts_of(self.items))
 
 
-def markup_windows(windows: Iterable[list[str]], first_line: int = 1) -> Iterator[MarkupLines]:
+def markup_windows(
+    windows: Iterable[list[str]], first_line: int = 1, rules: MarkupRules = HTML
+) -> Iterator[MarkupLines]:
     """The lines in other windows: none ends in a sentence, a tag or an element that is copied.
 
     These lines wait for the next window; after very many characters they are divided. An empty
     window stays one: there may be no more lines for a while.
     """
-    reader = Reader(first_line)
+    reader = Reader(first_line, rules=rules)
     ready, waiting = MarkupLines(), MarkupLines()
     characters = 0
     for window in windows:
@@ -152,6 +154,7 @@ def markup_steps(
     first_line: int = 1,
     copies: bool = True,
     doubts: Doubts | None = None,
+    rules: MarkupRules = HTML,
 ) -> Generator[Window | MarkupPairs, Any, tuple[list[str], list[Translation]]]:
     """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
 
@@ -161,7 +164,7 @@ def markup_steps(
     Returns:
         The translated lines, and the translations that are in them.
     """
-    parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line)
+    parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line, rules)
     for i, part in enumerate(parts):
         if copies and isinstance(part, Segment) and part.is_copied:
             parts[i] = part.raw
@@ -218,14 +221,20 @@ def placed(
     ]
 
 
-def parse(lines: Sequence[str], first_line: int = 1) -> list[str | Segment]:
+def parse(
+    lines: Sequence[str], first_line: int = 1, rules: MarkupRules = HTML
+) -> list[str | Segment]:
     """The parts of some lines, which have no line ends; the parts have one for each."""
-    return [part for window in markup_windows([list(lines)], first_line) for part in window.parts]
+    if rules.is_xml:
+        lines = without_cdata("\n".join(lines)).split("\n")
+    windows = markup_windows([list(lines)], first_line, rules)
+    return [part for window in windows for part in parts_of(rules.outlined(window.items))]
 
 
-def markup_text(markup: str) -> str:
-    """The plain text of HTML: without tags, comments, and elements that are copied."""
-    reader = Reader(warns=False)
+def markup_text(markup: str, rules: MarkupRules = HTML) -> str:
+    """The plain text of HTML or XML: without tags, comments, and elements that are copied."""
+    reader = Reader(warns=False, rules=rules)
+    markup = without_cdata(markup) if rules.is_xml else markup
     items = [item for line in markup.split("\n") for item in reader.read(f"{line}\n")]
     items += reader.flush()
     # A block separates words; other tags may stand inside of one.

@@ -5,15 +5,21 @@ or element that is copied and has not ended. So these may have any number of lin
 
 A tag may also continue on other lines. If it does not end there, or has a `<` outside of quotes, it
 is not a tag: it is copied to the end of its line with a warning, and the next line is read as text.
+
+`MarkupRules` says whether it is XML, in which names mean nothing, and where sentences end.
 """
 
 from __future__ import annotations
 
+import html
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from html.entities import html5
+from typing import Literal, NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,11 @@ _MOST_LINES = 100
 _BEGIN = re.compile(
     r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z]|/?\d(?=\d{0,2}/?>))", re.ASCII | re.IGNORECASE
 )
+# In XML, names may have other letters, and references to entities that HTML does not have stay.
+_BEGIN_XML = re.compile(
+    r"\n|\Z|<(?:!--|!\[CDATA\[|\?|!|/?[^\W\d]|/?:|/?\d(?=\d{0,2}/?>))|&[^\W\d][\w.:-]*+;"
+)
+_CDATA = re.compile(r"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # What ends it, if it is not a tag.
 _ENDS = {
     "<!--": re.compile(r"--!?>"),
@@ -61,11 +72,11 @@ _TAG_END = re.compile(">")
 
 
 def _tag(value: str) -> re.Pattern[str]:
-    """A tag, as far as it is there; attributes have such values."""
+    """A tag, as far as it is there, where one begins; attributes have such values."""
     return re.compile(
-        rf"""<(?:(?P<name>[a-z\d][^\s/>]*+)
+        rf"""<(?:(?P<name>[^\s/>!][^\s/>]*+)
                (?P<attributes>(?:[\s=]|/(?!>)|[^\s/>=]++(?:\s*+=\s*+{value})?+)*+)(?P<empty>/?)
-             | /(?P<close>[a-z\d][^\s/>]*+)[^>]*+
+             | /(?P<close>[^\s/>]++)[^>]*+
              | ![^>]*+)>?""",
         re.ASCII | re.IGNORECASE | re.VERBOSE,
     )
@@ -98,15 +109,76 @@ class Item(NamedTuple):
     number: int = 0
 
 
+@dataclass(frozen=True)
+class MarkupRules:
+    """How markup is read.
+
+    Attributes:
+        is_xml: names of elements mean nothing, and are compared with their case.
+        line_ends: which of them end a sentence; by default those that are in no block-level
+            element, or in no element of XML.
+        finds_blocks: whether an element of XML ends a sentence if it has no text beside it.
+        splitting, non_splitting: other elements that end a sentence, and those that do not.
+        ignored: elements that are copied, besides those of HTML.
+    """
+
+    is_xml: bool = False
+    line_ends: Literal["outside", "all", "none"] = "outside"
+    finds_blocks: bool = True
+    splitting: frozenset[str] = frozenset()
+    non_splitting: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+    def is_block(self, name: str) -> bool:
+        """Whether an element ends a sentence by its name."""
+        is_known = name in self.splitting or (name in BLOCK and not self.is_xml)
+        return is_known and name not in self.non_splitting
+
+    def outlined(self, items: list[Item]) -> list[Item]:
+        """The pieces of a whole text, with the elements of XML that end a sentence as blocks."""
+        if not (self.is_xml and self.finds_blocks):
+            return items
+        # The open elements by the numbers and names of their tags, and what is around all of them.
+        stack, depths = [(-1, "")], Counter[str]()
+        around: dict[int, int] = {}
+        with_text = set[int]()
+        for number, (kind, raw, name, _) in enumerate(items):
+            if kind == "text" and not raw.isspace():
+                with_text.add(stack[-1][0])
+            elif kind == "open":
+                around[number] = stack[-1][0]
+                stack.append((number, name))
+                depths[name] += 1
+            elif kind == "close" and depths[name]:
+                is_open = True
+                while is_open:
+                    _, closed = stack.pop()
+                    depths[closed] -= 1
+                    is_open = closed != name
+                around[number] = stack[-1][0]
+        blocks = {
+            number
+            for number, parent in around.items()
+            if parent not in with_text and items[number].name not in self.non_splitting
+        }
+        return [
+            item._replace(kind="block") if number in blocks else item
+            for number, item in enumerate(items)
+        ]
+
+
+HTML = MarkupRules()
+
+
 class Reader:
     """Reads lines one after another.
 
     `number` is that of the first line. With `warns` there are warnings of what does not end.
     """
 
-    def __init__(self, number: int = 1, *, warns: bool = True) -> None:
+    def __init__(self, number: int = 1, *, warns: bool = True, rules: MarkupRules = HTML) -> None:
         self._number = number
-        self._warns = warns
+        self._warns, self._rules = warns, rules
         # The open block-level elements, from the outermost.
         self._blocks: list[str] = []
         # What was read of the element that is copied, its name, and its depth in such elements.
@@ -162,13 +234,16 @@ class Reader:
                     if not self._awaited:
                         yield self._taken()
                 continue
-            match = _BEGIN.search(text, at)
+            match = (_BEGIN_XML if self._rules.is_xml else _BEGIN).search(text, at)
             assert match is not None
             if at < match.start():
                 yield Item("text", text[at : match.start()])
             at, end, begun = match.start(), match.end(), match[0].lower()
             if begun == "\n":
                 yield Item("text", "\n")
+            elif begun.startswith("&"):
+                is_character = match[0][1:] in html5
+                yield Item("text", match[0]) if is_character else Item("point", match[0], "&")
             elif begun in _ENDS:
                 self._await(match[0], "", _ENDS[begun])
             elif begun.endswith(">"):
@@ -190,7 +265,7 @@ class Reader:
                         at = line_end
                         continue
                 end = tag.end()
-                item = _of_tag(tag)
+                item = _of_tag(tag, self._rules)
                 if item.kind == "raw":
                     self._await(item.raw, item.name, _end_tag(item.name), _TAG_END)
                 else:
@@ -211,7 +286,7 @@ class Reader:
         """The element that is copied, as far as it was read."""
         raw, self._kept = "".join(self._kept), []
         name = self._kept_name
-        return Item("block" if name in BLOCK else "point", raw, name)
+        return Item("block" if self._rules.is_block(name) else "point", raw, name)
 
     def _arranged(self, items: Iterable[Item]) -> Iterator[Item]:
         """The pieces with their numbers; those in an element that is copied are one, at its end."""
@@ -229,11 +304,12 @@ class Reader:
                     self._is_pending = item.kind != "block"
                     yield item
                 continue
-            if name in BLOCK:
+            rules, is_block = self._rules, self._rules.is_block(name)
+            if is_block or rules.is_xml:
                 self._open_or_close(kind, name)
             # Outside of elements every line is a text of its own.
-            is_line = raw == "\n" and not self._blocks
-            is_block = name in BLOCK or kind == "block" or is_line
+            ends = {"all": True, "none": False, "outside": not self._blocks}[rules.line_ends]
+            is_block = is_block or kind == "block" or (raw == "\n" and ends)
             begins = bool(name) if kind != "text" else not raw.isspace()
             self._is_pending = not is_block and (self._is_pending or begins)
             yield Item("block" if is_block else kind, raw, name, number)
@@ -241,7 +317,8 @@ class Reader:
     def _open_or_close(self, kind: str, name: str) -> None:
         blocks = self._blocks
         if kind == "open":
-            if blocks and (blocks[-1] == "p" or (blocks[-1] == name and name in _ENDED_BY_NEXT)):
+            is_ended = blocks and not self._rules.is_xml
+            if is_ended and (blocks[-1] == "p" or (blocks[-1] == name and name in _ENDED_BY_NEXT)):
                 blocks.pop()
             if len(blocks) < _DEEPEST:
                 blocks.append(name)
@@ -260,29 +337,37 @@ def _end_tag(name: str) -> re.Pattern[str]:
     return re.compile(rf"</{name}(?=[\s/>])", re.ASCII | re.IGNORECASE)
 
 
+def without_cdata(xml: str) -> str:
+    """XML with its CDATA sections as other text, of which they have the meaning."""
+    return _CDATA.sub(
+        lambda match: match[0] if match[1] is None else html.escape(match[1], quote=False), xml
+    )
+
+
 def _is_broken(tag: str) -> bool:
     """Whether a tag has a `<` outside of its quotes after its first line."""
     plain = _QUOTED_VALUE.sub(lambda value: "\n" if "\n" in value[0] else "", tag)
     return "<" in plain.partition("\n")[2]
 
 
-def _of_tag(tag: re.Match[str]) -> Item:
+def _of_tag(tag: re.Match[str], rules: MarkupRules) -> Item:
     """A tag. `keep` opens an element that is copied, and `raw` one whose content is not HTML."""
-    raw = tag[0]
+    raw, is_html = tag[0], not rules.is_xml
     if tag["close"]:
-        return Item("close", raw, tag["close"].lower())
+        return Item("close", raw, tag["close"].lower() if is_html else tag["close"])
     if tag["name"] is None:
         return Item("point", raw)
-    name = tag["name"].lower()
-    if tag["empty"] or name in _VOID:
+    name = tag["name"].lower() if is_html else tag["name"]
+    if tag["empty"] or (is_html and name in _VOID):
         return Item("point", raw, name)
-    if name in _RAW:
+    if is_html and name in _RAW:
         return Item("raw", raw, name)
     given = {
         key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(tag["attributes"])
     }
     is_kept = (
-        name in _COPIED
+        (is_html and name in _COPIED)
+        or name in rules.ignored
         or given.get("translate", "").lower() == "no"
         or "notranslate" in given.get("class", "").split()
     )

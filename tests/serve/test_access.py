@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.served import Served
+
+from mtkit.run_folder import Run
 from mtkit.serve import access
 from mtkit.serve.access import Access, read_keys
 
@@ -102,3 +105,25 @@ def test_clients_that_were_quiet_for_longest_are_forgotten(
     for client in "abcabd":
         counted.wait(client, 1)
     assert set(counted._left) == {"a", "b", "d"}
+
+
+def test_the_client_is_the_last_address_that_is_no_trusted_proxy(untrained: Run) -> None:
+    known = Access(per_minute=100)
+    trusted = ["172.16.0.0/12", "10.0.0.7", "fd00::/8"]
+    with Served([untrained], access=known, proxies=trusted) as server:
+        for chain, client in {
+            "1.2.3.4": "1.2.3.4",
+            "9.9.9.9, 1.2.3.4": "1.2.3.4",
+            "9.9.9.9, 1.2.3.4, 172.18.0.1": "1.2.3.4",
+            "1.2.3.4, 10.0.0.7, 172.31.255.255, 127.0.0.1": "1.2.3.4",
+            "10.0.0.7, 10.0.0.8": "10.0.0.8",
+            "1.2.3.4, fd00::1": "1.2.3.4",
+            "2001:db8::1, ::1": "2001:db8::",
+            "1.2.3.4, x": "x",
+            "": "127.0.0.1",
+        }.items():
+            body = b'{"q": "1", "source": "en", "target": "de"}'
+            server.ask(
+                "POST", "/translate", body, Content_Type="application/json", X_Forwarded_For=chain
+            )
+            assert list(known._left)[-1].startswith(client), chain

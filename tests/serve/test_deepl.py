@@ -48,6 +48,163 @@ def test_missing_terms_and_texts_that_are_cut_are_told(served: Served) -> None:
     assert other["truncated"] is True
 
 
+XML = {"target_lang": "DE", "tag_handling": "xml"}
+
+
+def one(served: Served, text: str, **fields: Any) -> str:
+    """The translation of a text."""
+    reply = served.post("/v2/translate", {"text": [text], "target_lang": "DE"} | fields)
+    assert reply.status == 200, reply.body
+    (found,) = reply.json["translations"]
+    return str(found["text"])
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [["x"], "x", "keep,x", ["keep", "x"], "X,x", ["a,b", "x"]],
+)
+@pytest.mark.parametrize("kept", ["<x>two two</x>", '<x id="1"></x>', "<x><b>two</b></x>"])
+def test_ignored_tags_keep_their_content(served: Served, ignored: Any, kept: str) -> None:
+    # weblate/machinery/deepl.py sends tag_handling=xml and ignore_tags=["x"] with each text.
+    for handling in ("xml", "html"):
+        found = one(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
+        assert kept in found
+        # And nothing of it is translated a second time.
+        assert found.count("<x") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<code>{}</code>",
+        "<pre>{}</pre>",
+        "<p>{}</p>",
+        "<br>{}</br>",
+        "<script>{}</script>",
+        "<link>{}</link>",
+        "<P>{}</P>",
+        "<größe>{}</größe>",
+        "<_a:b c='>'>{}</_a:b>",
+        "<doc>\n <title>{}</title>\n</doc>",
+        "<doc><x/><b>{}</b></doc>",
+    ],
+)
+def test_names_of_xml_mean_nothing(served: Served, expected: list[str], text: str) -> None:
+    assert one(served, text.format("one two"), **XML) == text.format(expected[0])
+
+
+def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(
+    served: Served, expected: list[str]
+) -> None:
+    two, three = expected
+    assert one(served, "<a><b>one two</b> <b>three</b></a>", **XML) == (
+        f"<a><b>{two}</b> <b>{three}</b></a>"
+    )
+    # Not so by these parameters; then a sentence has both.
+    for more in ({"outline_detection": False}, {"non_splitting_tags": ["b"]}):
+        found = one(served, "<a><b>one two</b> <b>three</b></a>", **XML, **more)
+        assert found != f"<a><b>{two}</b> <b>{three}</b></a>"
+        assert found.count("<b>") == found.count("</b>") == 2
+    found = one(served, "one two<b>three</b>", **XML, splitting_tags="b")
+    assert found == f"{two}<b>{three}</b>"
+
+
+def test_a_cdata_section_is_text_and_unknown_entities_stay(
+    served: Served, expected: list[str]
+) -> None:
+    assert one(served, "<a><![CDATA[one two]]></a>", **XML) == f"<a>{expected[0]}</a>"
+    assert one(served, "<a><![CDATA[<&]]></a>", **XML, source_lang="EN") == "<a>&lt;&amp;</a>"
+    assert "&logo;" in one(served, "<a>one &logo; two</a>", **XML)
+    assert one(served, "<!-- <![CDATA[ -->one two", **XML) == f"<!-- <![CDATA[ -->{expected[0]}"
+
+
+@pytest.mark.parametrize(
+    ("split", "texts"),
+    [
+        (None, ["one two.", "three. four", "five"]),
+        ("1", ["one two.", "three. four", "five"]),
+        (1, ["one two.", "three. four", "five"]),
+        ("nonewlines", ["one two. three. four five"]),
+        ("0", ["one two. three. four five"]),
+        (0, ["one two. three. four five"]),
+    ],
+)
+def test_line_ends_and_marks_end_sentences_as_is_wished(
+    served: Served, untrained: Run, split: Any, texts: list[str]
+) -> None:
+    decode = untrained.config.decode.model_copy(update={"split_sentences": str(split) != "0"})
+    whole = Translator.load(untrained, device="cpu", config=decode)
+    lines = list(whole.translate(texts))
+    found = one(served, "one two.\nthree. four\nfive", split_sentences=split)
+    assert found.count("\n") == 2
+    assert found.split() == " ".join(lines).split()
+    tags = one(served, "<p>one two.\nthree. four\nfive</p>", split_sentences=split, **XML)
+    if split is None:
+        lines = list(whole.translate(["one two. three. four five"]))
+    assert tags.removeprefix("<p>").removesuffix("</p>").split() == " ".join(lines).split()
+
+
+@pytest.mark.parametrize("text", ["a < b & c", "&lt;p&gt; &amp;", "<p>one</p>", "  one\r\n two \n"])
+def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: str) -> None:
+    found = one(served, text, split_sentences="nonewlines")
+    assert "&lt;p" not in found or "&lt;p" in text
+    assert found.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tag_handling", "XMLX"),
+        ("tag_handling", 5),
+        ("split_sentences", "2"),
+        ("split_sentences", "no"),
+        ("split_sentences", ["0"]),
+        ("formality", "very"),
+        ("preserve_formatting", "yes"),
+        ("outline_detection", 2),
+        ("model_type", "best"),
+        ("show_billed_characters", "x"),
+        ("tag_handling_version", "v3"),
+    ],
+)
+def test_another_value_of_a_parameter_with_few_is_refused(
+    served: Served, name: str, value: Any
+) -> None:
+    fields = {"text": ["a"], "target_lang": "DE", name: value}
+    reply = served.post("/v2/translate", fields)
+    # As in DeepL's own server for tests, github.com/DeepLcom/deepl-mock.
+    wanted = (400, {"message": f"Value for '{name}' not supported."})
+    assert (reply.status, reply.json) == wanted
+    if isinstance(value, str):
+        reply = served.form("/v2/translate", fields)
+        assert (reply.status, reply.json) == wanted
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tag_handling": None, "split_sentences": "", "formality": "default"},
+        {"formality": "prefer_less", "preserve_formatting": True, "outline_detection": "0"},
+        {"model_type": "prefer_quality_optimized", "show_billed_characters": "1"},
+        {"tag_handling": "HTML", "tag_handling_version": "v2", "outline_detection": "True"},
+        {"split_sentences": 1, "context": "numbers", "ignore_tags": [], "splitting_tags": None},
+    ],
+)
+def test_usual_values_are_accepted(
+    served: Served, expected: list[str], fields: dict[str, Any]
+) -> None:
+    assert one(served, "one two", **fields) == expected[0]
+
+
+@pytest.mark.parametrize("path", ["/v2/document", "/v2/document/ABC", "/v2/document/ABC/result"])
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "application/json"])
+def test_documents_are_not_supported(served: Served, path: str, kind: str) -> None:
+    body = b"{}" if "json" in kind else b"--x\r\n\r\n--x--\r\n"
+    reply = served.ask("POST", path, body, Content_Type=kind)
+    assert reply.status == 400
+    assert reply.json == {"message": "Document translation is not supported."}
+
+
 @pytest.mark.parametrize("handling", ["html", "xml"])
 def test_tags_keep_their_places(served: Served, expected: list[str], handling: str) -> None:
     fields = {"text": ["<p>one two</p>"], "target_lang": "DE", "tag_handling": handling}

@@ -90,6 +90,12 @@ def test_a_broken_body_is_answered_with_an_error(
         ("POST", "/", 405, "Method Not Allowed"),
         ("GET", "/../../etc/passwd", 404, "Not Found"),
         ("POST", "/translate/x", 404, "Not Found"),
+        ("GET", "/detect?q=one", 405, "Method Not Allowed"),
+        ("POST", "/languages", 405, "Method Not Allowed"),
+        ("POST", "/health", 405, "Method Not Allowed"),
+        ("POST", "/frontend/settings", 405, "Method Not Allowed"),
+        ("GET", "/suggest", 405, "Method Not Allowed"),
+        ("GET", "/translate_file", 405, "Method Not Allowed"),
         ("DELETE", "/translate", 405, "Method Not Allowed"),
         ("PUT", "/languages", 405, "Method Not Allowed"),
         ("GET", "/translate?q=%ff&source=en&target=de", 400, None),
@@ -101,6 +107,17 @@ def test_a_wrong_path_or_method_is_answered_in_json(
     reply = served.ask(method, path)
     assert reply.status == status
     assert message is None or reply.json == {"error": message}
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/languages", "/health", "/page.css"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_slash_at_the_end_is_not_answered_with_a_redirect(
+    served: Served, path: str, method: str
+) -> None:
+    # It would lead to whatever host the client names.
+    reply = served.ask(method, f"{path}/", Host="elsewhere.example")
+    assert (reply.status, reply.json) == (404, {"error": "Not Found"})
+    assert "elsewhere" not in str(reply.headers)
 
 
 def sent(served: Served, *parts: bytes) -> bytes:
@@ -217,6 +234,44 @@ def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate) -> None:
         for client in busy:
             client.close()
         assert "three" not in gate.texts
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("text", [b"one two", b"\n" * 3000, b"nine"])
+def test_a_client_that_ends_its_side_gets_its_answer(
+    served: Served, version: bytes, text: bytes
+) -> None:
+    body = b'{"q": "%s", "source": "en", "target": "de"}' % text.replace(b"\n", b"\\n")
+    with served.connect() as client:
+        client.sendall(post(body).replace(b"HTTP/1.1", b"HTTP/" + version))
+        client.shutdown(socket.SHUT_WR)
+        answer = client.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"translatedText" in answer
+
+
+def test_a_client_that_ends_its_side_is_told_while_it_waits_that_it_is_not_forgotten(
+    untrained: Run, gate: Gate
+) -> None:
+    with Served([untrained], changed=gate.close) as server, server.connect() as client:
+        client.sendall(post(b'{"q": "one", "source": "en", "target": "de"}'))
+        client.shutdown(socket.SHUT_WR)
+        stream = client.makefile("rb")
+        assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
+        gate.open()
+        rest = stream.read()
+        assert b"HTTP/1.1 200 OK\r\n" in rest
+        assert b"translatedText" in rest
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"POST /translate HTTP/1.1\r\n"])
+def test_a_client_that_ends_its_side_before_its_request_is_closed(
+    served: Served, sent: bytes
+) -> None:
+    with served.connect() as client:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        assert client.makefile("rb").read() == b""
 
 
 def test_a_request_that_is_refused_while_its_client_goes_is_not_an_error_of_the_server() -> None:
@@ -501,7 +556,7 @@ def test_what_the_apis_read_is_what_a_body_keeps() -> None:
     sources = "".join(inspect.getsource(module) for module in (deepl, libretranslate))
     read = set(re.findall(r"given(?:\.get\(|\[|, )\"(\w+)\"", sources))
     listed = {"glossary_id", "style_id", "translation_memory_id"}
-    assert read | listed == bodies._KNOWN
+    assert read | listed | deepl._CHOICES.keys() == bodies._KNOWN
 
 
 # ---------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class Served:
         limits: Limits | None = None,
         access: Access | None = None,
         changed: Callable[[Translator], object] = lambda _: None,
+        proxies: Sequence[str] = (),
     ) -> None:
         def load(run: Run, tgt_lang: str | None) -> Translator:
             translator = Translator.load(run, device="cpu", tgt_lang=tgt_lang)
@@ -46,7 +47,7 @@ class Served:
             return translator
 
         self.service = Service(Directions(runs, load), limits or Limits(), access or Access())
-        self.server = Server(self.service, listen("127.0.0.1", 0))
+        self.server = Server(self.service, listen("127.0.0.1", 0), proxies=proxies)
         ready = threading.Event()
         self._thread = threading.Thread(
             target=self.server.run, args=[ready.set], kwargs={"handles_signals": False}
