@@ -5,12 +5,16 @@
         --only mtkit ctranslate2 ctranslate2-parallel --threads 2
     python benchmarks/serve.py --run RUN --input SRC --soak 200000
     python benchmarks/serve.py --run RUN --hostile 10000
+    python benchmarks/serve.py --run RUN --input SRC --glossary 200
 
 A request has one line of the input, or a paragraph of up to five. `mtkit translate` translates the
 same lines first, and every text of the server must be equal to the byte. Processor time is that of
 the process, without what it needs to start. Waiting times are those of requests at random moments
 (a Poisson process), counted from the moment when a request was to be sent, at a share of the
 requests a second that all clients together have reached.
+
+With `--glossary`, so many short requests are sent at random moments, alone and then beside a request
+with a glossary at the limits, 20 texts with 100 terms each, which is sent again when it ends.
 
 With `--only`, a server with CTranslate2 in it (serve_ctranslate2.py) gets the same requests, with
 the model of `mtkit export`, the same precision, beam and number of threads. The servers take turns:
@@ -479,6 +483,42 @@ def hostile(arguments: argparse.Namespace) -> None:
     assert max(counts) < 500
 
 
+def with_glossary(arguments: argparse.Namespace, lines: Sequence[str], precision: str) -> None:
+    """Print the waiting times of short requests, alone and beside a request with a glossary."""
+    words = list(dict.fromkeys(word for line in lines for word in line.split() if word.isalpha()))
+    terms = {word: f"{word}er" for word in words[:100]}
+    body = {"q": [" ".join(terms)] * 20, "source": "en", "target": "de", "glossary": terms}
+    choose, due, at = random.Random(4), [], 0.0
+    for _ in range(arguments.glossary):
+        at += choose.expovariate(10)
+        due.append(at)
+    texts = [lines[i % len(lines)] for i in range(arguments.glossary)]
+    statuses, stop = Counter[int](), threading.Event()
+    options = ["--precision", precision, *of_mtkit(arguments)]
+    with Served(mtkit_command("serve", arguments.run, options)) as server:
+
+        def ask_with_terms() -> None:
+            while not stop.is_set():
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+                kind = {"Content-Type": "application/json"}
+                connection.request("POST", "/translate", json.dumps(body), kind)
+                statuses[connection.getresponse().status] += 1
+                connection.close()
+
+        ask(server, texts[:50], 4)
+        alone = ask(server, texts, 64, due)
+        beside = threading.Thread(target=ask_with_terms)
+        beside.start()
+        time.sleep(5)
+        together = ask(server, texts, 64, due, may_fail=True)
+        stop.set()
+        beside.join()
+    slow = percentile(together.seconds, 0.95) / percentile(alone.seconds, 0.95)
+    print(f"{len(texts)} short requests alone: {alone.times()}")
+    print(f"beside one with a glossary: {together.times()}, {len(together.errors)} errors")
+    print(f"p95 is {slow:.2f} times as long; the others: {dict(sorted(statuses.items()))}")
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -491,6 +531,7 @@ def main() -> None:
     parser.add_argument("--compared", type=int, default=1000, help="requests for the highest rates")
     parser.add_argument("--soak", type=int, help="short requests for memory alone")
     parser.add_argument("--hostile", type=int, help="broken requests alone")
+    parser.add_argument("--glossary", type=int, help="short requests beside one with a glossary")
     parser.add_argument("--precisions", nargs="+", choices=["auto", "fp32", "bf16", "int8"],
                         default=["auto"], help="as for mtkit translate")  # fmt: skip
     parser.add_argument("--threads", type=int, help="default: one per core")
@@ -513,7 +554,8 @@ def main() -> None:
     print(versions())
     for precision in arguments.precisions:
         print(f"\nprecision {precision}")
-        (soak if arguments.soak else speed)(arguments, lines, precision)
+        measure = soak if arguments.soak else with_glossary if arguments.glossary else speed
+        measure(arguments, lines, precision)
 
 
 if __name__ == "__main__":

@@ -135,6 +135,17 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn", "language_data"])
+@pytest.mark.parametrize("text", ["x", "10.0.0.1/8", "10.0.0.0/33", "proxy.example", "1.2.3.4;5"])
+def test_trusted_proxies_are_addresses_or_networks(
+    trained: Place, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_option = trained.mtkit("serve", "--trusted-proxies", text)
+    monkeypatch.setenv("MTKIT_TRUSTED_PROXIES", f"127.0.0.1, {text}")
+    for outcome in (by_option, trained.mtkit("serve")):
+        assert outcome.status == 2
+        assert "--trusted-proxies: " in outcome.err.splitlines()[-1]
+
+
 def test_without_its_libraries_it_says_how_to_install_them(
     library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 
 import pytest
-
 from support.served import Served
 
 from mtkit.run_folder import Run
