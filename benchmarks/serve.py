@@ -13,7 +13,7 @@ the process, without what it needs to start. Waiting times are those of requests
 (a Poisson process), counted from the moment when a request was to be sent, at a share of the
 requests a second that all clients together have reached.
 
-With `--glossary`, so many short requests are sent at random moments, alone and then beside a request
+With `--glossary`, so many short requests are sent at random moments, alone and then beside one
 with a glossary at the limits, 20 texts with 100 terms each, which is sent again when it ends.
 
 With `--only`, a server with CTranslate2 in it (serve_ctranslate2.py) gets the same requests, with

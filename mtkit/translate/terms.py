@@ -187,7 +187,8 @@ def _place_of(term: str, free: str, text: str) -> int:
     """Where a term is first in the free part of a text, between word boundaries; else -1."""
     start = free.find(term) if term else -1
     while start >= 0:
-        before, behind = text[start - 1 : start], text[start + len(term) :][:1]
+        end = start + len(term)
+        before, behind = text[start - 1 : start], text[end : end + 1]
         if not (_joins(before, term[0]) or _joins(term[-1], behind)):
             break
         start = free.find(term, start + 1)

@@ -134,7 +134,6 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
     assert outcome.err.splitlines()[-1].startswith(f"mtkit: error: {message}")
 
 
-@pytest.mark.parametrize("library", ["starlette", "uvicorn", "language_data"])
 @pytest.mark.parametrize("text", ["x", "10.0.0.1/8", "10.0.0.0/33", "proxy.example", "1.2.3.4;5"])
 def test_trusted_proxies_are_addresses_or_networks(
     trained: Place, text: str, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +145,7 @@ def test_trusted_proxies_are_addresses_or_networks(
         assert "--trusted-proxies: " in outcome.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("library", ["starlette", "uvicorn", "language_data"])
 def test_without_its_libraries_it_says_how_to_install_them(
     library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
