@@ -511,12 +511,13 @@ def with_glossary(arguments: argparse.Namespace, lines: Sequence[str], precision
         beside.start()
         time.sleep(5)
         together = ask(server, texts, 64, due, may_fail=True)
+        slow = percentile(together.seconds, 0.95) / percentile(alone.seconds, 0.95)
+        print(f"{len(texts)} short requests alone: {alone.times()}")
+        print(f"beside one with a glossary: {together.times()}, {len(together.errors)} errors")
+        print(f"p95 is {slow:.2f} times as long", flush=True)
         stop.set()
         beside.join()
-    slow = percentile(together.seconds, 0.95) / percentile(alone.seconds, 0.95)
-    print(f"{len(texts)} short requests alone: {alone.times()}")
-    print(f"beside one with a glossary: {together.times()}, {len(together.errors)} errors")
-    print(f"p95 is {slow:.2f} times as long; the others: {dict(sorted(statuses.items()))}")
+    print(f"the others: {dict(sorted(statuses.items()))}")
 
 
 def main() -> None:

@@ -94,6 +94,7 @@ HOMES = {
     "ctranslate2": {"convert.ctranslate2"},
     "sentencex": {"base.sentences"},
     "starlette": {"serve"},
+    "h11": {"serve"},
     "uvicorn": {"serve"},
     "transformers": {"convert.huggingface"},
     "onnx": {"convert.onnx_graph", "convert.sentence_model"},
