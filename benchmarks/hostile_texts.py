@@ -76,7 +76,7 @@ def steps() -> dict[str, Callable[[str], Any]]:
             except StopIteration:
                 return
             if isinstance(wanted, Window):
-                answer = [Translation(line) for line in wanted.lines]
+                answer = [[Translation(line)] for line in wanted.lines]
             else:
                 assert isinstance(wanted, MarkupPairs)
                 spans = [word_spans(source) for source in wanted.sources]
