@@ -298,8 +298,7 @@ class TrainConfig(Section):
 
     def is_validated(self, step: int) -> bool:
         """Whether the model is validated after this update."""
-        planned = step == self.last_step or step % self.valid_every == 0
-        return planned or step in self.early_validations
+        return step % self.valid_every == 0 or step in (self.last_step, *self.early_validations)
 
     @field_validator("compile", mode="before")
     @classmethod

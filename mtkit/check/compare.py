@@ -141,7 +141,7 @@ def comparison_page(
     """
     names = [system.name for system in systems]
     if not text.size:
-        raise MtkitError("there is nothing to compare: 0 lines")
+        raise MtkitError(f"no lines in {' and '.join(names)}: nothing to compare")
     if text.references is None:
         for system in systems:
             refuse_unequal(system.name, system.translations, "the source", text.sources or ())

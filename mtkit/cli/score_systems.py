@@ -123,6 +123,8 @@ def score_files(options: ScoreOptions) -> None:
     for path, system in zip(options.hypotheses, systems, strict=True):
         for name, lines in references:
             refuse_unequal(name_of(path), system.translations, name, lines)
+            if not lines:
+                raise MtkitError(f"{name_of(path)} and {name} are empty: nothing to score")
     sizes = [
         (name_of(path), len(system.translations))
         for path, system in zip(options.hypotheses, systems, strict=True)
@@ -385,7 +387,8 @@ def score_tree_files(options: ScoreOptions) -> None:
         raise click.UsageError("--metric parseval requires one --reference, a file of gold trees")
     refuse_stdin_twice([*options.hypotheses, *options.references])
     (path,) = options.references
-    golds = list(parse_trees(lines_of(path), name=name_of(path)))
+    if not (golds := list(parse_trees(lines_of(path), name=name_of(path)))):
+        raise MtkitError(f"{name_of(path)} has no trees: nothing to score")
     systems = [
         _TreeSystem(str(file), _trees_of_file(file, golds, gold_name=name_of(path)))
         for file in options.hypotheses

@@ -109,7 +109,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     if workers.is_rank_zero:
         _report_start(job, trainer)
         if existing is None:
-            check_disk(run_path, saved_bytes, config.train, replaces=True)
+            check_disk(run_path, saved_bytes, replaces=True)
             early = config.train.early_validations
             first = min(*early, config.train.valid_every, config.train.last_step)
             log.info("the first validation is after %s updates", f"{first:,}")
@@ -131,7 +131,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
                 _report_finished(run_path, config, trainer.step)
             return True
         if workers.is_rank_zero:
-            check_disk(run_path, saved_bytes, config.train, replaces=False)
+            check_disk(run_path, saved_bytes, replaces=False)
             folder.write_config()
             if config.train.finish_steps:
                 falls, last = trainer.schedule.finish_in_words(), config.train.last_step

@@ -13,7 +13,6 @@ from pydantic import ConfigDict, Field, model_validator
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError, Record, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
-from mtkit.config import TrainConfig
 from mtkit.run_folder import CHECKPOINTS, MetricsRow, Run
 from mtkit.train.distributed import Workers
 
@@ -164,8 +163,8 @@ def prune(run: Run) -> None:
                 shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
 
 
-def check_disk(path: Path, saved_bytes: int, settings: TrainConfig, *, replaces: bool) -> str:
-    """The room for checkpoints on the disk of a run folder, in words; warns if it is not enough.
+def check_disk(path: Path, saved_bytes: int, *, replaces: bool) -> str:
+    """The size of a checkpoint, and the room on the disk of a run folder, in words.
 
     `saved_bytes` is the size of the tensors of a checkpoint; `replaces` is whether those that are
     there will be deleted.
@@ -177,22 +176,16 @@ def check_disk(path: Path, saved_bytes: int, settings: TrainConfig, *, replaces:
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         disk = shutil.disk_usage(there)
         # What a killed save has left is deleted before the next one.
-        old, left = (_bytes_of(path / CHECKPOINTS, pattern) for pattern in ("*", ".*.partial"))
-    size, room = saved_bytes + _BESIDE, disk.free + (old if replaces else left)
-    # Those of the schedule, the best one, and one more while it is written.
-    count = min(settings.keep_checkpoints, -(-settings.last_step // settings.checkpoint_every)) + 2
-    count += settings.last_step // settings.keep_every if settings.keep_every else 0
+        disposable = _bytes_of(path / CHECKPOINTS, "*" if replaces else ".*.partial")
+    size, room = saved_bytes + _BESIDE, disk.free + disposable
     sizes = f"a checkpoint takes {size / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are free"
-    text = f"{sizes}; {count} at a time need {count * size / 1e6:,.0f} MB"
     # Some network file systems do not say how large they are.
     if disk.total and room < size:
         raise MtkitError(
             f"{path}: not even one checkpoint fits on its disk: {sizes}; delete files there, or "
             "give --run with a folder on another disk"
         )
-    if disk.total and disk.free + old < count * size:
-        log.warning("%s: %s: delete files, or lower train.keep_checkpoints", path, text)
-    return text
+    return sizes
 
 
 def _bytes_of(folder: Path, pattern: str) -> int:

@@ -79,7 +79,7 @@ def forecast(
         trainer = Trainer(whole if world_size > 1 else config, data, device=worker_device)
     trainer.micro_batches.choose(trainer.batches, world_size)
     saved_bytes = trainer.trained.saved_bytes(trainer.optimizer)
-    disk = check_disk(run_path, saved_bytes, config.train, replaces=restart)
+    disk = check_disk(run_path, saved_bytes, replaces=restart)
     try:
         trainer.check_memory()
     except MtkitError as error:
@@ -138,14 +138,13 @@ def forecast(
             f"time: {hours_and_minutes(seconds)} ({sure}) for {config.train.last_step:,} updates, "
             "without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
-            *([busy_in_words(seconds, share)] if share < BUSY else []),
+            *([_busy_in_words(seconds, share)] if share < BUSY else []),
             f"cost: {cost_in_words(epochs * flops, seconds, config)}",
         ],
     )
 
 
-def busy_in_words(seconds: float, share: float) -> str:
-    """The time if the threads always had the processor, as they had it for a `share` of it."""
+def _busy_in_words(seconds: float, share: float) -> str:
     return (
         f"time if nothing else ran: about {hours_and_minutes(share * seconds)}; other programs use "
         f"this processor, and the threads got {100 * share:.0f} % of their time"

@@ -160,14 +160,12 @@ class TrainedParameters:
 
     def saved_bytes(self, optimizer: torch.optim.Optimizer) -> int:
         """The size of what `training_state` gives after an update."""
-        # Adam keeps two numbers for each value, Muon one.
-        sizes: list[int] = [
-            parameter.numel() * parameter.element_size() * (2 if "betas" in group else 1)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+        sizes = [
+            tensor.nbytes for tensor in [*self.weights().values(), *dict(self.state()).values()]
         ]
-        saved = [*self.weights().values(), *(tensor for _, tensor in self.state())]
-        sizes += [tensor.numel() * tensor.element_size() for tensor in saved]
+        for group in optimizer.param_groups:
+            # Adam keeps two numbers for each value, Muon one.
+            sizes += [(2 if "betas" in group else 1) * one.nbytes for one in group["params"]]
         return sum(sizes)
 
     def load_training_state(

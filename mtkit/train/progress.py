@@ -95,6 +95,7 @@ class Meter:
 
     def read(self, step: int, workers: Workers) -> dict[str, float | int]:
         """A row of metrics, from the losses of all workers; counting starts again."""
+        losses_on_cpu = self._losses[0].is_cpu
         losses = workers.sum(torch.stack(self._losses)).tolist()
         self._accumulate_time()
         numbered = enumerate(losses, step - len(losses) + 1)
@@ -112,25 +113,16 @@ class Meter:
         if self._alignments:
             total, count = workers.sum(torch.stack(self._alignments).sum(0)).tolist()
             row["alignment_loss"] = total / max(count, 1)
-        self.processor_share = self._processed / max(seconds, 1e-9) / torch.get_num_threads()
-        if workers.world_size == 1 and self._losses[0].is_cpu and seconds >= _MIN_SECONDS:
-            self._note_other_programs()
+        threads = torch.get_num_threads()
+        share = self.processor_share = self._processed / max(seconds, 1e-9) / threads
+        may_help = workers.world_size == 1 < threads and losses_on_cpu and seconds >= _MIN_SECONDS
+        if may_help and share < BUSY and os.getloadavg()[0] > threads and not self._has_noted:
+            self._has_noted = True
+            text = "other programs use the processor: the %d threads got %.0f %% of their time"
+            advice = "; stopped, and continued with --workers %d, training is often faster"
+            log.info(text + advice, threads, 100 * share, threads)
         self._start_row()
         return row
-
-    def _note_other_programs(self) -> None:
-        """Say once that other programs use the processor, and what may help."""
-        threads, share = torch.get_num_threads(), self.processor_share
-        if self._has_noted or threads == 1 or share >= BUSY or os.getloadavg()[0] <= threads:
-            return
-        self._has_noted = True
-        log.info(
-            "other programs use the processor: the %d threads got %.0f %% of their time; stop the "
-            "run and continue it with --workers %d, which is often faster then",
-            threads,
-            100 * share,
-            threads,
-        )
 
     @contextmanager
     def paused(self, what: str, *, every: int | None = None) -> Iterator[None]:

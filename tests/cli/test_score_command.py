@@ -34,6 +34,25 @@ def test_a_tokenised_text_is_named_in_one_line(place: Place):
     assert line.startswith("mtkit: warning: hyp.txt looks tokenised: 100 lines end in ' .'")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["hyp", "--reference", "ref"], "hyp and ref are empty"),
+        (["-", "--reference", "ref"], "standard input and ref are empty"),
+        (["hyp", "--reference", "ref", "--reference", "hyp"], "hyp and ref are empty"),
+        (["hyp", "ref", "--reference", "ref"], "hyp and ref are empty"),
+        (["hyp", "--reference", "ref", "--sentence"], "hyp and ref are empty"),
+        (["hyp", "--reference", "ref", "--metric", "parseval"], "ref has no trees"),
+    ],
+)
+def test_empty_files_are_named(arguments: list[str], named: str, place: Place):
+    place.write("hyp", "")
+    place.write("ref", "")
+    outcome = place.mtkit("score", *arguments, stdin=b"")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err == f"mtkit: error: {named}: nothing to score\n"
+
+
 def test_each_metric_is_a_line_in_the_order_asked_for(place: Place):
     place.write("hyp.txt", "the cat sat on the mat\n")
     metrics = ["--metric", "ter", "--metric", "chrf", "--metric", "bleu"]
