@@ -32,8 +32,8 @@ def kinds_of_characters() -> npt.NDArray[np.uint8]:
     kinds[[ord("\t"), ord("\n")]] = INVISIBLE
     # A byte-order mark within text, and the replacement character for invalid bytes.
     kinds[[0xFEFF, 0xFFFD]] |= CONTROL
-    # May be dropped by `visible`; so may some of the code points from `END` on.
-    ignored = re.finditer(f"[{IGNORABLE}]", "".join(map(chr, range(END - 1))))
+    # May be dropped by `visible`, as some from `END` on; between U+1E000 and `END` there is none.
+    ignored = re.finditer(f"[{IGNORABLE}]", "".join(map(chr, range(0x1E000))))
     kinds[[match.start() for match in ignored] + [END - 1]] |= IGNORED
     return kinds
 

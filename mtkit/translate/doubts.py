@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from mtkit.base.invisible import visible
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts
 from mtkit.translate.requests import Sentence, Translation
 
@@ -30,7 +31,7 @@ class Doubts:
 
     def check(self, number: int, source: str, translation: str) -> None:
         """Check a sentence in a line with this number, and its best translation."""
-        size = len(source.encode("utf-8", "surrogatepass"))
+        size = len(visible(source).encode("utf-8", "surrogatepass"))
         if size < LONG_ENOUGH:
             return
         if 0 < self._facts.longest < size:

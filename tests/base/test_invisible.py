@@ -76,15 +76,10 @@ MIXED = st.text(
 
 
 @given(MIXED)
-def test_a_text_without_them_has_none_and_words_are_as_in_their_line(text: str):
+def test_the_visible_text_is_that_of_its_words_and_its_places_lead_back(text: str):
     shown = visible(text)
     assert visible(shown) == shown
     assert " ".join(map(visible, text.split(" "))) == shown
-
-
-@given(MIXED)
-def test_the_places_lead_back_to_the_same_characters(text: str):
-    shown = visible(text)
     bounds = bounds_in(text, shown)
     parts = [text[start:end] for start, end in itertools.pairwise(bounds)]
     assert "".join(parts) == text
