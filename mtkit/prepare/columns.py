@@ -14,7 +14,7 @@ _SOURCE_NAMES = (
     "|源文|源语言|ソース"
 )
 _TARGET_NAMES = (
-    "target|tgt|trg|translation|translated|trans|output|msgstr|ziel|übersetzung|übersetzt|cible"
+    "target|tgt|trg|ref|reference|mt|translation|translated|trans|output|msgstr|ziel|übersetzung|übersetzt|cible"
     "|traduction|destino|traducción|traduccion|traduzione|doel|vertaling|tradução|alvo|cel"
     "|tłumaczenie|mål|översättning|překlad|cíl|перевод|цель|переклад|译文|译语|目标语言|訳文|翻訳"
 )
@@ -46,6 +46,9 @@ def named_columns(header: list[str], languages: tuple[str, str]) -> list[int] | 
     # Without the numbers, letters, spaces and underscores of `src_text`, `Sentence 1` and `Text B`.
     names = [re.sub(r"[\W_][ab]$|[\W\d_]+", "", cell.casefold()) for cell in header]
     codes = [language_code(_NAME.sub(" ", cell).strip(" _-:.,()[]{}<>#*\"'")) for cell in header]
+    # Beside a column of texts, another one may name their languages.
+    if any(name and "lang" not in name for name in names):
+        names = ["" if name.endswith("lang") or "language" in name else name for name in names]
     either = [number for number, name in enumerate(names) if _EITHER.fullmatch(name)]
     src, tgt = (
         [number for number, code in enumerate(codes) if code and is_same_language(code, language)]
