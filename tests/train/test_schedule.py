@@ -155,12 +155,8 @@ def test_a_finish_in_the_warm_up_lets_it_go_on_for_at_most_three_quarters(
     [
         (50, {}, 10),  # a fifth of those so far
         (52, {}, 11),
-        (10, {}, 2),
         (7, {}, 4),  # three quarters of them are the rest of the warm-up
-        (1, {}, 12),
-        (89, {}, None),  # as many are left
-        (84, {}, None),
-        (83, {}, None),
+        (83, {}, None),  # as many are left
         (82, {}, 17),
         (50, {"finish_after": 40, "finish_steps": 20}, None),
         (4, {"warmup_steps": 200}, None),
