@@ -106,7 +106,7 @@ class Decoder(LocalDecoder):
         return self._planner.complete(
             sentences,
             found,
-            settings.max_lengths,
+            settings,
             beam_size=beam_size,
             n_best=n_best,
             search=search_with_terms,

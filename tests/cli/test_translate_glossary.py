@@ -34,6 +34,7 @@ def given(desk: Place, run: list[str], *options: str, terms: str = "terms.tsv") 
     return outcome
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_terms_are_in_the_output_and_other_lines_are_as_they_were(
     desk: Place, run: list[str]
 ) -> None:
@@ -47,6 +48,7 @@ def test_terms_are_in_the_output_and_other_lines_are_as_they_were(
     assert re.search(r"\bfünf\b", found[2])
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[str]) -> None:
     desk.write("long.tsv", f"one\tBein\none two\t{'Bein ' * 90}\n")
     outcome = given(desk, run, "--json", "--nbest=2", terms="long.tsv")
@@ -59,6 +61,7 @@ def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[
     assert "missing" not in desk.mtkit("-q", *run, "--input", "in.txt", "--json").out
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[str]) -> None:
     desk.write("in.txt", "<p>four</p><p>five</p>\n<p>a <b>one</b></p><p>two nine</p>\n")
     desk.write("long.tsv", f"one\tBein\nnine\t{'Bein ' * 90}\n")

@@ -271,6 +271,7 @@ def expected_terms(line: str) -> list[str]:
     return plain_demanded(TERMS, line)
 
 
+@pytest.mark.usefixtures("searched_terms")
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_every_term_is_in_its_translation(
     beam_size: int, untrained: Run, roomy: DecodeConfig
@@ -355,7 +356,7 @@ TERM = st.lists(WORD | st.sampled_from(GERMAN), min_size=1, max_size=3).map(" ".
 
 @settings(max_examples=10)
 @given(st.lists(TERM, min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 5))
-def test_every_term_is_there_whatever_the_model_and_the_terms(
+def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
     also_untrained: Run, targets: list[str], beam_size: int, seed: int
 ) -> None:
     config = also_untrained.config.decode.model_copy(
@@ -370,11 +371,12 @@ def test_every_term_is_there_whatever_the_model_and_the_terms(
     held = Translator.load(also_untrained, config=config, device="cpu", glossary=glossary)
     normal = {term: held.tokenizer.decode(held.tokenizer.encode(term)) for term in targets}
     ((best,),) = held.translate_nbest([line], n_best=1)
-    assert list(best.missing) == [term for term in glossary.demanded(line) if not normal[term]]
+    assert {term for term in glossary.demanded(line) if not normal[term]} <= set(best.missing)
     for term in terms.values():
-        assert normal[term] in best.text
+        assert normal[term] in best.text or term in best.missing
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_a_term_is_not_a_part_of_a_longer_word(
     tiny_data: PreparedData, tmp_path: Path, roomy: DecodeConfig
 ) -> None:
@@ -388,6 +390,7 @@ def test_a_term_is_not_a_part_of_a_longer_word(
                 assert is_word_of(term, text)
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(
     untrained: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -414,6 +417,7 @@ def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run) -
     assert not is_word_of("acht", best.text)
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_all_of_the_best_hypotheses_have_the_terms(untrained: Run, roomy: DecodeConfig) -> None:
     held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
     lines = ["one two three", "four", "zebra nine"]
@@ -425,6 +429,7 @@ def test_all_of_the_best_hypotheses_have_the_terms(untrained: Run, roomy: Decode
             assert all(is_word_of(term, one.text) for term in expected_terms(line))
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig) -> None:
     held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
     lines, prefixes = ["one two three", "nine", "zebra"], ["vier Bein", "", "Zu"]
@@ -435,6 +440,7 @@ def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig) ->
         assert all(is_word_of(term, text) for term in expected_terms(line))
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig) -> None:
     config = roomy.model_copy(update={"split_sentences": True})
     glossary = Glossary({"One": "acht", "four five": "neun"})
@@ -448,6 +454,7 @@ def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig
     assert parts[2] == next(plain.translate(["Five six."]))
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_terms_are_found_with_a_vocabulary_for_each_side(uneven: Run) -> None:
     config = uneven.config.decode.model_copy(update={"max_extra_length": 25})
     glossary = Glossary({"one": "ωμέγα", "two": "δύο"})
@@ -456,6 +463,7 @@ def test_terms_are_found_with_a_vocabulary_for_each_side(uneven: Run) -> None:
         assert all(is_word_of(term, text) for term in glossary.demanded(line))
 
 
+@pytest.mark.usefixtures("searched_terms")
 def test_an_ensemble_and_int8_honour_a_glossary(
     untrained: Run, also_untrained: Run, roomy: DecodeConfig
 ) -> None:

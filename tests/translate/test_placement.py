@@ -10,10 +10,11 @@ import torch
 
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.tokenizer import UNK_ID
+from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from mtkit.translate import Glossary, Translator, placement
 from mtkit.translate.placement import Draft, Plan, TermPlanner
 from mtkit.translate.requests import Sentence
+from mtkit.translate.settings import Hypothesis, SearchSettings
 from mtkit.translate.terms import Demand, TermEncoder
 
 # The source of every draft; the source without a term is [UNK_ID, its number].
@@ -137,6 +138,73 @@ def test_no_plan_is_made_if_no_term_fits(drafts: Drafts) -> None:
 def test_a_draft_without_tokens_has_no_places(drafts: Drafts) -> None:
     plan = drafts.plan("", {"acht": None})
     assert (list(plan.prefix), plan.deadlines) == ([], [])
+
+
+WEAK = "eins zwei drei vier"
+
+
+@pytest.mark.parametrize(
+    ("terms", "prefix", "searched", "loss", "expected"),
+    [
+        # A translation of the search that is as probable, within e^10, is taken.
+        ({"acht": 2}, "", "eins zwei acht neun", 0, None),
+        ({"acht": 2}, "", "eins acht", 9.9, None),
+        ({"acht": 2}, "", "acht zwei acht drei acht vier acht", 0, None),
+        # Far less probable, much longer, a loop of a word, of several, of subwords.
+        ({"acht": 2}, "", "eins zwei acht neun", 10.1, "eins zwei acht vier"),
+        (
+            {"acht": 2},
+            "",
+            "eins acht zwei drei vier fünf sechs sieben neun",
+            0,
+            "eins zwei acht vier",
+        ),
+        ({"acht": 0}, "", "acht neun neun neun", 0, "acht zwei drei vier"),
+        ({"acht": 3}, "", "acht eins acht eins acht eins", 0, "eins zwei drei acht"),
+        ({"acht": 2, "neun": 0}, "", "neun acht zwei zwei zwei", 0, "neun zwei acht vier"),
+        ({"neun": 1, "acht": 1}, "", "neun acht zwei zwei zwei", 0, "eins neun acht drei vier"),
+        ({"acht": 2, "vier": None}, "", "acht vier eins eins eins", 0, "eins zwei acht vier"),
+        # The word of another term is not replaced, and a forced beginning stays.
+        ({"acht": 2, "drei": None}, "", "acht drei eins eins eins", 0, WEAK),
+        ({"acht": 0}, "eins", "eins acht acht acht", 0, WEAK),
+        ({"acht": None}, "", "acht eins eins eins", 0, WEAK),
+        ({"acht": None, "neun": 3}, "", "acht neun eins eins eins", 0, "eins zwei drei neun"),
+        # Without a place, a translation that is no loop and not much longer is taken.
+        ({"acht": None}, "", "acht eins zwei drei", 99, None),
+        # Nothing was found with the terms.
+        ({"acht": 2}, "", "", 0, "eins zwei acht vier"),
+    ],
+)
+def test_a_search_that_went_wrong_gives_the_draft_with_terms_in_their_places(
+    drafts: Drafts,
+    terms: dict[str, int | None],
+    prefix: str,
+    searched: str,
+    loss: float,
+    expected: str | None,
+) -> None:
+    drafts.text, drafts.words = WEAK, list(terms.values())
+    encode = drafts.tokenizer.encode
+    demands = [Demand(term, partial(list, [UNK_ID, i])) for i, term in enumerate(terms)]
+    sentence = Sentence(1, SOURCE, encode(prefix), demands)
+    # Each token of the draft and of the pasted one has -1, EOS too.
+    size = len(encode(expected or "eins zwei acht vier")) + 1
+    log_prob = -size - loss
+    found = Hypothesis(tuple(encode(searched)), log_prob, log_prob, True, ())
+    free = Hypothesis(tuple(encode(WEAK)), -5.0, -5.0, True, ())
+    settings = SearchSettings([100], BOS_ID, EOS_ID, 0.0)
+    ((best, *others),) = drafts.planner.complete(
+        [sentence],
+        [[free]],
+        settings,
+        beam_size=1,
+        n_best=1,
+        search=lambda *_: [[found] if searched else []],
+    )
+    assert not others
+    assert drafts.tokenizer.decode(best.tokens) == (searched if expected is None else expected)
+    if expected not in (None, WEAK):
+        assert (best.log_prob, best.score, len(best.token_log_probs)) == (-size, -size, size)
 
 
 def test_a_translation_with_its_terms_stays_as_it_is(untrained: Run) -> None:
