@@ -29,14 +29,15 @@ _END = (
     "xz|tar|7z|rar|jpe?g|png|gif|svg|webp|bmp|tiff?|ico|mp[34]|wav|ogg|flac|avi|mkv|mov|md|rst|log|"
     "po|pot|mo|srt|vtt|epub|bak|db|bin|ipynb"
 )
-_NAME, _AFTER = rf"(?<![{_L}.@/\\-])(?:[{_L}-]++\.)+", rf"(?![{_L}-]|\.[{_L}])"
+_START, _AFTER = rf"(?<![{_L}.@/\\-])", rf"(?![{_L}-]|\.[{_L}])"
+_NAME = rf"{_START}(?:[{_L}-]++\.)+"
 
 ADDRESSES = rf"""
     (?<![{_L}])(?i:[a-z][a-z0-9+.-]{{1,9}}://|www\.)(?:[^\0-\x7f]\w*+\.)?{_URL}  # RFC 3986, 3987
   | (?<![{_L}.+-])(?:mailto:)?[{_L}.+-]++@[{_L}-]++(?:\.[{_L}-]++)+              # RFC 5322, 6531
   | {_NAME}(?:{_DOMAIN}){_AFTER}(?:[:/]{_URL})?       # hosts: example.org example.org/path
   | {_NAME}[a-z]{{2,24}}/(?=[A-Za-z0-9]){_URL}        # example.it/path
-  | {_NAME}(?:{_END}|{_END.upper()}){_AFTER}          # file names: report.pdf
+  | {_START}(?:[{_L}.-]++/)*+(?:[{_L}-]++\.)+(?:{_END}|{_END.upper()}){_AFTER}   # files: a/b.pdf
   | (?<![{_L}])[A-Za-z]:\\(?:[^\\/:*?"<>|\n]{{1,64}}+\\)*+   # paths of Windows
       [^\\/:*?"<>|\s“”„‘’«»]*(?<![.,;!?)])
   | (?<![^\s("'„“‘«=])(?:(?:~|\.\.?)/(?=[\w.])|/[{_L}.+-]++/)[{_L}.+@/-]*(?<![.,-])    # of Unix
@@ -51,15 +52,16 @@ PLACEHOLDERS = r"""
       (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}  # ICU, Fluent: {n, plural, …}
   | \{\s*+[\w.-]++\s*+,[^{}]*+\}                 # ICU, Java: {n, number}
   | \{\s*+[$-]?\w[\w.-]*+(?:\([^(){}]*+\))?\s*+\}             # Fluent: { $x } { -x } { F($x) }
+  | %\#@\w++@                                   # iOS: %#@x@
   | (?<![\d%])%(?!ll[diux]%)[A-Za-z_]\w{2,}+%(?![\w%(@+*#{-]|\.\d)   # Windows: %X%; not %dkm%s
   | %(?!(?<=\d%)-?[^\W\d_]{2})(?:\d++\$|\([\w.]++\)|<\w++>)?[-+0#]*+(?:\*|\d*+)
       (?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]  # printf, Python: %1$s %(x)d
-  | %% | (?<![\d%])%[-#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])    # printf: %%; strftime, Go: %Y %v
+  | %% | (?<![\d%])%[-#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])   # printf: %%; strftime: %Y; Go: %v
   | (?<!(?<![%L])\d)(?<!%)%L?[1-9](?!\d|[.,]\d|['’]?[^\W\d_])(?:%(?![\w%(]))?   # Qt: %1; Boost: %1%
-  | \$\w*+\([^()\s]*+\)                                             # Make: $(X); i18next: $t(x)
+  | \$\w*+\([^()]*+\)                                               # Make: $(X); i18next: $t(x)
   | (?<![\w$])\$(?![A-Z]{2}\b)[A-Za-z_]\w++(?![ \u00a0]?\d)         # shell, PHP: $NAME $name
   | (?<![^\s(\["'])(?<!\d[ \u00a0]):[A-Za-z_]\w++:?+       # Rails, Laravel: :name; emoji: :name:
-  | (?<![\w@])@(?:\.[a-z]++)?:(?:\w[\w.]*\b|\([^()]*+\))            # vue-i18n: @:key @.lower:key
+  | (?<![\w@])@(?:\.[a-z]++)?:(?:\w[\w.]*\b|\([^()]*+\)|\{[^{}]*+\})   # vue-i18n: @:key @.lower:key
   | </?\d{1,3}\s?/?> | \[\[[^\[\]]*+\]\] | \[X\d++X\]    # i18next: <0> </0>; wikis: [[x]]; Weblate
   | (?<![^\s(\["'„“«>])&(?!c\b|\w++;)(?=[^\W\d_])             # Qt, Windows: &Open; not AT&T, &lt;
 """

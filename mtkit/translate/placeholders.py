@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import html
 import logging
+import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from mtkit.base.copied import copied_parts
-from mtkit.translate.markup import MarkupPairs, answered, placed
-from mtkit.translate.markup_segments import Segment
+from mtkit.translate.markup import MarkupPairs, answered, parse, placed
+from mtkit.translate.markup_segments import Segment, escaped
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
@@ -53,10 +54,7 @@ def placeholder_steps(
         return found
     texts = [window.lines[i].strip() for i in lost]
     numbers = list(map(window.number_of, lost))
-    segments = [
-        Segment(text, [], text, number).without_placeholders()
-        for text, number in zip(texts, numbers, strict=True)
-    ]
+    segments = [segment.without_placeholders() for segment in map(_segment, texts, numbers)]
     second = yield Window(1, [segment.text for segment in segments], numbers=numbers)
     rendered = yield from placed(
         [segment for segment, of_line in zip(segments, second, strict=True) for _ in of_line],
@@ -72,6 +70,13 @@ def placeholder_steps(
             log.warning(_DIFFER, window.number_of(i), ", which is copied")
             found[i] = [Translation(text)]
     return found
+
+
+def _segment(text: str, number: int) -> Segment:
+    """A line as it would be in HTML, in which tags such as `<0>` surround words."""
+    markup = re.sub(r"&lt;(/?\d{1,3}/?)&gt;", r"<\1>", escaped(text))
+    found = [part for part in parse([markup], number) if isinstance(part, Segment)]
+    return found[0] if found else Segment(text, [], text, number)
 
 
 def _is_complete(text: str, translation: str) -> bool:

@@ -22,7 +22,7 @@ PLACEHOLDERS = (
     "%L1 %9 %1% {0} {} {name} {user.name} {x[0]} {n:.2f} {x!r:>10} {0,number} {n,plural,other{#}} "
     "{{x}} {{user.name}} {{{html}}} {{#if}} ${x} ${HOME} #{x} @{x} {$name} $(USER) $(CC) $t(key) "
     "$USER $HOME $name $user_id :name :user_id :NAME @:key @:message.hello @.lower:key @:(a.b) "
-    "<0> </0> <1/> <12> </12> [[x]] [[page|text]] [X0X] [X12X]"
+    "@:{x} %#@x@ <0> </0> <1/> <12> </12> [[x]] [[page|text]] [X0X] [X12X]"
 )
 WITH_SPACES = [
     "{ $name }",
@@ -55,7 +55,7 @@ ADDRESSES = [
         "~/.bashrc",
         "./x.sh",
     ),
-    *("../a/b", "/etc/hosts"),
+    *("../a/b", "a/b.py", "a/b/c-d.html", "/etc/hosts"),
 ]
 
 

@@ -59,6 +59,10 @@ def test_numbered_tags_of_html_stay_around_the_words_that_translate_theirs():
     backwards = FakeTranslator(lambda words: [*range(len(words))][::-1])
     (out,) = translated_html(["see <0>the <1>page</1></0> 5 <6"], backwards)
     assert out == "&lt;6 5 <0><1>page</1> the</0> see"
+    drops = FakeTranslator(
+        lambda words: [*range(len(words))][::-1], word=lambda word: word if word.isalpha() else ""
+    )
+    assert translated(["see <0>the page</0> now {x}"], drops) == ["now <0>page the</0> see {x}"]
 
 
 def test_a_placeholder_is_put_where_the_alignment_says():
