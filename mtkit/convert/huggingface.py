@@ -26,6 +26,7 @@ from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     ExportRecord,
     longest_sequence,
+    plain_greedy,
     power_penalty,
 )
 from mtkit.convert.marian import halves, layer_parts, marian_settings, new_ids
@@ -267,6 +268,6 @@ HUGGINGFACE = Target(
     "would keep them blank.",
     limits=_limits,
     write=_write,
-    load=MarianModel,
+    load=lambda folder, decode: MarianModel(folder, plain_greedy(decode)),
     usage=_usage,
 )
