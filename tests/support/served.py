@@ -42,11 +42,14 @@ class Served:
         proxies: Sequence[str] = (),
     ) -> None:
         def load(run: Run, tgt_lang: str | None) -> Translator:
-            translator = Translator.load(run, device="cpu", tgt_lang=tgt_lang)
-            changed(translator)
-            return translator
+            return Translator.load(run, device="cpu", tgt_lang=tgt_lang)
 
-        self.service = Service(Directions(runs, load), limits or Limits(), access or Access())
+        directions = Directions(runs, load)
+        for pair in directions:
+            translator = directions.find(*pair)
+            assert translator is not None
+            changed(translator)
+        self.service = Service(directions, limits or Limits(), access or Access())
         self.server = Server(self.service, listen("127.0.0.1", 0), proxies=proxies)
         ready = threading.Event()
         self._thread = threading.Thread(
