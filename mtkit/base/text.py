@@ -197,7 +197,7 @@ _FORMATS = {
     "JSON": (r'\s*"(?:[^"\\]|\\.)*+"\s*:\s*["{\[]', 2, ""),
     "LaTeX": (r"\\(?:documentclass|usepackage|begin|section)\b", 1, ""),
     "Markdown": (
-        r"#{1,6} \S|.*\*\*\S.*\S\*\*|.*\]\((?:https?://|[\w./#-]+\))|```|~~~"
+        r"#{1,6} \S|.*\*\*\S(?:.*\S)?\*\*|.*\]\((?:https?://|[\w./#-]+\))|```|~~~"
         r"|\|?(?:[ :]*-{3,}[ :]*\|)+",
         2,
         "make HTML of it, for example with pandoc, and give --format html",
@@ -214,7 +214,7 @@ def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
         for name in [*left] if number < _MAX_LINES else ():
             left[name] -= re.match(_FORMATS[name][0], line[:_MAX_CHARACTERS]) is not None
             if not left[name]:
-                advice = _FORMATS[name][2] or "its marks may be lost; give its text alone"
+                advice = _FORMATS[name][2] or "its marks may be lost; give only its text"
                 log.warning("the input looks like %s, and is read as text: %s", name, advice)
                 left = {}
                 break
