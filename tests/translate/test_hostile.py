@@ -150,8 +150,7 @@ def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
     command = ["translate", "--run", tiny_run.path, "--input", "text.in", *OPTIONS]
     outcome = place.mtkit(*command)
     assert (outcome.status, outcome.out.count("\n")) == (1, len(lines))
-    said = "has \\ud" if broken.startswith(b"\xed") else "not UTF-8 "
-    assert f"mtkit: error: text.in, line 11: {said}" in outcome.err
+    assert "mtkit: error: text.in, line 11: not UTF-8 " in outcome.err
     # Which weights, which engine, and what is wrong.
     assert outcome.err.count("\n") == 3
 
