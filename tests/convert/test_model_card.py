@@ -210,10 +210,10 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
 
 
 @needs_transformers
-def test_an_import_of_an_export_translates_as_the_run_does(untrained: Run, tmp_path: Path) -> None:
+def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_path: Path) -> None:
     decode = {"beam_size": 3, "length_penalty": 1.0, "no_repeat_ngram": 4}
     decode |= {"max_extra_length": 6, "max_source_tokens": 50}
-    run = untrained.with_config(changed(untrained.config, "decode", **decode))
+    run = ending_run.with_config(changed(ending_run.config, "decode", **decode))
     export(run, tmp_path / "out", format="huggingface")
     generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     assert generation["num_beams"] == 3
