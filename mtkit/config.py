@@ -378,7 +378,7 @@ class DecodeConfig(Section):
     )
     copy_numbers: bool = setting(
         True,
-        "copy numbers and other text without letters, addresses and placeholders; not for a parser",
+        "copy text without letters, or with addresses and placeholders only; not for a parser",
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",

@@ -79,9 +79,9 @@ limit_option = shared.option_group("Limits")
     "--trusted-proxies NETWORKS",
     "proxies",
     envvar="MTKIT_TRUSTED_PROXIES",
-    help="Addresses or networks, separated by commas, of web servers before this one: the address"
-    " of a client is the last one in X-Forwarded-For that is none of them. Those of this machine"
-    " are always trusted. Default: the environment variable MTKIT_TRUSTED_PROXIES.",
+    help="Addresses or networks of web servers before this one, separated by commas. They and this"
+    " machine are trusted: the address of a client is the last one in X-Forwarded-For that is not"
+    " trusted. Default: the environment variable MTKIT_TRUSTED_PROXIES.",
 )
 @limit_option(
     "--max-chars N", default=50_000, help="Maximum characters of a text. Default: 50,000."

@@ -93,8 +93,8 @@ _CHECKS = ("is_checked", "findings_path", "reject")
     "--copy/--no-copy",
     "copy_numbers",
     default=None,
-    help="Copy what has no letters, such as numbers, and what is only an address or placeholders,"
-    " or translate it too. Default: copy.",
+    help="Copy text without letters, such as numbers, and text with addresses and placeholders"
+    " only; or translate it too. Default: copy.",
 )
 @shared.model_option(
     "--run FOLDER",

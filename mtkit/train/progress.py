@@ -223,13 +223,13 @@ class TrainingProgress:
 
 
 def report_stop(run: Path, schedule: Schedule, step: int, pace: Pace) -> None:
-    """Report a run that was stopped and saved, how to continue it, and how to end it well soon."""
+    """Report a run that was stopped and saved, how to continue it, and how to finish it early."""
     text = CONTINUE
     if (count := schedule.finish_in(step)) is not None:
         workers = f" --workers {given_world_size()}" if is_launched() else ""
         time_left = hours_and_minutes(count * pace.seconds_per_step)
         text += (
-            f"; to end it well at step {step + count:,} already (in {time_left}): "
+            f"; to finish it early, at step {step + count:,} (in {time_left}), run: "
             f"mtkit train --run {shlex.quote(str(run))} --finish-in {count}{workers}"
         )
     log.info("saved step %d in %s; %s", step, run, text)

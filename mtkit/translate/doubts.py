@@ -57,7 +57,7 @@ class Doubts:
             log.warning("check the translations: %s", "; ".join(found))
         if self.copied:
             log.info(
-                "copied %s text%s without letters, or of addresses and placeholders alone; "
+                "copied %s text%s without letters, or with addresses and placeholders only; "
                 "--no-copy translates them",
                 f"{self.copied:,}",
                 "" if self.copied == 1 else "s",

@@ -28,7 +28,7 @@ def test_what_is_copied_is_counted_and_can_be_switched_off(untrained: Run, place
     assert texts[1:4] == ["42", "", "{x}"]
     assert texts[4].count("{x}") == 1
     assert decoded == [True, False, False, False, True]
-    note = "copied 2 texts without letters, or of addresses and placeholders alone; --no-copy"
+    note = "copied 2 texts without letters, or with addresses and placeholders only; --no-copy"
     assert err.count(note) == 1
     off = "--precision", "fp32", "--no-copy", "--no-placeholders"
     texts, decoded, err = translated(*off)
