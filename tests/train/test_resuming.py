@@ -221,7 +221,7 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     folder = trainings.folder / "stopped"
     (line,) = [line for line in caplog.messages if line.startswith(f"saved step 4 in {folder}; to")]
     assert "to continue, run the same command again; to finish it early, at step 5 (in " in line
-    assert line.endswith(f"): mtkit train --run {folder} --finish-in 1")
+    assert line.endswith(f"), run: mtkit train --run {folder} --finish-in 1")
     assert signal.getsignal(number) is before
     assert trainings.steps("stopped")[-1] == 4
     assert trainings.run("stopped")
