@@ -354,9 +354,7 @@ def test_every_character_is_encoded_in_a_block_as_it_is_alone(
     assert ids_of(block_encoder.encode(lines), "<u2") == expected
 
 
-def test_a_block_is_encoded_the_same_when_the_cache_is_full(
-    odd_tokenizer: Tokenizer,
-) -> None:
+def test_a_block_is_encoded_the_same_when_the_cache_is_full(odd_tokenizer: Tokenizer) -> None:
     lines = odd_lines(200)
     cramped = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=2000)
     expected = [[*odd_tokenizer.encode(line), 2] for line in lines]

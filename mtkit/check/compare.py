@@ -17,15 +17,7 @@ from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
 from mtkit.check.checker import Checked, Checker, Decoded
 from mtkit.check.facts import UNDETERMINED, PairFacts
 from mtkit.check.findings import KINDS, Finding
-from mtkit.score import (
-    Metric,
-    Score,
-    System,
-    compare,
-    refuse_unequal,
-    score,
-    sentence_chrf,
-)
+from mtkit.score import Metric, Score, System, compare, refuse_unequal, score, sentence_chrf
 from mtkit.segment_scores import SegmentMetric, SegmentScore
 
 # A bar of a histogram is so many points of chrF wide.

@@ -111,13 +111,7 @@ class Forecast(Record):
         """The forecast, 0 to 100."""
         total = self.bias
         for value, mean, deviation, weight, low, high in zip(
-            features,
-            self.means,
-            self.deviations,
-            self.weights,
-            self.low,
-            self.high,
-            strict=True,
+            features, self.means, self.deviations, self.weights, self.low, self.high, strict=True
         ):
             total += weight * (min(max(value, low), high) - mean) / deviation
         return min(max(total, 0.0), 100.0)

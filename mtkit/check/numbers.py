@@ -299,10 +299,7 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     is_known = {base_language(src_lang), base_language(tgt_lang)} <= SCALED_LANGUAGES
     src, tgt = (
         numbers_of(text, lang=lang, is_exact=is_known and not _CLEAR_SCALE.search(other))
-        for text, other, lang in (
-            (source, translation, src_lang),
-            (translation, source, tgt_lang),
-        )
+        for text, other, lang in ((source, translation, src_lang), (translation, source, tgt_lang))
     )
     rest_src, rest_tgt = _without_partner(src, tgt, _are_equal)
     rest_src, rest_tgt = _without_fractions(source, rest_src, rest_tgt)

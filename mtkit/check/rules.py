@@ -123,10 +123,7 @@ def _loop(
             span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
             severity = min(1.0, 0.6 + 0.1 * worst.times)
             yield Finding(
-                "loop",
-                f"{_quoted(phrase)} occurs {worst.times} times in a row",
-                severity,
-                tgt=span,
+                "loop", f"{_quoted(phrase)} occurs {worst.times} times in a row", severity, tgt=span
             )
             return
     if not facts.is_unspaced and tgt_words and len(max(tgt_words, key=len)) >= _LONG_WORD:
@@ -216,10 +213,7 @@ def _copied(
 
 
 def _language(
-    translation: str,
-    src_words: Sequence[str],
-    tgt_words: Sequence[str],
-    facts: PairFacts,
+    translation: str, src_words: Sequence[str], tgt_words: Sequence[str], facts: PairFacts
 ) -> Iterator[Finding]:
     usual, limit = facts.usual_targets, _USUAL * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):

@@ -10,15 +10,7 @@ import numpy as np
 
 from mtkit.base.errors import one_line
 from mtkit.base.processes import ordered_map
-from mtkit.check import (
-    SAMPLED,
-    BlockReport,
-    Checker,
-    Counts,
-    FindingTable,
-    PairFacts,
-    check_block,
-)
+from mtkit.check import SAMPLED, BlockReport, Checker, Counts, FindingTable, PairFacts, check_block
 from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare.corpus import Corpus
 

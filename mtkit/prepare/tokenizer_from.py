@@ -194,10 +194,7 @@ class ExistingVocabularies:
 
 
 def _check_tags(
-    path: Path,
-    origin: _Origin,
-    directions: Sequence[tuple[str, str]],
-    tags: Mapping[str, int],
+    path: Path, origin: _Origin, directions: Sequence[tuple[str, str]], tags: Mapping[str, int]
 ) -> None:
     """Refuse target languages without a tag, and languages that the folder does not have."""
     known = {code for one in origin.directions for code in (one.src_lang, one.tgt_lang)}

@@ -56,10 +56,7 @@ def _weighted_sum(
 
 
 def learn_vocabularies(
-    words: Sequence[DirectionWords],
-    factors: Sequence[float],
-    config: PrepareConfig,
-    corpus: Corpus,
+    words: Sequence[DirectionWords], factors: Sequence[float], config: PrepareConfig, corpus: Corpus
 ) -> Vocabularies:
     """Learn the vocabularies from the words of each direction, whose counts have these factors.
 

@@ -104,12 +104,7 @@ class Decoder(LocalDecoder):
             )
 
         return self._planner.complete(
-            sentences,
-            found,
-            settings,
-            beam_size=beam_size,
-            n_best=n_best,
-            search=search_with_terms,
+            sentences, found, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms
         )
 
     def _searches_on_device(self, settings: SearchSettings) -> bool:

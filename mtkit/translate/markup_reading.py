@@ -63,11 +63,7 @@ _BEGIN_XML = re.compile(
 )
 _CDATA = re.compile(r"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # What ends it, if it is not a tag.
-_ENDS = {
-    "<!--": re.compile(r"--!?>"),
-    "<![cdata[": re.compile(r"\]\]>"),
-    "<?": re.compile(r"\?>"),
-}
+_ENDS = {"<!--": re.compile(r"--!?>"), "<![cdata[": re.compile(r"\]\]>"), "<?": re.compile(r"\?>")}
 _TAG_END = re.compile(">")
 
 

@@ -21,15 +21,7 @@ from torch import Tensor
 
 from mtkit.translate.constraints import Array
 from mtkit.translate.phrases import Deadline, Tracker, slots_for
-from mtkit.translate.search import (
-    Cache,
-    Choice,
-    Chooser,
-    History,
-    Step,
-    beam_search,
-    top_k,
-)
+from mtkit.translate.search import Cache, Choice, Chooser, History, Step, beam_search, top_k
 from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
@@ -93,12 +85,7 @@ class _Banks(Chooser):
         self._states = np.zeros((len(sentences), slots), dtype=np.int64)
 
     def choose(
-        self,
-        next_RV: Tensor,
-        rows_R: Array,
-        log_probs_BW: Array,
-        active: Array,
-        history: History,
+        self, next_RV: Tensor, rows_R: Array, log_probs_BW: Array, active: Array, history: History
     ) -> Choice:
         """As `Chooser.choose`."""
         length = len(history) + 1

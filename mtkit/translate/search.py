@@ -100,12 +100,7 @@ class Chooser:
         self.constrainer = Constrainer(settings.constraints, slots, settings.eos_id)
 
     def choose(
-        self,
-        next_RV: Tensor,
-        rows_R: Array,
-        log_probs_BW: Array,
-        active: Array,
-        history: History,
+        self, next_RV: Tensor, rows_R: Array, log_probs_BW: Array, active: Array, history: History
     ) -> Choice:
         """Choose among all continuations of the live hypotheses.
 

@@ -284,11 +284,7 @@ def test_pytorch_itself_does_not_warn_of_a_gpu_that_is_refused(
     ("local_rank", "count", "index"), [(0, 1, 0), (3, 4, 3), (0, 4, 0), (3, 1, 0)]
 )
 def test_a_worker_has_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(
-    local_rank: int,
-    count: int,
-    index: int,
-    gpus: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    local_rank: int, count: int, index: int, gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus["count"] = count
     as_worker(monkeypatch, local_rank)

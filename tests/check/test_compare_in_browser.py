@@ -25,27 +25,9 @@ REFERENCES = [
     "zwei Hunde",
     "",
 ]
-SOURCES = [
-    "the red ball lies in the garden",
-    "a woman with a hat",
-    "on May 15",
-    "two dogs",
-    "",
-]
-FIRST = [
-    "der rote Ball liegt im Garten",
-    "eine Frau mit Hut",
-    "am 15. Mai",
-    "drei Katzen",
-    "",
-]
-SECOND = [
-    "der Ball liegt im grünen Garten",
-    "Männer",
-    "am 😀 18. Mai",
-    "zwei Hunde",
-    "",
-]
+SOURCES = ["the red ball lies in the garden", "a woman with a hat", "on May 15", "two dogs", ""]
+FIRST = ["der rote Ball liegt im Garten", "eine Frau mit Hut", "am 15. Mai", "drei Katzen", ""]
+SECOND = ["der Ball liegt im grünen Garten", "Männer", "am 😀 18. Mai", "zwei Hunde", ""]
 
 
 def checked(texts: list[str], found: dict[int, tuple[Finding, ...]]) -> list[Checked]:

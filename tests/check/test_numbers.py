@@ -299,10 +299,7 @@ def test_a_fraction_may_be_a_decimal(fraction: str, decimal: str):
 
 @pytest.mark.parametrize(
     ("texts", "languages"),
-    [
-        (("1,500 pages", "1,5 Seiten"), ("en", "de")),
-        (("1.500 Seiten", "1.5 pages"), ("de", "en")),
-    ],
+    [(("1,500 pages", "1,5 Seiten"), ("en", "de")), (("1.500 Seiten", "1.5 pages"), ("de", "en"))],
 )
 def test_thousands_are_not_read_as_a_decimal_where_the_language_has_none_like_it(
     texts: tuple[str, str], languages: tuple[str, str]

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import (
-    GERMAN,
-    GREEK,
-    copied_run,
-    number_pairs,
-    random_run,
-    reseal,
-    write_pairs,
-)
+from conftest import GERMAN, GREEK, copied_run, number_pairs, random_run, reseal, write_pairs
 from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError

@@ -264,9 +264,7 @@ RULES = st.fixed_dictionaries(
 @settings(max_examples=12, phases=[Phase.generate])
 @given(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=8), RULES, st.integers(20, 90))
 def test_pairs_of_any_lines_stay_paired_and_none_is_lost(
-    odd: list[tuple[str, str]],
-    rules: dict[str, Any],
-    block: int,
+    odd: list[tuple[str, str]], rules: dict[str, Any], block: int
 ):
     sound = sound_pairs()
     # Between sound pairs, so that there is something to learn from.

@@ -140,12 +140,7 @@ def test_words_with_a_user_defined_symbol_stay(kind: str):
         assert pair[1].split()[1] == "<b>."
 
 
-@given(
-    st.sampled_from(KINDS),
-    st.text(max_size=90),
-    st.text(max_size=90),
-    st.integers(0, 2**63),
-)
+@given(st.sampled_from(KINDS), st.text(max_size=90), st.text(max_size=90), st.integers(0, 2**63))
 def test_no_text_is_emptied_and_words_keep_their_places(kind: str, src: str, tgt: str, line: int):
     pair = noisy(kind, src, tgt, line=line)
     if pair is None:

@@ -137,10 +137,7 @@ def unit(src: str, tgt: str) -> str:
 
 @given(st.lists(st.tuples(XML_TEXTS, XML_TEXTS), max_size=12), SIZES, st.sampled_from([8, 16]))
 def test_units_of_translation_memory_come_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    pairs: list[tuple[str, str]],
-    size: int,
-    bits: int,
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], size: int, bits: int
 ):
     file = tmp_path_factory.mktemp("tmx") / "a.tmx"
     declared = f'<?xml version="1.0" encoding="UTF-{bits}"?>'
@@ -153,10 +150,7 @@ def test_units_of_translation_memory_come_back(
 @settings(max_examples=25)
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=12), SIZES, st.booleans())
 def test_rows_of_parquet_and_objects_of_json_lines_come_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    pairs: list[tuple[str, str]],
-    size: int,
-    within: bool,
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], size: int, within: bool
 ):
     folder = tmp_path_factory.mktemp("rows")
     rows: list[dict[str, Any]] = [{"de": tgt, "n": 1, "en": src} for src, tgt in pairs]

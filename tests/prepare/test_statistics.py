@@ -214,9 +214,7 @@ def test_a_large_corpus_is_counted_in_part_which_the_page_says(
 # Text
 
 
-def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(
-    tiny: Prepared,
-) -> None:
+def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(tiny: Prepared) -> None:
     page = tiny.page
     shown = {text.split("Pairs dropped")[0].strip(): text for text in page.texts("details")}
     for line, (_, tgt, reason) in PLANTED.items():

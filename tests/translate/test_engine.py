@@ -193,11 +193,7 @@ def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
 @pytest.mark.parametrize(("alpha", "copied_to"), [(0.0, 2**16), (0.6, 2**16), (0.6, 0), (0.6, 400)])
 def test_the_search_finds_what_a_plain_one_finds(
-    tiny_run: Run,
-    beam_size: int,
-    alpha: float,
-    copied_to: int,
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_run: Run, beam_size: int, alpha: float, copied_to: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small caches grow by copying, large ones have room; some begin small.
     monkeypatch.setattr("mtkit.translate.engine.COPIED_TO", copied_to)

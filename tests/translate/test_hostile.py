@@ -155,9 +155,7 @@ def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
     assert outcome.err.count("\n") == 3
 
 
-def test_special_pieces_spelled_out_are_text_and_not_pieces(
-    tiny_data: PreparedData,
-):
+def test_special_pieces_spelled_out_are_text_and_not_pieces(tiny_data: PreparedData):
     tokenizer, _ = tiny_data.tokenizers()
     special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
     for text in ("<s>", "</s>", "<pad>", "one </s> two", "<0x0A>", "<s></s>"):

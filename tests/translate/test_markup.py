@@ -161,7 +161,7 @@ def test_a_line_is_cut_at_block_level_tags():
     line = "<ul><li>one <b>two</b></li><li>three<br>four</li></ul><script>a < b</script>"
     parts = parse([line])
     assert [part.text for part in parts if isinstance(part, Segment)] == [
-        *("one two", "three", "four"),
+        *("one two", "three", "four")
     ]
     copied = "".join(part for part in parts if isinstance(part, str))
     assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script>\n"

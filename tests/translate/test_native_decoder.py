@@ -188,9 +188,7 @@ class Failing(Copier):
         raise MemoryError
 
 
-def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(
-    translator: Translator,
-):
+def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(translator: Translator):
     with (
         natively(translator, Failing({}, precision="fp32"), threads=2) as held,
         pytest.raises(MtkitError, match=r"^out of memory translating"),

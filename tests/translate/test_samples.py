@@ -10,9 +10,7 @@ from mtkit.translate.reading import Window
 from mtkit.translate.translator import Translator
 
 
-def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(
-    exact: Translator,
-):
+def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(exact: Translator):
     lines = [*numbers(20), "", "nine " * 30, "one two", "one two"]
     drawn = {
         batch_tokens: texts_of(
