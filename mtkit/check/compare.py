@@ -22,8 +22,6 @@ from mtkit.segment_scores import SegmentMetric, SegmentScore
 
 # A bar of a histogram is so many points of chrF wide.
 _BAR = 5
-# Its height.
-_Y_LABEL = "number of lines"
 
 
 @dataclass(frozen=True)
@@ -140,6 +138,7 @@ def comparison_page(
     by_line = [_line_scores(system.translations, text) for system in systems] if text.sets else []
     of_lines = [*([by_line] if by_line else []), *(one.by_system for one in segment_metrics)]
     is_checked = any(system.checked is not None for system in systems)
+    has_scores = bool(text.sets or segment_metrics)
     return render(
         "compare.html",
         title=" and ".join(names),
@@ -149,11 +148,7 @@ def comparison_page(
             "Text": text.name,
             "Lines": f"{text.size:,}",
             **_languages(text),
-            **(
-                {}
-                if text.sets or segment_metrics
-                else {"Scores": "none, because there is no reference"}
-            ),
+            **({} if has_scores else {"Scores": "none, because there is no reference"}),
         },
         names=names,
         by_metric=[
@@ -221,43 +216,33 @@ def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metri
 
 def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:
     """How many lines have which chrF, for each pair of systems; and the differences."""
+
+    def chart(title: str, words: str, *lines: Line, axis: str = "chrF", note: str = "") -> Chart:
+        return Chart(title, words, lines, axis, "from zero", y_label="number of lines", note=note)
+
+    words = list(map(_in_words, names, by_line))
     if len(names) == 1:
-        return [
-            Chart(
-                "chrF of lines",
-                _in_words(names[0], by_line[0]),
-                [_histogram("lines", by_line[0])],
-                "chrF",
-                "from zero",
-                y_label=_Y_LABEL,
-            )
-        ]
+        return [chart("chrF of lines", words[0], _histogram("lines", by_line[0]))]
     charts = []
-    for name, values in zip(names[1:], by_line[1:], strict=True):
+    for name, in_words, values in zip(names[1:], words[1:], by_line[1:], strict=True):
         gaps = [
             None if one is None or other is None else other - one
             for one, other in zip(by_line[0], values, strict=True)
         ]
+        difference = _gaps_in_words(names[0], name, gaps)
         charts += [
-            Chart(
+            chart(
                 f"chrF of lines: {names[0]} and {name}",
-                f"{_in_words(names[0], by_line[0])} {_in_words(name, values)}",
-                [
-                    _histogram(_brief(names[0]), by_line[0]),
-                    _histogram(_brief(name), values, color=TWO, dashed=True),
-                ],
-                "chrF",
-                "from zero",
-                y_label=_Y_LABEL,
+                f"{words[0]} {in_words}",
+                _histogram(_brief(names[0]), by_line[0]),
+                _histogram(_brief(name), values, color=TWO, dashed=True),
             ),
-            Chart(
+            chart(
                 f"Difference of lines: {name} minus {names[0]}",
-                _gaps_in_words(names[0], name, gaps),
-                [_histogram("lines", gaps)],
-                "points of chrF",
-                "from zero",
-                y_label=_Y_LABEL,
-                note=_gaps_in_words(names[0], name, gaps),
+                difference,
+                _histogram("lines", gaps),
+                axis="points of chrF",
+                note=difference,
             ),
         ]
     return charts

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import model_validator
 
 from mtkit.base.files import Record
-from mtkit.check.coverage import PairCoverage
+from mtkit.check.coverage import NARROWEST, PairCoverage
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -47,8 +47,6 @@ FEATURES = (
 )
 # The penalty of the ridge regression, for standardised features and each 1,000 pairs.
 _PENALTY = 3.0
-# Added to a deviation, because a feature may be constant.
-_NARROWEST = 1e-3
 # Parts of the validation set that are forecast from the others.
 _FOLDS = 10
 # Fewer translations are not enough to fit a forecast.
@@ -129,7 +127,8 @@ class Forecast(Record):
         fold = np.arange(len(y)) % _FOLDS
         for held_out in range(_FOLDS):
             rest, mine = fold != held_out, fold == held_out
-            forecasts[mine] = _predict(x[mine], *_ridge(x[rest], y[rest]))
+            means, deviations, weights, bias = _ridge(x[rest], y[rest])
+            forecasts[mine] = (x[mine] - means) / deviations @ weights + bias
         means, deviations, weights, bias = _ridge(x, y)
         return cls(
             means=means.round(6).tolist(),
@@ -182,18 +181,11 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
 
 def _ridge(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """The means and deviations of the features, the weights, and the mean of the chrF."""
-    means, deviations = x.mean(axis=0), x.std(axis=0) + _NARROWEST
+    means, deviations = x.mean(axis=0), x.std(axis=0) + NARROWEST
     z = (x - means) / deviations
     penalty = _PENALTY * len(y) / 1000 * np.eye(x.shape[1])
     bias = float(y.mean())
     return means, deviations, np.linalg.solve(z.T @ z + penalty, z.T @ (y - bias)), bias
-
-
-def _predict(
-    x: FloatArray, means: FloatArray, deviations: FloatArray, weights: FloatArray, bias: float
-) -> FloatArray:
-    forecasts: FloatArray = (x - means) / deviations @ weights + bias
-    return forecasts
 
 
 def _quality(forecasts: FloatArray, log_probs: FloatArray, chrf: FloatArray) -> Quality:

@@ -81,7 +81,7 @@ class Regression(Record):
 
 
 # Added to a deviation, because a feature may be constant.
-_NARROWEST = 1e-3
+NARROWEST = 1e-3
 # Features are not more than so many deviations from their means.
 _FARTHEST = 6.0
 
@@ -438,7 +438,7 @@ def _fit_regression(
             rows.append(features(source, pairs[pick.randrange(len(pairs))][1]))
             labels.append(1.0)
     x, y = np.array(rows), np.array(labels)
-    means, deviations = x.mean(axis=0), x.std(axis=0) + _NARROWEST
+    means, deviations = x.mean(axis=0), x.std(axis=0) + NARROWEST
     weights = logistic(((x - means) / deviations).clip(-_FARTHEST, _FARTHEST), y)
     fitted = Regression(
         means=means.round(5).tolist(),

@@ -103,7 +103,7 @@ class Number:
         readings: all values that it may have.
         scaled: those with a word such as "million", if there is one.
         is_imperial, is_metric: whether a measure of this system follows.
-        is_quoted: whether a mark follows that may stand for feet or inches.
+        has_prime_mark: whether a mark follows that may stand for feet or inches.
     """
 
     text: str
@@ -112,11 +112,11 @@ class Number:
     scaled: frozenset[Reading] = frozenset()
     is_imperial: bool = False
     is_metric: bool = False
-    is_quoted: bool = False
+    has_prime_mark: bool = False
 
     @property
     def end(self) -> int:
-        """The place behind its last character."""
+        """The index after its last character."""
         return (self.start or 0) + len(self.text)
 
     @property
@@ -225,7 +225,7 @@ def _sums(first: Number, second: Number) -> frozenset[Reading]:
 
 
 def _scale_at(text: str, place: int) -> tuple[str, int]:
-    """The scale at a place of a text, and the place behind it; empty, if there is none."""
+    """The scale at an index of a text, and the index after it; empty, if there is none."""
     scale = _SCALE.match(text, place)
     return ("", place) if scale is None else (scale[0].strip(_BEFORE_SCALE).lower(), scale.end())
 
@@ -306,7 +306,9 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     rest_tgt, rest_src = _without_fractions(translation, rest_tgt, rest_src)
     is_time = bool(_TIME.search(source) or _TIME.search(translation))
     if rest_src and rest_tgt and is_time:
-        rest_src, rest_tgt = _without_partner(rest_src, rest_tgt, _are_equal_on_the_dial)
+        rest_src, rest_tgt = _without_partner(
+            rest_src, rest_tgt, lambda src, tgt: bool(_hours(src) & _hours(tgt))
+        )
     if _are_cut_elsewhere(rest_src, rest_tgt):
         return Unmatched([], [])
     is_converted = _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation)
@@ -376,10 +378,6 @@ def _are_equal(one: Number, other: Number) -> bool:
     return not one.readings.isdisjoint(other.readings)
 
 
-def _are_equal_on_the_dial(one: Number, other: Number) -> bool:
-    return not _on_the_dial(one).isdisjoint(_on_the_dial(other))
-
-
 def _without_fractions(
     text: str, numbers: list[Number], others: list[Number]
 ) -> tuple[list[Number], list[Number]]:
@@ -427,12 +425,12 @@ def _has_point(number: Number) -> bool:
 
 def _is_imperial(number: Number, is_beside_metric: bool) -> bool:
     """Whether a number is in feet or inches, and the like; the other side may have a metric one."""
-    return number.is_imperial or (number.is_quoted and is_beside_metric)
+    return number.is_imperial or (number.has_prime_mark and is_beside_metric)
 
 
-def _on_the_dial(number: Number) -> set[Reading]:
-    """The places of a time on the dial of a clock: 7 pm and 19 h are one."""
-    times: set[Reading] = set()
+def _hours(number: Number) -> set[str]:
+    """The values of a number as times of a clock with 12 hours: 7 pm and 19 h are the same."""
+    times: set[str] = set()
     for one in number.readings:
         hour, _, minute = str(one).partition(":")
         if hour.isdecimal() and len(hour) <= _HOUR and int(hour) <= 24:

@@ -104,9 +104,7 @@ def _loop(
     longest, least = _LONGEST_PHRASE, _LOOPS
     if facts.is_unspaced:
         longest, least = _LONGEST_PHRASE_CHARS, _CHARACTER_LOOPS
-    worst = None
-    if _may_repeat(tgt_words):
-        worst = _longest_repeat(tgt_words, longest, least)
+    worst = _longest_repeat(tgt_words, longest, least) if _may_repeat(tgt_words) else None
     if worst is not None:
         # Whatever the length of the phrase is in the source.
         usual = _longest_repeat(src_words, longest, {})
@@ -121,10 +119,8 @@ def _loop(
             end = min(len(spans), worst.start + worst.size * worst.times) - 1
             # Lower case may have other words.
             span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
-            severity = min(1.0, 0.6 + 0.1 * worst.times)
-            yield Finding(
-                "loop", f"{_quoted(phrase)} occurs {worst.times} times in a row", severity, tgt=span
-            )
+            reason = f"{_quoted(phrase)} occurs {worst.times} times in a row"
+            yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
             return
     if not facts.is_unspaced and tgt_words and len(max(tgt_words, key=len)) >= _LONG_WORD:
         for match in re.finditer(rf"\w{{{_LONG_WORD},}}", translation):
@@ -204,12 +200,11 @@ def _copied(
     else:
         is_copied = foreign >= 2 and foreign > 2 * own
     if is_copied:
-        reason = (
-            "the source, unchanged"
-            if is_identical
-            else (f"{count} of {total} words are those of the source")
-        )
-        yield Finding("copied", reason, 0.95 if is_identical else 0.6 + 0.3 * count / total)
+        severity = 0.6 + 0.3 * count / total
+        reason = f"{count} of {total} words are those of the source"
+        if is_identical:
+            severity, reason = 0.95, "the source, unchanged"
+        yield Finding("copied", reason, severity)
 
 
 def _language(
@@ -238,12 +233,10 @@ def _script(source: str, translation: str, facts: PairFacts) -> Iterator[Finding
         if not word.islower() and word.lower() not in facts.source_only
     }
     words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], translation)
-    found = script_share(words, facts.tgt_lang)
-    if found is not None:
-        letters, share = found
-        if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:
-            reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
-            yield Finding("language", reason, 0.95)
+    letters, share = script_share(words, facts.tgt_lang) or (0, 0.0)
+    if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:
+        reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
+        yield Finding("language", reason, 0.95)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -254,15 +247,10 @@ def _numbers(source: str, translation: str, facts: PairFacts) -> Iterator[Findin
     if "numbers" in facts.loose:
         return
     rest = unmatched(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
-    if not (rest.src or rest.tgt):
-        return
-    if rest.src and rest.tgt:
-        yield Finding("numbers", _changed(rest), 0.8, src=rest.src[0].span, tgt=rest.tgt[0].span)
-    elif facts.is_strict_about_numbers:
-        if rest.src:
-            yield Finding("numbers", _changed(rest), 0.7, src=rest.src[0].span)
-        else:
-            yield Finding("numbers", _changed(rest), 0.7, tgt=rest.tgt[0].span)
+    is_changed = bool(rest.src and rest.tgt)
+    if is_changed or ((rest.src or rest.tgt) and facts.is_strict_about_numbers):
+        src, tgt = (side[0].span if side else None for side in (rest.src, rest.tgt))
+        yield Finding("numbers", _changed(rest), 0.8 if is_changed else 0.7, src=src, tgt=tgt)
 
 
 def _number_words(
@@ -290,16 +278,13 @@ def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[F
     for kind in ("placeholders", "markup", "addresses"):
         if kind in facts.loose:
             continue
-        parts_of = marks.COPIED_PARTS[kind]
-        src, tgt = parts_of(source), parts_of(translation)
+        src, tgt = map(marks.COPIED_PARTS[kind], (source, translation))
         if src != tgt:
             if kind == "placeholders" and marks.are_the_same_by_position(source, translation):
                 continue
             missing, added = (sorted(some.elements()) for some in (src - tgt, tgt - src))
             yield Finding(kind, _difference(missing, added), 0.85)
-        elif (
-            kind == "markup" and src and marks.is_balanced(source) > marks.is_balanced(translation)
-        ):
+        elif kind == "markup" and marks.is_balanced(source) > marks.is_balanced(translation):
             yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
 
 
@@ -341,15 +326,9 @@ def _cut(
         signs.append(f"no text ends with {_quoted(last)}")
     if translation.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
         signs.append("it ends with a comma or a dash")
-    if not signs:
-        return
-    if len(signs) > 1 or sigmas < facts.cut_below:
-        yield Finding(
-            "cut",
-            "; ".join(signs),
-            0.8,
-            tgt=range(max(0, len(translation) - _SHOWN), len(translation)),
-        )
+    if len(signs) > 1 or (signs and sigmas < facts.cut_below):
+        span = range(max(0, len(translation) - _SHOWN), len(translation))
+        yield Finding("cut", "; ".join(signs), 0.8, tgt=span)
 
 
 def _quoted(text: str) -> str:

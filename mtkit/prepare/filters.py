@@ -10,9 +10,8 @@ dropped for the first reason that applies. The filters run in this order:
 3. Subword-level filters: length in subwords, and wrong language (`LanguageOdds`).
 
 Sentences are compared without invisible characters (`visible`), after NFKC normalisation, with
-every run of white space as one space, by
-64-bit hashes: among 36 million different sentences, the probability that two have the same hash is
-one in 28,000.
+every run of white space as one space, by 64-bit hashes: among 36 million different sentences, the
+probability that two have the same hash is one in 28,000.
 """
 
 from __future__ import annotations

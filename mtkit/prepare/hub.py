@@ -338,7 +338,7 @@ def _explanation(error: Exception, wanted: _Wanted) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     # The root causes come last; `datasets` wraps them.
-    causes = list(_causes(error))
+    causes = _causes(error)
     for cause in causes:
         if isinstance(cause, HfHubHTTPError):
             status, host = cause.response.status_code, cause.response.url.host
@@ -380,12 +380,11 @@ def _unanswered(wanted: _Wanted, reason: str) -> str:
     )
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and its chain of causes."""
-    seen: set[int] = set()
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and its chain of causes, also those that the libraries hide by `from None`."""
+    seen: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        # The libraries raise `from None`, which hides the cause that is needed here.
+    while cause is not None and cause not in seen:
+        seen.append(cause)
         cause = cause.__cause__ or cause.__context__
+    return seen

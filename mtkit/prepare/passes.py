@@ -220,15 +220,13 @@ class Passes:
             raise MtkitError(f"{_empty(self.corpus.train[0])}; training needs some")
         check.languages = languages.found()
         start = 0
-        for label, source, count in zip(
-            self.corpus.labels, self.corpus.train, check.pairs, strict=True
-        ):
-            if self.config.drop_misaligned:
-                segments = find_misaligned(records, start, start + count)
-                for segment in _without_right(segments, source, start):
-                    records.drop("misaligned", np.arange(segment.start, segment.end))
-                    first, last = segment.start - start + 1, segment.end - start
-                    check.misaligned.append([one_line(label), first, last, segment.offset])
+        sources = zip(self.corpus.labels, self.corpus.train, check.pairs, strict=True)
+        for label, source, count in sources if self.config.drop_misaligned else ():
+            segments = find_misaligned(records, start, start + count)
+            for segment in _without_right(segments, source, start):
+                records.drop("misaligned", np.arange(segment.start, segment.end))
+                first, last = segment.start - start + 1, segment.end - start
+                check.misaligned.append([one_line(label), first, last, segment.offset])
             start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             filters.find_repeats(records, self.config, advance=bar.update)
@@ -514,11 +512,8 @@ def _without_right(segments: list[Misalignment], source: Source, start: int) -> 
     pairs: dict[Misalignment, list[tuple[bytes, bytes]]] = {segment: [] for segment in segments}
     for src, tgt in _read_again(source) if segments else ():
         for segment, of_segment in pairs.items():
-            first, last = (
-                segment.start - start,
-                min(segment.end, segment.start + WORD_PAIRS) - start,
-            )
-            part = slice(max(0, first), max(0, last))
+            end = min(segment.end, segment.start + WORD_PAIRS)
+            part = slice(max(0, segment.start - start), max(0, end - start))
             of_segment += zip(src[part], tgt[part], strict=True)
         start += len(src)
     return [segment for segment, texts in pairs.items() if not is_right(texts, segment.offset)]

@@ -123,15 +123,13 @@ class TmxUnits:
             self._open.append(tag)
             if tag == "sub":
                 self._found[SUBFLOW] += 1
-                self._parser.CharacterDataHandler = None
             elif not self._depth and tag in _CODES:
                 self._depth, self._attributes, self._code = len(self._open), attributes, []
-                self._parser.CharacterDataHandler = self._code.append
+            self._collect()
         elif tag == "seg":
             if self._variant:
-                self._parts = []
-                self._open.append(tag)
-                self._parser.CharacterDataHandler = self._parts.append
+                self._parts, self._open = [], [tag]
+                self._collect()
         elif tag == "tuv":
             language = attributes.get("xml:lang") or attributes.get("lang") or ""
             places = self._seen.get(language)
@@ -147,15 +145,12 @@ class TmxUnits:
     def _end(self, tag: str) -> None:
         if self._open:
             self._open.pop()
+            if len(self._open) < self._depth:
+                self._parts.append(_meaning(tag, self._attributes, "".join(self._code)))
+                self._depth = 0
+            self._collect()
             if self._open:
-                if len(self._open) < self._depth:
-                    self._parts.append(_meaning(tag, self._attributes, "".join(self._code)))
-                    self._depth = 0
-                is_text = "sub" not in self._open
-                into = self._code if self._depth else self._parts
-                self._parser.CharacterDataHandler = into.append if is_text else None
                 return
-            self._parser.CharacterDataHandler = None
             text = _without_codes("".join(self._parts)).encode()
             for side, fit in self._variant:
                 if self._fit[side] < _NONE:
@@ -168,6 +163,12 @@ class TmxUnits:
         elif tag == "tu":
             for texts, text in zip(self._block, self._sides, strict=True):
                 texts.append(text)
+
+    def _collect(self) -> None:
+        """Collect the text that follows where it belongs: to the segment, a code, or nothing."""
+        into = self._code if self._depth else self._parts
+        is_text = self._open and "sub" not in self._open
+        self._parser.CharacterDataHandler = into.append if is_text else None
 
     def _places(self, language: str) -> list[tuple[int, int]]:
         """The sides that a variant may belong to, each with a distance; the smallest is best."""

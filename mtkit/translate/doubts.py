@@ -1,4 +1,4 @@
-"""What is said of translations: they lack terms, are probably incomplete, or are copies."""
+"""Warnings about translations that are missing, incomplete or without terms; counts copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from mtkit.translate.requests import Sentence, Translation
 log = logging.getLogger(__name__)
 
 # Lines that are named.
-_NAMED = 10
+_MAX_NAMED = 10
+# What may be wrong with a line, in the order of the warning.
+_MISSING, _TOO_LONG, _TOO_SHORT = _FAULTS = (
+    "without a translation",
+    "longer than every training line",
+    "much shorter in translation than usual",
+)
 
 
 class Doubts:
@@ -23,11 +29,16 @@ class Doubts:
 
     def __init__(self, facts: LineFacts) -> None:
         self._facts = facts
+        self._begin()
+
+    def _begin(self) -> None:
         self.copied = 0
-        # Line numbers, in order, each once.
-        self._too_long: dict[int, None] = {}
-        self._too_short: dict[int, None] = {}
-        self.without: dict[int, None] = {}
+        # Line numbers by fault, in order, each once.
+        self._lines: dict[str, dict[int, None]] = {fault: {} for fault in _FAULTS}
+
+    def add_missing(self, number: int) -> None:
+        """Name a line that has a sentence without a translation."""
+        self._lines[_MISSING][number] = None
 
     def check(self, number: int, source: str, translation: str) -> None:
         """Check a sentence in a line with this number, and its best translation."""
@@ -35,24 +46,20 @@ class Doubts:
         if size < LONG_ENOUGH:
             return
         if 0 < self._facts.longest < size:
-            self._too_long[number] = None
+            self._lines[_TOO_LONG][number] = None
         elif len(translation.encode("utf-8", "surrogatepass")) < self._facts.shortest * size:
-            self._too_short[number] = None
+            self._lines[_TOO_SHORT][number] = None
 
     def report(self) -> None:
         """Warn in one line of all that was found, and count copies; then begin again."""
         found = []
-        for numbers, what in (
-            (self.without, "without a translation"),
-            (self._too_long, "longer than every training line"),
-            (self._too_short, "much shorter in translation than usual"),
-        ):
+        for fault, numbers in self._lines.items():
             noun, verb = ("line", "is") if len(numbers) == 1 else ("lines", "are")
-            named = [f"{number:,}" for number in list(numbers)[:_NAMED]]
-            if len(numbers) > _NAMED:
+            named = [f"{number:,}" for number in list(numbers)[:_MAX_NAMED]]
+            if len(numbers) > _MAX_NAMED:
                 named.append("…")
             if numbers:
-                found.append(f"{len(numbers):,} {noun} {verb} {what} ({noun} {', '.join(named)})")
+                found.append(f"{len(numbers):,} {noun} {verb} {fault} ({noun} {', '.join(named)})")
         if found:
             log.warning("check the translations: %s", "; ".join(found))
         if self.copied:
@@ -62,14 +69,14 @@ class Doubts:
                 f"{self.copied:,}",
                 "" if self.copied == 1 else "s",
             )
-        self._too_long, self._too_short, self.without, self.copied = {}, {}, {}, 0
+        self._begin()
 
 
 def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
     # A search without a hypothesis.
     if doubts is not None and not (best.finished or best.pieces):
-        doubts.without[sentence.line] = None
+        doubts.add_missing(sentence.line)
     # Lengths of trees say nothing.
     elif doubts is not None and best.repaired is None:
         doubts.check(sentence.line, sentence.text, best.text)
