@@ -122,29 +122,19 @@ class PairFacts(Record):
             is_latin=table is not None and bool(table[ord("a")]),
             lengths=_lengths(sample),
         )
-        if len(sample) < FEWEST:
-            return facts
-        words = _usual_words(sample, facts)
-        facts = facts.model_copy(update=words)
-        facts = facts.model_copy(update=_limits(sample, facts))
-        return facts.model_copy(update=_habits(sample, facts))
+        for learned in (_usual_words, _limits, _habits) if len(sample) >= FEWEST else ():
+            facts = facts.model_copy(update=learned(sample, facts))
+        return facts
 
     # -- Words
 
     def source_words(self, text: str) -> list[str]:
         """The words of a source in lower case."""
-        return self._word_patterns[0].findall(text.lower())
+        return _word_pattern(self.src_lang).findall(text.lower())
 
     def target_words(self, text: str) -> list[str]:
         """The words of a translation in lower case."""
-        return self._word_patterns[1].findall(text.lower())
-
-    @functools.cached_property
-    def _word_patterns(self) -> list[re.Pattern[str]]:
-        return [
-            _CHARACTERS if base_language(language) in _UNSPACED else _WORDS
-            for language in (self.src_lang, self.tgt_lang)
-        ]
+        return _word_pattern(self.tgt_lang).findall(text.lower())
 
     @functools.cached_property
     def is_unspaced(self) -> bool:
@@ -208,6 +198,11 @@ class PairFacts(Record):
         return table[place if place < len(table) else -1]
 
 
+@functools.cache
+def _word_pattern(language: str) -> re.Pattern[str]:
+    return _CHARACTERS if base_language(language) in _UNSPACED else _WORDS
+
+
 def language_of(lines: Sequence[str]) -> str:
     """The language that most lines are in; `und` if they are too few to identify it."""
     # The identifier takes a while to load, and a run knows its languages.
@@ -244,12 +239,9 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
         middle = float(np.median(mine)) if len(mine) else overall
         middle = weight * middle + (1 - weight) * overall
         low, high = np.quantile(mine, [0.1, 0.9]) if len(mine) >= 20 else (middle, middle)
+        sigmas = (abs(float(edge) - middle) / _NINE_TENTHS for edge in (low, high))
         below, above = (
-            max(
-                _LEAST_SPREAD,
-                weight * abs(float(edge) - middle) / _NINE_TENTHS + (1 - weight) * spread,
-            )
-            for edge in (low, high)
+            max(_LEAST_SPREAD, weight * sigma + (1 - weight) * spread) for sigma in sigmas
         )
         found.append(LengthFacts(middle=middle, below=below, above=above))
     return found
@@ -326,11 +318,8 @@ def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         lost = sorted(sigma for is_kept, sigma in ends if not is_kept)
         found["ends_kept"] = 1 - len(lost) / len(ends)
         allowed = int(_MOST_MARKED / 2 * len(sample))
-        found["cut_below"] = (
-            float(np.clip(lost[allowed], _LOWEST_CUT, _HIGHEST_CUT))
-            if len(lost) > allowed
-            else _HIGHEST_CUT
-        )
+        cut_below = lost[allowed] if len(lost) > allowed else _HIGHEST_CUT
+        found["cut_below"] = float(np.clip(cut_below, _LOWEST_CUT, _HIGHEST_CUT))
     return found
 
 

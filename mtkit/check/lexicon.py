@@ -245,12 +245,8 @@ class _Cells:
             total = np.bincount(words, share) + _NULL
             count = np.bincount(self._cell, share / total[words], minlength=len(given))
             probability = count / np.bincount(given, count)[given]
-        kept: npt.NDArray[np.bool_] = probability >= _LEAST_PROBABILITY
-        return (
-            np.where(kept & (count >= _LEAST_COUNT), probability, 0.0)
-            if len(given)
-            else probability
-        )
+            kept = (probability >= _LEAST_PROBABILITY) & (count >= _LEAST_COUNT)
+        return np.where(kept, probability, 0.0) if len(given) else probability
 
 
 def _entries(

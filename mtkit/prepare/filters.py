@@ -314,7 +314,10 @@ def kept_pairs_among(records: PairRecords, pairs: Sequence[tuple[Keys, Keys]]) -
 
 
 def find_repeats(
-    records: PairRecords, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
+    records: PairRecords,
+    config: PrepareConfig,
+    *,
+    advance: Callable[[int], object] = lambda _: None,
 ) -> None:
     """Drop repeated pairs, and pairs whose source or target occurs more often than a limit.
 
@@ -329,9 +332,8 @@ def find_repeats(
     done = 0
     for number, (reason, limit, names) in enumerate(rules, 1):
         _drop_beyond(records, limit, reason, names)
-        if advance is not None:
-            advance(number * len(records) // len(rules) - done)
-            done = number * len(records) // len(rules)
+        advance(number * len(records) // len(rules) - done)
+        done = number * len(records) // len(rules)
 
 
 def _drop_beyond(records: PairRecords, limit: int, reason: str, names: tuple[str, ...]) -> None:

@@ -288,9 +288,8 @@ class _Tsv(_BothSides):
                 if (columns := text.count(b"\t") + 1) != width:
                     raise MtkitError(
                         f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} and "
-                        f"must have {width}, separated by tabs; the source and the target, or the "
-                        f"columns named in the first line if both {' and '.join(self._languages)} "
-                        "are named there"
+                        f"must have {width}, separated by tabs: "
+                        + ("as the first line" if has_header else "the source and the target")
                     )
             number += len(lines)
             # All lines at once, which takes half the time of a list per line.
@@ -304,14 +303,14 @@ class _Tsv(_BothSides):
         codes = [cell.lower() for cell in header]
         names = [language.lower() for language in self._languages]
         if all(name in codes for name in names):
-            if twice := [name for name in names if codes.count(name) > 1]:
-                raise MtkitError(
-                    f"{self._path}: the first line names the column '{twice[0]}' twice"
-                )
+            for name in names:
+                if codes.count(name) > 1:
+                    raise MtkitError(
+                        f"{self._path}: the first line names the column '{name}' twice"
+                    )
             return True, [codes.index(name) for name in names], len(header)
-        if columns := named_columns(header, self._languages):
-            return True, columns, len(header)
-        return False, [0, 1], 2
+        columns = named_columns(header, self._languages)
+        return (True, columns, len(header)) if columns else (False, [0, 1], 2)
 
 
 class _JsonLines(_BothSides):

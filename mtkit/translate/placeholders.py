@@ -64,9 +64,9 @@ def placeholder_steps(
     whole = map(html.unescape, rendered)
     found = list(found)
     for i, text, of_line in zip(lost, texts, second, strict=True):
-        complete = [replace(one, text=next(whole), parts=()) for one in of_line]
-        found[i] = [one for one in complete if _is_complete(text, one.text)]
-        if not _is_complete(text, complete[0].text):
+        hypotheses = [replace(each, text=next(whole), parts=()) for each in of_line]
+        found[i] = [each for each in hypotheses if _is_complete(text, each.text)]
+        if not _is_complete(text, hypotheses[0].text):
             log.warning(_DIFFER, window.number_of(i), ", which is copied")
             found[i] = [Translation(text)]
     return found
@@ -75,8 +75,8 @@ def placeholder_steps(
 def _segment(text: str, number: int) -> Segment:
     """A line as it would be in HTML, in which tags such as `<0>` surround words."""
     markup = re.sub(r"&lt;(/?\d{1,3}/?)&gt;", r"<\1>", escaped(text))
-    found = [part for part in parse([markup], number) if isinstance(part, Segment)]
-    return found[0] if found else Segment(text, [], text, number)
+    segments = (part for part in parse([markup], number) if isinstance(part, Segment))
+    return next(segments, Segment(text, [], text, number))
 
 
 def _is_complete(text: str, translation: str) -> bool:

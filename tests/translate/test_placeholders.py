@@ -27,6 +27,10 @@ FAKES = [
 ]
 
 
+def backwards(words: list[str]) -> list[int]:
+    return [*range(len(words))][::-1]
+
+
 def translated(
     lines: list[str], fake: FakeTranslator, prefixes: list[str] | None = None
 ) -> list[str]:
@@ -47,29 +51,22 @@ def test_each_form_is_there_again_whatever_the_model_does(part: str):
 
 
 def test_the_sign_of_a_menu_stands_before_the_word_of_its_word():
-    backwards = FakeTranslator(
-        lambda words: [*range(len(words))][::-1], word=lambda w: w.strip("&")
-    )
-    assert translated(["Save &As", "&Open file", "AT&T one"], backwards) == [
+    fake = FakeTranslator(backwards, word=lambda word: word.strip("&"))
+    assert translated(["Save &As", "&Open file", "AT&T one"], fake) == [
         "&As Save", "&file Open", "one AT&T"
     ]  # fmt: skip
 
 
 def test_numbered_tags_of_html_stay_around_the_words_that_translate_theirs():
-    backwards = FakeTranslator(lambda words: [*range(len(words))][::-1])
-    (out,) = translated_html(["see <0>the <1>page</1></0> 5 <6"], backwards)
+    (out,) = translated_html(["see <0>the <1>page</1></0> 5 <6"], FakeTranslator(backwards))
     assert out == "&lt;6 5 <0><1>page</1> the</0> see"
-    drops = FakeTranslator(
-        lambda words: [*range(len(words))][::-1], word=lambda word: word if word.isalpha() else ""
-    )
-    assert translated(["see <0>the page</0> now {x}"], drops) == ["now <0>page the</0> see {x}"]
 
 
-def test_a_placeholder_is_put_where_the_alignment_says():
-    fake = FakeTranslator(
-        lambda words: [*range(len(words))][::-1], word=lambda word: word if word.isalpha() else ""
-    )
-    assert translated(["one {$name} two three"], fake) == ["three {$name} two one"]
+def test_placeholders_are_put_where_the_alignment_says():
+    fake = FakeTranslator(backwards, word=lambda word: word if word.isalpha() else "")
+    assert translated(["one {$name} two three", "see <0>the page</0> now {x}"], fake) == [
+        "three {$name} two one", "now <0>page the</0> see {x}"
+    ]  # fmt: skip
 
 
 def test_only_the_lines_that_lost_something_are_translated_again():
