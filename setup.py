@@ -25,9 +25,9 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError, CompileError
 
 ENGINE = "mtkit.native._engine"
-# `-ffp-contract=off`: results have the same bits whichever compiler is used.
 # How many libraries are kept, each of some sources, flags and compiler: about 1 MB each.
 KEPT = 4
+# `-ffp-contract=off`: results have the same bits whichever compiler is used.
 FLAGS = ["-O3", "-g0", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden"]
 
 
@@ -56,9 +56,9 @@ class BuildEngine(build_ext):
         # A library of earlier sources must not stay where the compiler fails.
         library.unlink(missing_ok=True)
         kept = KeptLibraries.of(self.compiler, ext)
-        if kept is not None and (found := kept.read()) is not None:
+        if kept is not None and (content := kept.read()) is not None:
             library.parent.mkdir(parents=True, exist_ok=True)
-            library.write_bytes(found)
+            library.write_bytes(content)
             library.chmod(0o755)
             self.announce(f"the native engine was compiled before: {kept.folder}", logging.INFO)
             return
@@ -105,25 +105,23 @@ class KeptLibraries:
 
         `MTKIT_ENGINE_CACHE` names another folder; if it is empty, none is kept.
         """
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mtkit")
-        given = os.environ.get("MTKIT_ENGINE_CACHE", str(cache))
         commands = {name: getattr(compiler, name) for name in sorted(compiler.executables)}
         made_of = [str(commands), str(FLAGS), sysconfig.get_platform(), str(platform.libc_ver())]
-        # A library for this CPU alone must not come to another that shares the folder.
-        if not given or "=native" in made_of[0]:
-            return None
-        hashed = hashlib.sha256()
         try:
+            folder = os.environ.get("MTKIT_ENGINE_CACHE")
+            if folder is None:
+                folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mtkit")
             version = [commands["compiler_so_cxx"][0], "--version"]
-            made_of.append(
-                subprocess.run(version, capture_output=True, check=True, text=True).stdout
-            )
+            made_of.append(subprocess.check_output(version, text=True))
             for name in sorted([*ext.sources, *ext.depends, "setup.py"]):
                 made_of.append(f"{name} {hashlib.sha256(Path(name).read_bytes()).hexdigest()}")
-        except (KeyError, OSError, subprocess.SubprocessError):
+        # There may be no home folder (RuntimeError).
+        except (KeyError, OSError, RuntimeError, subprocess.SubprocessError):
             return None
-        hashed.update("\0".join(made_of).encode())
-        return cls(Path(given), hashed.hexdigest()[:32])
+        # A library for this CPU alone must not come to another that shares the folder.
+        if not folder or "=native" in made_of[0]:
+            return None
+        return cls(Path(folder), hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32])
 
     def read(self) -> bytes | None:
         """The library; None if there is none, or if another user could have written it."""

@@ -125,6 +125,21 @@ def test_a_library_of_anything_else_is_not_taken(
     assert count == 3
 
 
+NO_HOME = """
+import os, pwd
+for name in {"HOME", "XDG_CACHE_HOME", "MTKIT_ENGINE_CACHE"} & os.environ.keys():
+    del os.environ[name]
+def getpwuid(number):
+    raise KeyError(number)
+pwd.getpwuid = getpwuid
+"""
+
+
+def test_without_a_home_folder_the_engine_is_compiled_and_not_kept(builds: Builds):
+    (builds.folder / "sitecustomize.py").write_text(NO_HOME)
+    assert builds.build(PYTHONPATH=str(builds.folder))[0] == 3
+
+
 def test_only_the_newest_libraries_are_kept_and_nothing_half_written(builds: Builds):
     for number in range(6):
         (builds.folder / "mtkit/native/src/one.cpp").write_text(f"// {number}")
