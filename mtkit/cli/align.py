@@ -82,8 +82,7 @@ FEW_PAIRS = 100
 @shared.checkpoint_option
 @shared.device_option
 @shared.hardware_option(
-    "--batch-tokens N",
-    help="Batch size in tokens of either side. Lower it if memory runs out.",
+    "--batch-tokens N", help="Batch size in tokens of either side. Lower it if memory runs out."
 )
 def align(
     src_path: Path,
@@ -147,8 +146,12 @@ def align(
         names = shared.name_of(src_path), shared.name_of(tgt_path)
         pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
         if tune:
-            gold = (src_path, reference_path, int(one_based)) if reference_path else None
-            _tune(run, translator, backward, list(pairs), gold)
+            texts, name = list(pairs), "the alignments of --reverse"
+            golds: list[Gold] = []
+            if reference_path is not None:
+                name = shared.name_of(reference_path)
+                golds = _golds(texts, src_path, reference_path, first=int(one_based))
+            _tune(run, translator, backward, texts, golds, name)
             return
         from mtkit.cli.progress import part_with_progress
 
@@ -233,9 +236,13 @@ def _tune(
     translator: Translator,
     reverse: Translator | None,
     pairs: list[tuple[str, str]],
-    gold: tuple[Path, Path, int] | None,
+    golds: list[Gold],
+    name: str,
 ) -> None:
-    """Choose heads, and store them; `gold` has the arguments of `_golds`, without `reverse`."""
+    """Choose heads by gold alignments, or else by those of `reverse`, and store them.
+
+    `name` is what the alignments are called in messages.
+    """
     from mtkit.align import (
         AlignmentSettings,
         Gold,
@@ -249,8 +256,6 @@ def _tune(
 
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
-    name = shared.name_of(gold[1]) if gold else "the alignments of --reverse"
-    golds = _golds(pairs, *gold) if gold else []
     usable = [
         i
         for i, pair in enumerate(pairs)
@@ -291,7 +296,7 @@ def _tune(
         heads=choice.heads,
         error_rate=choice.error_rate,
         pairs=len(golds),
-        reference="gold" if gold else "reverse",
+        reference="gold" if reverse is None else "reverse",
     ).save(run.path)
     log.info(
         "%s: stored the heads %s; alignment error rate %.1f on these pairs (%d), before %.1f",

@@ -138,16 +138,13 @@ def forecast(
             f"time: {hours_and_minutes(seconds)} ({sure}) for {config.train.last_step:,} updates, "
             "without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
-            *([_busy_in_words(seconds, share)] if share < BUSY else []),
+            *[
+                f"time if nothing else ran: about {hours_and_minutes(share * seconds)}; other "
+                f"programs use this processor, and the threads got {100 * share:.0f} % of their time"
+            ]
+            * (share < BUSY),
             f"cost: {cost_in_words(epochs * flops, seconds, config)}",
         ],
-    )
-
-
-def _busy_in_words(seconds: float, share: float) -> str:
-    return (
-        f"time if nothing else ran: about {hours_and_minutes(share * seconds)}; other programs use "
-        f"this processor, and the threads got {100 * share:.0f} % of their time"
     )
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from mtkit.base.launched import given_world_size
+from mtkit.run_folder import Run
 from mtkit.train.checkpoints import CONTINUE, TrainingCost
 from mtkit.train.distributed import Workers
 from mtkit.train.launcher import is_launched
@@ -222,7 +221,7 @@ class TrainingProgress:
         self._logged = self.clock()
 
 
-def report_stop(run: Path, schedule: Schedule, step: int, pace: Pace) -> None:
+def report_stop(run: Run, schedule: Schedule, step: int, pace: Pace) -> None:
     """Report a run that was stopped and saved, how to continue it, and how to finish it early."""
     text = CONTINUE
     if (count := schedule.finish_in(step)) is not None:
@@ -230,9 +229,9 @@ def report_stop(run: Path, schedule: Schedule, step: int, pace: Pace) -> None:
         time_left = hours_and_minutes(count * pace.seconds_per_step)
         text += (
             f"; to finish it early, at step {step + count:,} (in {time_left}), run: "
-            f"mtkit train --run {shlex.quote(str(run))} --finish-in {count}{workers}"
+            f"mtkit train --run {run.in_command} --finish-in {count}{workers}"
         )
-    log.info("saved step %d in %s; %s", step, run, text)
+    log.info("saved step %d in %s; %s", step, run.path, text)
 
 
 def hours_and_minutes(seconds: float) -> str:

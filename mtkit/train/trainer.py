@@ -232,7 +232,7 @@ class Trainer:
                 metrics.is_finished, progress.left = True, ""
             self.workers.barrier()
         if unfinished and first:
-            report_stop(run.path, self.schedule, self.step, meter.pace())
+            report_stop(run, self.schedule, self.step, meter.pace())
         return not unfinished
 
     def update(self, batches: Sequence[IntArray], own: Sequence[Pass] | None = None) -> Losses:
@@ -321,11 +321,7 @@ class Trainer:
         check_memory(self._gradients, self.batches, self.optimizer, where=self._on_worker())
 
     def save(
-        self,
-        writer: CheckpointWriter,
-        validation: Validation | None = None,
-        *,
-        extra: bool = False,
+        self, writer: CheckpointWriter, validation: Validation | None = None, *, extra: bool = False
     ) -> None:
         """Start to write a checkpoint.
 
