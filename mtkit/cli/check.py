@@ -264,10 +264,7 @@ def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:
 
 
 def _checker(
-    run: Run | None,
-    pairs: Iterator[Pair],
-    src_lang: str | None,
-    tgt_lang: str | None,
+    run: Run | None, pairs: Iterator[Pair], src_lang: str | None, tgt_lang: str | None
 ) -> tuple[Checker, Iterator[Pair]]:
     """The checker for some pairs, and these pairs, of which it may have read the first ones."""
     from mtkit.base.text import base_language

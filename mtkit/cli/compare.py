@@ -281,13 +281,7 @@ def _systems(
     has_directions: bool,
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
-    from mtkit.check import (
-        Checker,
-        ComparedSystem,
-        decoded_of,
-        learned_checker,
-        warn_of_checkpoint,
-    )
+    from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker, warn_of_checkpoint
     from mtkit.data import DirectionText
     from mtkit.score import refuse_unequal
 

@@ -340,8 +340,7 @@ hardware_options = _together(
         " slightly less accurate.",
     ),
     hardware_option(
-        "--batch-tokens N",
-        help="Batch size in source tokens. Lower it if memory runs out.",
+        "--batch-tokens N", help="Batch size in source tokens. Lower it if memory runs out."
     ),
 )
 

@@ -74,17 +74,10 @@ two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument),
     help="Change a setting of cleaning, BPE or noise, as in max_ratio=3 and noise.case=0.05."
     " Repeatable. --settings prints all settings.",
 )
-@cleaning_option(
-    "--no-cleaning",
-    help="Drop only pairs that are empty, too long, or not UTF-8.",
-)
+@cleaning_option("--no-cleaning", help="Drop only pairs that are empty, too long, or not UTF-8.")
 @output_option("--out FOLDER", help="Output folder. Default: data/NAME.")
 @output_option("--force", help="Replace the output folder if it exists.")
-@output_option(
-    "--report FILE",
-    "page_path",
-    help="Write statistics of the corpus to an HTML page.",
-)
+@output_option("--report FILE", "page_path", help="Write statistics of the corpus to an HTML page.")
 @output_option(
     "--check FILE",
     "check_path",
@@ -95,8 +88,7 @@ two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument),
     "--workers N", type=shared.WORKERS, help="Processes. Default: one per core."
 )
 @shared.information_option(
-    "--dry-run",
-    help="Print how many pairs would be dropped, with samples. Write nothing.",
+    "--dry-run", help="Print how many pairs would be dropped, with samples. Write nothing."
 )
 @shared.information_option("--list", "list_corpora", help="Print the catalogue of corpora.")
 @shared.information_option(

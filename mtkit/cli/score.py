@@ -85,8 +85,7 @@ TEXTS_ONLY = (
     " this target language.",
 )
 @metric_option(
-    "--src-lang L",
-    help="Of a model with several languages: score only this source language.",
+    "--src-lang L", help="Of a model with several languages: score only this source language."
 )
 @analysis_option(
     "--paired",

@@ -321,9 +321,7 @@ def _spread(scores: Sequence[Score], group: Sequence[int]) -> dict[str, float]:
 
 
 def _table_of_scores(
-    names: Sequence[str],
-    by_metric: Sequence[Sequence[Score]],
-    groups: Sequence[Sequence[int]],
+    names: Sequence[str], by_metric: Sequence[Sequence[Score]], groups: Sequence[Sequence[int]]
 ) -> str:
     is_compared = by_metric[0][0].mean is not None
     more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []

@@ -63,10 +63,7 @@ configuration_option = shared.option_group("Configuration")
     " been prepared with its subwords (prepare --tokenizer-from). CHECKPOINT is as for translate,"
     " as in runs/mine:best.",
 )
-@shared.in_out_option(
-    "--restart",
-    help="Delete the checkpoints of the run and start from step 0.",
-)
+@shared.in_out_option("--restart", help="Delete the checkpoints of the run and start from step 0.")
 @shared.in_out_option(
     "--finish-in N",
     help="Let the learning rate of a run that continues fall to zero over the next N updates, and"

@@ -356,10 +356,7 @@ class _LineTranslator:
         n_best = self.nbest or 1
         translated: Iterable[tuple[Window, list[list[Translation]]]]
         translated = self.translator.translate_windows(
-            self._given(windows),
-            n_best=n_best,
-            progress=self.progress.advance,
-            doubts=self.doubts,
+            self._given(windows), n_best=n_best, progress=self.progress.advance, doubts=self.doubts
         )
         if self.keeps_placeholders:
             from mtkit.translate import with_placeholders

@@ -5,8 +5,4 @@ from __future__ import annotations
 from mtkit.convert.export_run import export
 from mtkit.convert.import_marian import Imported, import_model
 
-__all__ = [
-    "Imported",
-    "export",
-    "import_model",
-]
+__all__ = ["Imported", "export", "import_model"]

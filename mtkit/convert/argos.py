@@ -119,10 +119,7 @@ def _pack(folder: Path, file: Path) -> None:
     metadata = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
     # Not the name of Argos' own packages, whose files would stay beside these.
     root = f"mtkit-{metadata['from_code']}_{metadata['to_code']}"
-    with (
-        replacing(file) as partial,
-        zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive,
-    ):
+    with replacing(file) as partial, zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             entry = zipfile.ZipInfo(f"{root}/{path.relative_to(folder).as_posix()}")
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16

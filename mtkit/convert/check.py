@@ -108,10 +108,7 @@ def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreemen
 
 
 def agreement(
-    ours: LoadedModel,
-    theirs: LoadedModel,
-    text: CheckText,
-    translations: Sequence[Sequence[str]],
+    ours: LoadedModel, theirs: LoadedModel, text: CheckText, translations: Sequence[Sequence[str]]
 ) -> Agreement:
     """The comparison of two models by their translations of a text, and by log-probabilities."""
     lines = text.lines

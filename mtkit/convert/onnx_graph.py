@@ -258,9 +258,7 @@ class _Graph:
         zero = self.constant("zero", np.array(_ZERO, dtype=np.uint8))
         whole = self.node("MatMulInteger", bytes_, matrix, x_zero, zero)
         return self.node(
-            "Mul",
-            self.node("Cast", whole, to=_type("FLOAT")),
-            self.node("Mul", x_scale, scale),
+            "Mul", self.node("Cast", whole, to=_type("FLOAT")), self.node("Mul", x_scale, scale)
         )
 
     def embedding(self, name: str) -> list[str]:

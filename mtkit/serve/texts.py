@@ -73,11 +73,7 @@ class TranslatedText(NamedTuple):
 
 
 async def translate_texts(
-    scheduler: Scheduler,
-    ticket: Ticket,
-    texts: Sequence[str],
-    form: Format,
-    rules: MarkupRules,
+    scheduler: Scheduler, ticket: Ticket, texts: Sequence[str], form: Format, rules: MarkupRules
 ) -> list[list[TranslatedText]]:
     """The best translations of each text, the best first, each once; of HTML only one."""
     if form == "text" and rules.line_ends == "none":

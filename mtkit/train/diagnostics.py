@@ -75,11 +75,7 @@ class LearningCurve:
 
 
 def findings(
-    config: Config,
-    curve: LearningCurve,
-    src: Sequence[str],
-    tgt: Sequence[str],
-    hyp: Sequence[str],
+    config: Config, curve: LearningCurve, src: Sequence[str], tgt: Sequence[str], hyp: Sequence[str]
 ) -> list[str]:
     """One sentence for each problem, with its figure and what to do about it.
 

@@ -201,11 +201,7 @@ class StopAgreement:
     """
 
     def __init__(
-        self,
-        workers: Workers,
-        every: Sequence[int],
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, workers: Workers, every: Sequence[int], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._workers = workers
         self._pauses = every

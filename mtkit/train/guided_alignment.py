@@ -40,12 +40,7 @@ class GuidedAlignment:
         MtkitError: if the pairs have no word alignments.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        pairs: SentencePairs,
-        vocabularies: Vocabularies,
-    ) -> None:
+    def __init__(self, config: Config, pairs: SentencePairs, vocabularies: Vocabularies) -> None:
         if pairs.links is None:
             raise MtkitError(
                 "train.guided_alignment: the data was prepared without word alignments; set it to "
@@ -130,9 +125,7 @@ class GuidedAlignment:
         linked = torch.zeros(B * (T + 1) * (S + 1))
         linked[torch.from_numpy(place)] = 1.0
         found = linked.view(B, T + 1, S + 1)[
-            torch.arange(B)[:, None, None],
-            tgt_words[:, :, None],
-            src_words[:, None, :],
+            torch.arange(B)[:, None, None], tgt_words[:, :, None], src_words[:, None, :]
         ]
         has_links = torch.from_numpy(lengths > 0)[:, None]
         alone = has_links & (tgt_words < T) & ~found.any(-1)

@@ -62,11 +62,7 @@ def gigabytes(count: float) -> str:
 
 
 def check_memory(
-    gradients: Gradients,
-    batches: TokenBatches,
-    optimizer: torch.optim.Optimizer,
-    *,
-    where: str,
+    gradients: Gradients, batches: TokenBatches, optimizer: torch.optim.Optimizer, *, where: str
 ) -> None:
     """Run the largest micro-batch forward and backward, beside room for the optimizer's state.
 

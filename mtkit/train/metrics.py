@@ -94,11 +94,7 @@ class MetricsLogger:
         self._write_events({"step": int(row["step"]), "summary": {"value": values}})
 
     def add_samples(
-        self,
-        step: int,
-        src: Sequence[str],
-        tgt: Sequence[str],
-        translations: Sequence[Translation],
+        self, step: int, src: Sequence[str], tgt: Sequence[str], translations: Sequence[Translation]
     ) -> None:
         """Store a few translations of a validation, of the same lines every time."""
         if not self.active:

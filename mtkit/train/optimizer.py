@@ -66,11 +66,7 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        matrices: Sequence[nn.Parameter],
-        adam: torch.optim.Adam | None,
-        *,
-        dtype: torch.dtype,
+        self, matrices: Sequence[nn.Parameter], adam: torch.optim.Adam | None, *, dtype: torch.dtype
     ) -> None:
         super().__init__(matrices, {"lr": 0.0})
         same_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)

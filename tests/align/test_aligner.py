@@ -197,7 +197,7 @@ def test_without_tuning_the_upper_half_of_the_layers_aligns():
     config = ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=3, d_ff=8)
     found = default_heads(Transformer(config, 30, PAD))
     assert [(head.layer, head.head, head.step) for head in found] == [
-        *((layer, head, "prediction") for layer in (2, 3) for head in (1, 2)),
+        *((layer, head, "prediction") for layer in (2, 3) for head in (1, 2))
     ]
 
 

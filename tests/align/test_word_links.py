@@ -121,7 +121,7 @@ def test_grow_diag_final_and_adds_links_beside_others_and_then_links_of_words_wi
     # had been scanned before 2-1, target word 0 would have had a link, and 2-0 would be missing.
     forward, backward = frozenset({(1, 1), (1, 2), (2, 0)}), frozenset({(0, 0), (1, 2), (2, 1)})
     assert symmetrize(forward, backward, "grow-diag-final-and") == {
-        *((0, 0), (1, 1), (1, 2), (2, 0), (2, 1)),
+        *((0, 0), (1, 1), (1, 2), (2, 0), (2, 1))
     }
     assert symmetrize(forward, backward, "union") == forward | backward
 

@@ -51,10 +51,7 @@ def test_files_are_compared_and_checked(files: Place) -> None:
     assert outcome.err.endswith("mtkit: wrote page.html\n")
     page, data = page_of(files)
     assert "first.de and second.de" in page.texts("h1")
-    assert [one["texts"] for one in data["systems"]] == [
-        FIRST.splitlines(),
-        SECOND.splitlines(),
-    ]
+    assert [one["texts"] for one in data["systems"]] == [FIRST.splitlines(), SECOND.splitlines()]
     assert data["sources"] == SOURCE.splitlines()
     assert data["languages"] == {"src": "en", "tgt": "de"}
     first, second = (one["found"] for one in data["systems"])

@@ -102,7 +102,7 @@ def test_the_command_keeps_tags(trained: Place):
     lines = outcome.out.split("\n")
     assert len(lines) == 8
     assert [TAG.findall(line) for line in lines[:3]] == [
-        *(["<b>", "</b>", "<br>"], [], ["<p>", "</p>"]),
+        *(["<b>", "</b>", "<br>"], [], ["<p>", "</p>"])
     ]
     assert lines[6:] == ["</p>", ""]
     trained.write("in.html", text)

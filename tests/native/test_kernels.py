@@ -91,12 +91,7 @@ class Parts:
         return y
 
     def attend_shared(
-        self,
-        sizes: tuple[int, int, int],
-        q: Floats,
-        keys: Floats,
-        values: Floats,
-        window: int = -1,
+        self, sizes: tuple[int, int, int], q: Floats, keys: Floats, values: Floats, window: int = -1
     ) -> Floats:
         out = np.full((len(q), values.shape[1]), np.nan, np.float32)
         self._call(
@@ -112,9 +107,7 @@ class Parts:
         rows = np.concatenate((keys, values), axis=1)
         out = np.full(values.shape[1], np.nan, np.float32)
         self._call(
-            "part_attend_own",
-            *(*sizes, pointer(q), pointer(rows), len(keys)),
-            *(pointer(out), 1),
+            "part_attend_own", *(*sizes, pointer(q), pointer(rows), len(keys)), *(pointer(out), 1)
         )
         return out
 
@@ -459,11 +452,7 @@ def test_forbidden_ids_count_in_the_sum_but_are_not_among_the_best(
     every, _ = parts.log_probs(states, weight, bias, 570)
     order = np.argsort(-every, axis=1, kind="stable")
     # The first row may not have its best two, the second all but two ids, the third any id.
-    forbidden = [
-        sorted(order[0, :2].tolist()),
-        [i for i in range(570) if i not in (7, 500)],
-        [],
-    ]
+    forbidden = [sorted(order[0, :2].tolist()), [i for i in range(570) if i not in (7, 500)], []]
     best, ids = parts.log_probs(states, weight, bias, 570, count=4, forbidden=forbidden)
     assert ids[0].tolist() == order[0, 2:6].tolist()
     assert equal_bits(best[0], every[0, order[0, 2:6]])

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from support.treebank import TREEBANK, needs_treebank, read_trees
 
 from mtkit.base.errors import MtkitError
-from mtkit.parsing.trees import (
-    Phrase,
-    Tree,
-    linearise,
-    parse_trees,
-    restore,
-    split_words,
-)
+from mtkit.parsing.trees import Phrase, Tree, linearise, parse_trees, restore, split_words
 
 ANN = "(S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))"
 

@@ -54,10 +54,7 @@ def test_links_of_later_lines_have_their_places_in_the_whole_text(
 def test_each_alternative_has_its_links(served: Served, plain: Translator) -> None:
     found = served.translate(TEXTS, alternatives=2, alignments=True).json
     for text, others, links in zip(
-        TEXTS,
-        found["alternatives"],
-        found["alternativeAlignments"],
-        strict=True,
+        TEXTS, found["alternatives"], found["alternativeAlignments"], strict=True
     ):
         assert links == [by_align(plain, text, other, 0, 0) for other in others]
     assert len(found["alignments"]) == 2
@@ -138,11 +135,7 @@ def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run) -> None:
     with Served([untrained], limits=Limits(), changed=watched) as server:
         for fields in ({}, {"alignments": False}, {"alignments": None}):
             assert "alignments" not in server.translate("one", **fields).json
-        for q, fields in (
-            ("one", {"format": "html"}),
-            (" \n", {}),
-            ("one", {"target": "en"}),
-        ):
+        for q, fields in (("one", {"format": "html"}), (" \n", {}), ("one", {"target": "en"})):
             assert server.translate(q, alignments=True, **fields).json["alignments"] == []
         assert not asked
         assert "alignments" in server.translate("one", alignments=True).json

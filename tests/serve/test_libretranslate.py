@@ -86,10 +86,7 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
         ({"source": 7}, "Invalid request: source parameter is not a text or a list of texts"),
         ({"glossary": ["a"]}, "Invalid request: glossary parameter is not a mapping of terms"),
         ({"glossary": {"x" * 201: "y"}}, "a term of the glossary has more than 200 characters"),
-        (
-            {"glossary": {str(i): "x" for i in range(1001)}},
-            "the glossary has more than 1000 terms",
-        ),
+        ({"glossary": {str(i): "x" for i in range(1001)}}, "the glossary has more than 1000 terms"),
         ({"glossary": {"one": ""}}, "Invalid request: the target term is empty"),
     ],
 )
@@ -357,10 +354,7 @@ def test_a_sentence_with_too_long_terms_is_refused(served: Served) -> None:
             "them",
         ),
         ({"one": "x" * 201}, "a term of the glossary has more than 200 characters"),
-        (
-            {"one": 1},
-            "Invalid request: glossary parameter is not a text or a list of texts",
-        ),
+        ({"one": 1}, "Invalid request: glossary parameter is not a text or a list of texts"),
         (["one"], "Invalid request: glossary parameter is not a mapping of terms"),
     ],
 )

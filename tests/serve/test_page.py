@@ -68,9 +68,7 @@ def test_the_page_can_only_be_read(served: Served) -> None:
         assert served.ask("POST", path).status == 405
 
 
-def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(
-    served: Served,
-) -> None:
+def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(served: Served) -> None:
     page = page_of(served)
     assert [one["attrs"]["src"] for one in page.all("script")] == ["page.js"]
     assert not any(one["text"].strip() for one in page.all("script"))

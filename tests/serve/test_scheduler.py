@@ -237,9 +237,7 @@ def test_requests_end_if_the_translator_loses_translations(count: int) -> None:
     run(body)
 
 
-def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
-    gate: threading.Event,
-) -> None:
+def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(gate: threading.Event) -> None:
     fake = FakeTranslator()
     slow = FakeTranslator(gate=gate)
 

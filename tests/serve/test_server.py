@@ -395,10 +395,7 @@ def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
         for reply, field in (
             (server.translate("one two"), "error"),
             (server.translate("<p>one two</p>", format="html"), "error"),
-            (
-                server.post("/v2/translate", {"text": ["one two"], "target_lang": "DE"}),
-                "message",
-            ),
+            (server.post("/v2/translate", {"text": ["one two"], "target_lang": "DE"}), "message"),
         ):
             assert reply.status == 429
             assert reply.json[field].startswith("Slowdown: ")

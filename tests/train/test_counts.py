@@ -102,10 +102,7 @@ def faults(few: Counts, many: Counts, *, also: int = 0) -> dict[str, Counter[str
     return {name: where for name, where in found.items() if where}
 
 
-@pytest.mark.parametrize(
-    "name",
-    VARIANTS,
-)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_an_update_neither_waits_nor_costs_more_for_more_batches(
     name: str, config: Config, tiny_data: PreparedData, request: pytest.FixtureRequest
 ):

@@ -83,10 +83,7 @@ def test_every_preset_passes(preset: str) -> None:
     config = load_config(preset)
     # A mediocre model, for which its learning rate is looked at.
     curve = replace(
-        CURVE,
-        steps=config.train.max_steps,
-        valid_losses=(6.0, 4.0, 3.1, 3.0),
-        frequency_loss=6.9,
+        CURVE, steps=config.train.max_steps, valid_losses=(6.0, 4.0, 3.1, 3.0), frequency_loss=6.9
     )
     assert findings(config, curve, *healthy()) == []
 

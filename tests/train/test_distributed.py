@@ -207,9 +207,7 @@ def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
     assert "mtkit: error: rendezvous of the workers failed: " in said
 
 
-def test_workers_are_restarted_if_another_process_has_taken_their_port(
-    trainings: Trainings,
-):
+def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings: Trainings):
     team = Team(trainings, "run", meeting=2)
     team.use_command_line()
     with socket.socket() as other:

@@ -13,14 +13,7 @@ import torch
 from conftest import changed, random_run
 from support.command_line import Place
 from support.runs import contents, remade
-from support.training import (
-    Trainings,
-    before_update,
-    interrupt,
-    kill,
-    last_weights,
-    rows_of,
-)
+from support.training import Trainings, before_update, interrupt, kill, last_weights, rows_of
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError

@@ -339,9 +339,7 @@ def test_the_command_at_the_end_of_a_training_chooses_a_language(desk: Place):
     assert "mtkit translate --run runs/many --tgt-lang de < input.txt" in outcome.err.splitlines()
 
 
-def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(
-    desk: Place,
-):
+def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(desk: Place):
     refused = desk.refused("translate", "--run", "runs/many", stdin=b"one\n")
     assert "translates to several languages, de, el, en; choose one with --tgt-lang" in refused
     for option, code in (("--tgt-lang", "fr"), ("--src-lang", "fr")):

@@ -411,11 +411,7 @@ def test_a_run_refuses_other_settings_by_name(
     ],
 )
 def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
-    decay_steps: int,
-    stop: int,
-    end: int,
-    message: str | None,
-    trainings: Trainings,
+    decay_steps: int, stop: int, end: int, message: str | None, trainings: Trainings
 ):
     trainings.change("train", max_steps=8, decay_steps=decay_steps)
     with pytest.MonkeyPatch.context() as patch:
@@ -475,9 +471,7 @@ FALLING = {"schedule": "linear", "learning_rate": 0.01, "learning_rate_scale": 1
 
 @pytest.mark.parametrize("settings", [{}, FALLING, {"decay_steps": 5}])
 def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
-    settings: dict[str, Any],
-    trainings: Trainings,
-    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, Any], trainings: Trainings, caplog: pytest.LogCaptureFixture
 ):
     trainings.change("train", max_steps=20, warmup_steps=2, checkpoint_every=100)
     trainings.change("train", valid_every=100, **settings)

@@ -185,10 +185,7 @@ def test_a_page_says_what_it_was_given() -> None:
 
 def test_every_validation_is_in_the_table_newest_first_and_the_best_is_marked() -> None:
     page = well_formed(run_page(FACTS))
-    assert rows_of(page) == [
-        "4002.12508.3730.7555.50",
-        "best 2003.250025.7921.50–",
-    ]
+    assert rows_of(page) == ["4002.12508.3730.7555.50", "best 2003.250025.7921.50–"]
     assert page.texts("tr", **{"class": "best"}) == ["best 2003.250025.7921.50–"]
     many = [{"step": step, "valid_bleu": step / 100} for step in range(100, 30_001, 100)]
     page = well_formed(run_page(replace(FACTS, metrics=many)))

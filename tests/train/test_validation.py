@@ -30,11 +30,7 @@ CPU = torch.device("cpu")
     [("fp32", 1e-5), ("bf16", 5e-3)],
 )
 def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
-    precision: str,
-    tolerance: float,
-    tiny_config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    precision: str, tolerance: float, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     config = changed(tiny_config, "train", precision=precision)
     train.run(config, tiny_data, tmp_path / "run", device="cpu")

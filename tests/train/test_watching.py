@@ -13,14 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.training import (
-    Trainings,
-    before_update,
-    events_of,
-    interrupt,
-    kill,
-    rows_of,
-)
+from support.training import Trainings, before_update, events_of, interrupt, kill, rows_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import TrainConfig, load_config
