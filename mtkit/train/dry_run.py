@@ -140,7 +140,8 @@ def forecast(
             + (f", if all {world_size} workers keep that speed" if several else ""),
             *[
                 f"time if nothing else ran: about {hours_and_minutes(share * seconds)}; other "
-                f"programs use this processor, and the threads got {100 * share:.0f} % of their time"
+                "programs use this processor, and the threads got "
+                f"{100 * share:.0f} % of their time"
             ]
             * (share < BUSY),
             f"cost: {cost_in_words(epochs * flops, seconds, config)}",
