@@ -152,11 +152,16 @@ def command(short_help: str, *examples: str, **attributes: Any) -> Callable[...,
 def given(*names: str) -> list[str]:
     """Those of these parameters that are on the command line, as a user writes them."""
     context = click.get_current_context()
+    options = [
+        option
+        for option in context.command.params
+        if option.name in names
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    off = [context.params.get(option.name or "") is False for option in options]
     return [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name in names
-        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        (option.secondary_opts if is_off and option.secondary_opts else option.opts)[0]
+        for option, is_off in zip(options, off, strict=True)
     ]
 
 

@@ -162,7 +162,7 @@ def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Pl
     files.write("gold.trees", GOLD.replace("(NN d))", "(NN d)"))
     assert "gold.trees, line 2: unbalanced" in files.refused(*FILES)
     files.write("gold.trees", "")
-    assert "found.trees has 2 lines" in files.refused(*FILES)
+    assert "gold.trees has no trees: nothing to score" in files.refused(*FILES)
 
 
 def test_options_that_do_not_go_with_trees_are_refused(files: Place, untrained: Run):

@@ -49,7 +49,7 @@ def test_what_is_copied_of_html_is_counted(untrained: Run, place: Place):
 
 def test_the_placeholders_of_html_cannot_be_switched_off(trained: Place):
     error = trained.refused("translate", "--format", "html", "--no-placeholders", stdin=b"one\n")
-    assert "cannot be combined with --format html" in error
+    assert "--no-placeholders cannot be combined with --format html" in error
 
 
 def test_a_parser_copies_nothing(parser: Run, place: Place):
