@@ -14,9 +14,10 @@ _SOURCE_NAMES = (
     "|源文|源语言|ソース"
 )
 _TARGET_NAMES = (
-    "target|tgt|trg|ref|reference|mt|translation|translated|trans|output|msgstr|ziel|übersetzung|übersetzt|cible"
-    "|traduction|destino|traducción|traduccion|traduzione|doel|vertaling|tradução|alvo|cel"
-    "|tłumaczenie|mål|översättning|překlad|cíl|перевод|цель|переклад|译文|译语|目标语言|訳文|翻訳"
+    "target|tgt|trg|ref|reference|hyp|hypothesis|mt|translation|translated|trans|output|msgstr|ziel"
+    "|übersetzung|übersetzt|cible|traduction|destino|traducción|traduccion|traduzione|doel|alvo|cel"
+    "|vertaling|tradução|tłumaczenie|mål|översättning|překlad|cíl|перевод|цель|переклад|译文|译语"
+    "|目标语言|訳文|翻訳"
 )
 _EITHER_NAMES = (
     "text|sentences?|sent|segment|seg|string|str|phrase|line|language|lang|column|col|side|value"

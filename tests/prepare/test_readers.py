@@ -489,7 +489,7 @@ HEADERS = """1 2 source\ttarget|1 2 src\ttgt|1 2 Quelle\tZiel|1 2 sentence1\tsen
 1 2 text\ttranslation|2 1 Deutsch\tEnglisch|1 2 anglais\tallemand\tid|1 2 English (US)\tDeutsch
 2 3 id\ten-US\tde-AT|1 2 en_XX\tde_DE|1 2 eng_Latn\tdeu_Latn|2 1 sentence_de\tsentence_en
 1 2 English\ttranslation|1 2 Source (English)\tTarget (German)\tCOMET|1 2 English\tGerman
-1 2 Polish\tCzech|1 2 src\tmt
+1 2 Polish\tCzech|1 2 src\tmt|1 2 source\thypothesis|2 1 Hyp\tSrc
 3 4 src_lang\ttgt_lang\tsrc\ttgt|1 2 lang1\tlang2"""
 
 
