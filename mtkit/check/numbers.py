@@ -171,24 +171,14 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
                 piece = text[at:end]
                 if is_exact:
                     readings = set(scaled)
-            elif (
-                end == digits_end
-                and len(piece) == 4
-                and piece.isdecimal()
-                and piece.endswith("0")
-                and _YEARS.match(text, end)
-            ):
+            elif end == digits_end and re.fullmatch(r"\d{3}0", piece) and _YEARS.match(text, end):
                 year = int(piece)
                 readings.add(year % 100 or year // 100 + 1)
             if upper := _RANGE.match(text, end):
                 word = "" if upper["thousands"] else _scale_at(text, upper.end())[0]
                 factors = SCALES.get(word, (1000,) if upper["thousands"] else ())
-                readings |= {
-                    one * factor
-                    for one in readings
-                    if not isinstance(one, str)
-                    for factor in factors
-                }
+                values = [value for value in readings if not isinstance(value, str)]
+                readings |= {value * factor for value in values for factor in factors}
             if piece.find(".") > 0 and text.startswith(".", end):
                 # A German date without its year: "25.8."
                 readings.add(int(re.sub(r"\D", "", piece.partition(".")[0])[:_LONGEST]))
@@ -204,11 +194,9 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
                 # Perhaps the second part of a number such as 1万5000.
                 before = found[-1]
                 if sums := _sums(before, number):
-                    found.pop()
-                    piece = text[before.start : at] + piece
-                    number = replace(
-                        number, text=piece, start=before.start, readings=sums, scaled=sums
-                    )
+                    whole = text[before.start : at] + piece
+                    first = found.pop().start
+                    number = replace(number, text=whole, start=first, readings=sums, scaled=sums)
             last_end = end
             found.append(number)
     return found
@@ -292,10 +280,11 @@ class Unmatched:
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers of each side for which the other side has neither digits nor words."""
     # Most pairs have the same digits, and no scales.
-    if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)):
-        in_src, in_tgt = (len(_CLEAR_SCALE.findall(text)) for text in (source, translation))
-        if not in_src and not in_tgt:
-            return Unmatched([], [])
+    texts = source, translation
+    if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)) and not any(
+        map(_CLEAR_SCALE.search, texts)
+    ):
+        return Unmatched([], [])
     is_known = {base_language(src_lang), base_language(tgt_lang)} <= SCALED_LANGUAGES
     src, tgt = (
         numbers_of(text, lang=lang, is_exact=is_known and not _CLEAR_SCALE.search(other))
@@ -304,14 +293,13 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     rest_src, rest_tgt = _without_partner(src, tgt, _are_equal)
     rest_src, rest_tgt = _without_fractions(source, rest_src, rest_tgt)
     rest_tgt, rest_src = _without_fractions(translation, rest_tgt, rest_src)
-    is_time = bool(_TIME.search(source) or _TIME.search(translation))
-    if rest_src and rest_tgt and is_time:
+    if rest_src and rest_tgt and any(map(_TIME.search, texts)):
         rest_src, rest_tgt = _without_partner(
             rest_src, rest_tgt, lambda src, tgt: bool(_hours(src) & _hours(tgt))
         )
     if _are_cut_elsewhere(rest_src, rest_tgt):
         return Unmatched([], [])
-    is_converted = _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation)
+    is_converted = any(map(_IMPERIAL_WORD.search, texts))
     sides = [
         (rest, any(one.is_metric for one in others))
         for rest, others in ((rest_src, rest_tgt), (rest_tgt, rest_src))

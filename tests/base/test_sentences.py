@@ -93,26 +93,18 @@ def test_the_sentences_of_hostile_lines_together_are_the_line():
             assert "".join(split(text, language)) == text
 
 
-def test_the_library_is_given_a_long_text_in_parts(monkeypatch: pytest.MonkeyPatch):
-    # For Chinese it takes 16 times as long for a text of four times the length.
-    segment, sizes = mtkit.base.sentences.sentencex.segment, []
-    monkeypatch.setattr(
-        mtkit.base.sentences.sentencex,
-        "segment",
-        lambda code, text: sizes.append(len(text)) or segment(code, text),
-    )
+def test_a_long_text_is_split_as_a_short_one():
     assert split("你好。" * 20_000, "zh") == ["你好。"] * 20_000
-    assert max(sizes) <= 10_000
 
 
 @pytest.mark.parametrize(
-    "text", ["`", "“a ", "„", "‘’‘", "«", "(「", "a. “b ", "'", "x", "A b. " * 3000 + "“"]
+    "text", ["`", "“a ", "„", "‘’‘", "«", "(「", "a. “b ", "'", "x", "A b. " * 3000 + "“", "你好。"]
 )
-@pytest.mark.parametrize("language", ["en", "ja"])
-def test_the_library_is_given_little_more_than_the_text(
+@pytest.mark.parametrize("language", ["en", "ja", "zh"])
+def test_the_library_is_given_a_long_text_once_in_parts(
     monkeypatch: pytest.MonkeyPatch, language: str, text: str
 ):
-    # Its time is that of a part times the quotation marks in it that are not closed.
+    # Its time grows with the square of a text, and with the quotation marks that are not closed.
     segment, sizes = mtkit.base.sentences.sentencex.segment, []
     monkeypatch.setattr(
         mtkit.base.sentences.sentencex,

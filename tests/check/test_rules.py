@@ -285,15 +285,6 @@ def test_a_host_or_a_file_that_is_changed_is_found(address: str, no_facts: PairF
     assert kinds(source, wrong, no_facts) == {"addresses"}
 
 
-def test_accents_in_the_name_of_a_site_may_differ(no_facts: PairFacts):
-    assert kinds("See aktualne.cz.", "Voir aktuálně.cz.", no_facts) == set()
-
-
-def test_a_percentage_is_no_placeholder(no_facts: PairFacts):
-    assert kinds("50% of them, 20 % in all", "50 % von ihnen, 20 % insgesamt", no_facts) == set()
-    assert kinds("100% safe", "100%ige Sicherheit", no_facts) == set()
-
-
 def test_tags_and_entities_are_those_of_the_source(no_facts: PairFacts):
     source = "A <b>red</b> <a href='x'>car</a> &copy; 5 &lt; 6<br/>"
     good = "Ein <b>rotes</b> <a href='y'>Auto</a> &copy; 5 &lt; 6<br/>"
@@ -364,23 +355,6 @@ def test_an_email_address_and_a_placeholder_are_in_no_script():
     assert kinds(source, "Mail an info@example.com, lieber {username}!", chinese) == {"language"}
 
 
-def test_an_address_in_markup_may_have_an_entity(no_facts: PairFacts):
-    source = "See https://example.org/a?b=1&amp;c=2."
-    assert kinds(source, "Siehe https://example.org/a?b=1&c=2.", no_facts) == set()
-
-
-def test_letters_and_signs_may_be_entities_or_not(no_facts: PairFacts):
-    for source, translation in (
-        (
-            "Our caf&eacute; &copy; Example &#8211; &#x2022; 5 &euro;",
-            "Unser Café © Beispiel – • 5 €",
-        ),
-        ("It&#39;s &#8220;good&#8221;.", "Es ist &bdquo;gut&ldquo;."),
-    ):
-        assert kinds(source, translation, no_facts) == set()
-        assert kinds(translation, source, no_facts) == set()
-
-
 def test_the_number_of_an_entity_is_no_number(facts: PairFacts):
     strict = facts.model_copy(update={"is_strict_about_numbers": True})
     assert kinds("It&#39;s good &#160;here.", "Es ist gut hier.", strict) == set()
@@ -397,21 +371,28 @@ def test_what_has_few_words_is_not_copied(text: str, no_facts: PairFacts):
 @pytest.mark.parametrize(
     ("source", "translation"),
     [
-        (
-            "{n, plural, one {# file} other {# files}}",
-            "{n,plural, one {# Datei} other {# Dateien}}",
-        ),
+        ("{n, plural, one {# file} other {#}}", "{n,plural, one {# Datei} other {#}}"),
         ("{x, select, male {He} other {They}} sat.", "{x, select, male {Er} other {Sie}} saß."),
         ("{{user.name}} left.", "{{ user.name }} ging."),
         ("a 50%-discount", "ein 50%-Rabatt"),
         ("50%discount", "50%Rabatt"),
         ("A 30% discount", "%30 deskontua"),
+        ("50% of them, 20 % in all", "50 % von ihnen, 20 % insgesamt"),
+        ("100% safe", "100%ige Sicherheit"),
+        ("See aktualne.cz.", "Voir aktuálně.cz."),
+        ("See https://example.org/a?b=1&amp;c=2.", "Siehe https://example.org/a?b=1&c=2."),
+        (
+            "Our caf&eacute; &copy; Example &#8211; &#x2022; 5 &euro;",
+            "Unser Café © Beispiel – • 5 €",
+        ),
+        ("It&#39;s &#8220;good&#8221;.", "Es ist &bdquo;gut&ldquo;."),
     ],
 )
-def test_what_a_translation_changes_in_a_placeholder_is_no_fault(
+def test_other_forms_of_the_same_placeholder_address_or_sign_are_no_fault(
     source: str, translation: str, no_facts: PairFacts
 ):
     assert kinds(source, translation, no_facts) == set()
+    assert kinds(translation, source, no_facts) == set()
 
 
 def test_placeholders_may_get_their_position_in_a_translation(no_facts: PairFacts):

@@ -204,17 +204,18 @@ def test_placeholders_at_the_ends_are_not_placed_by_the_alignment():
     assert (segment.before, segment.text, segment.after) == ("<b>{x}</b> ", "and two", " %d")
 
 
-def test_a_placeholder_does_not_stick_to_a_word():
-    segment = only("one {x}.").without_placeholders()
-    found = placed(segment, "zwei eins", "0-1 1-0")
-    assert found == "{x} zwei eins"
-
-
-def test_placeholders_go_into_the_element_they_were_in():
-    segment = only("see <b>{x} items</b> now").without_placeholders()
-    target = "sieh Dinge jetzt"
-    found = placed(segment, target, "0-0 1-1 2-2")
-    assert found == "sieh <b>{x} Dinge</b> jetzt"
+@pytest.mark.parametrize(
+    ("line", "target", "links", "expected"),
+    [
+        ("one {x}.", "zwei eins", "0-1 1-0", "{x} zwei eins"),
+        ("see <b>{x} items</b> now", "sieh Dinge jetzt", "0-0 1-1 2-2",
+         "sieh <b>{x} Dinge</b> jetzt"),
+    ],
+)  # fmt: skip
+def test_a_placeholder_is_beside_words_and_in_the_element_it_was_in(
+    line: str, target: str, links: str, expected: str
+):
+    assert placed(only(line).without_placeholders(), target, links) == expected
 
 
 def test_an_entity_of_a_line_end_does_not_end_the_line():
