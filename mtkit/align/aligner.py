@@ -58,7 +58,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 Step = Literal["prediction", "input"]
 
 # At most so many heads are chosen; on Multi30k four were the best.
-MOST_HEADS = 8
+MAX_HEADS = 8
 
 
 class AlignmentHead(Record):
@@ -410,7 +410,7 @@ def choose_heads(
     known_rates = list(map(error_rate, choices))
     chosen: list[int] = []
     lowest = math.inf
-    while len(chosen) < MOST_HEADS:
+    while len(chosen) < MAX_HEADS:
         rates = {}
         for candidate in sorted(set(range(len(aligner.heads))) - set(chosen)):
             rates[candidate] = error_rate([*chosen, candidate])

@@ -32,8 +32,8 @@ tune_option = shared.option_group("Tuning")
 
 # Of the pairs of --tune so many are used, with at most so many words on a side, because the
 # attention of all heads is kept in memory.
-MOST_PAIRS = 1000
-MOST_WORDS = 100
+MAX_PAIRS = 1000
+MAX_WORDS = 100
 # With fewer pairs, heads may be chosen by chance.
 FEW_PAIRS = 100
 
@@ -259,14 +259,14 @@ def _tune(
     usable = [
         i
         for i, pair in enumerate(pairs)
-        if all(0 < len(line.split()) <= MOST_WORDS for line in pair)
+        if all(0 < len(line.split()) <= MAX_WORDS for line in pair)
     ]
     if not usable:
         raise MtkitError(
             "no pair can be used to choose heads: each has a blank line, or more than "
-            f"{MOST_WORDS} words on a side"
+            f"{MAX_WORDS} words on a side"
         )
-    del usable[MOST_PAIRS:]
+    del usable[MAX_PAIRS:]
     sources, targets = ([pairs[i][side] for i in usable] for side in (0, 1))
     if reverse is None:
         golds = [golds[i] for i in usable]

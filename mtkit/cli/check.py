@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 language_option = shared.option_group("Languages")
 
 # With a larger share of lines in another language, the files may be exchanged.
-_MOST_FOREIGN = 0.5
+_MAX_FOREIGN = 0.5
 # With a larger share of marked lines, of so many or more, the files may not belong together.
 _MOST_MARKED, _FEWEST_LINES = 0.8, 10
 # Pairs that are read for --fit.
-_MOST_FITTED = 500_000
+_MAX_FITTED = 500_000
 # Pairs that are sent to a process at a time.
 BLOCK = 2000
 
@@ -164,7 +164,7 @@ def check(
             write_text(output, [tables.findings(counts)] if counts.pairs else [])
         if not counts.pairs:
             log.warning("%s", counts.sentence())
-        if counts.by_kind["language"] > _MOST_FOREIGN * counts.pairs:
+        if counts.by_kind["language"] > _MAX_FOREIGN * counts.pairs:
             log.warning(
                 "most lines are not in %s: are the files in the right order?",
                 checker.facts.tgt_lang,
@@ -209,9 +209,9 @@ def _fit_to_pairs(
     """Fit the checks of a run to pairs, and say where they are."""
     from mtkit.check import fit_pairs
 
-    some = list(islice(pairs, _MOST_FITTED))
+    some = list(islice(pairs, _MAX_FITTED))
     if next(pairs, None) is not None:
-        log.info("only the first %s pairs are read", f"{_MOST_FITTED:,}")
+        log.info("only the first %s pairs are read", f"{_MAX_FITTED:,}")
     with _fitted(run):
         fit_pairs(run, some, src_lang=src_lang, tgt_lang=tgt_lang)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Each sentence is a page of its own.
-MOST_SENTENCES = 1000
+MAX_SENTENCES = 1000
 
 
 @shared.command(
@@ -101,7 +101,7 @@ def inspect(
         sources = [_line_of(text, "TEXT") for text in texts]
     else:
         # One more than is allowed, so that a long file need not be read.
-        sources = list(itertools.islice(shared.lines_of(input_path), MOST_SENTENCES + 1))
+        sources = list(itertools.islice(shared.lines_of(input_path), MAX_SENTENCES + 1))
     name = "TEXT" if input_path is None else shared.name_of(input_path)
     _check_sources(sources, name)
     if as_svg and len(sources) > 1:
@@ -165,8 +165,8 @@ def _check_sources(sources: Sequence[str], name: str) -> None:
     """Refuse no sentences, too many, and blank ones."""
     if not sources:
         raise MtkitError(f"{name}: has no lines")
-    if len(sources) > MOST_SENTENCES:
-        raise MtkitError(f"{name}: has more than {MOST_SENTENCES:,} lines, and each is a page")
+    if len(sources) > MAX_SENTENCES:
+        raise MtkitError(f"{name}: has more than {MAX_SENTENCES:,} lines, and each is a page")
     for number, source in enumerate(sources, start=1):
         if not source.strip():
             raise MtkitError(f"{name}, line {number}: is blank")

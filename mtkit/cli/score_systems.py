@@ -408,20 +408,20 @@ def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> list
             f"{name} has {len(lines)} lines and {gold_name} has {len(golds)} trees; line n of one "
             "must be the tree of sentence n of the other, or blank"
         )
-    found: list[Tree | None] = []
+    trees: list[Tree | None] = []
     failures = []
     for number, (line, gold) in enumerate(zip(lines, golds, strict=True), start=1):
         try:
-            found.append(_tree_of_line(line, gold, name=name, number=number))
+            trees.append(_tree_of_line(line, gold, name=name, number=number))
         except MtkitError as error:
-            found.append(None)
+            trees.append(None)
             failures.append(str(error))
     if failures:
         count = f"{len(failures)} of {len(lines)} lines have no tree of their sentence"
         if len(failures) == len(lines) and not _FAILURES.issuperset(map(str.strip, lines)):
             raise MtkitError(f"{failures[0]}; {count} in {gold_name}")
         log.warning("%s; %s, and count as flat trees", failures[0], count)
-    return found
+    return trees
 
 
 def _tree_of_line(line: str, gold: Tree, *, name: str, number: int) -> Tree:

@@ -136,9 +136,9 @@ def serve(
         given = [one for path in (*map(str, run_paths), *arguments) for one in ("--run", path)]
         raise click.UsageError(f"a run is given with --run: mtkit serve {shlex.join(given)}")
     trusted = (proxies or "").replace(",", " ").split()
-    for one in trusted:
+    for network in trusted:
         try:
-            ipaddress.ip_network(one)
+            ipaddress.ip_network(network)
         except ValueError as error:
             raise click.UsageError(
                 f"--trusted-proxies: {error}; an example is 172.16.0.0/12"

@@ -52,7 +52,7 @@ _LENGTH_PENALTY, _BEAM_SIZE, _BATCH_TOKENS = 0.2, 4, 32
 # The subwords that CTranslate2 reads and writes at most by default.
 _LONGEST_SOURCE, _LONGEST_OUTPUT = 1024, LONGEST
 # How much worse than the run a package may score, with matrices of a smaller type.
-_MOST_BLEU_LOST = 0.3
+_MAX_BLEU_LOST = 0.3
 _METADATA = "metadata.json"
 
 
@@ -209,13 +209,13 @@ class _ArgosAgreement(Agreement):
         if self.bleu_of_run is None or self.bleu_of_package is None:
             return is_near
         few = self.lines - self.identical <= 1
-        return is_near and (few or self.bleu_of_package >= self.bleu_of_run - _MOST_BLEU_LOST)
+        return is_near and (few or self.bleu_of_package >= self.bleu_of_run - _MAX_BLEU_LOST)
 
     def required(self, bounds: Bounds) -> str:
         """What is required, in words."""
         if self.explained is not None:
             return f"all lines but ties and at most {bounds.difference:g}"
-        return f"{bounds} and a BLEU that is at most {_MOST_BLEU_LOST} less than that of the run"
+        return f"{bounds} and a BLEU that is at most {_MAX_BLEU_LOST} less than that of the run"
 
     def __str__(self) -> str:
         text = super().__str__()

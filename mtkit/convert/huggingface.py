@@ -215,16 +215,16 @@ class MarianModel:
         """The greedy translation of each line."""
         sources = self._tokenizer(list(lines))["input_ids"]
         translations = [""] * len(lines)
-        most = self._decode.max_length or torch.inf
+        max_length = self._decode.max_length or torch.inf
         for length, rows in rows_by_length(sources):
             for start in range(0, len(rows), ROWS_AT_A_TIME):
-                some = rows[start : start + ROWS_AT_A_TIME]
-                found = self._model.generate(
-                    **self._tokenizer([lines[row] for row in some], return_tensors="pt"),
-                    max_new_tokens=min(length + self._decode.max_extra_length, most),
+                batch = rows[start : start + ROWS_AT_A_TIME]
+                outputs = self._model.generate(
+                    **self._tokenizer([lines[row] for row in batch], return_tensors="pt"),
+                    max_new_tokens=min(length + self._decode.max_extra_length, max_length),
                 )
-                texts = self._tokenizer.batch_decode(found[:, 1:], skip_special_tokens=True)
-                for row, text in zip(some, texts, strict=True):
+                texts = self._tokenizer.batch_decode(outputs[:, 1:], skip_special_tokens=True)
+                for row, text in zip(batch, texts, strict=True):
                     translations[row] = text
         return translations
 

@@ -45,7 +45,7 @@ from mtkit.tokenizer import (
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
 # Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its
 # size is a round number.
-_MOST_ROWS_WITHOUT_SUBWORD = 2_000
+_MAX_ROWS_WITHOUT_SUBWORD = 2_000
 _IN_TEXT = ("normal", "symbol", "byte")
 # A subword that names a target language, at the beginning of a source.
 _TAG = re.compile(">>.+<<")
@@ -289,7 +289,7 @@ def without_subword(i: int) -> str:
 
 def most_rows(subwords: int) -> int:
     """The most embeddings that a vocabulary of so many subwords may have."""
-    return 2 * subwords + _MOST_ROWS_WITHOUT_SUBWORD
+    return 2 * subwords + _MAX_ROWS_WITHOUT_SUBWORD
 
 
 def new_vocabulary(source: MarianSource) -> NewVocabulary:

@@ -32,9 +32,9 @@ from mtkit.convert.marian import (
     sentencepiece_pieces,
 )
 from mtkit.convert.untrusted import (
-    MOST_SENTENCEPIECE,
-    MOST_VOCABULARY,
-    MOST_YAML,
+    MAX_SENTENCEPIECE,
+    MAX_VOCABULARY,
+    MAX_YAML,
     damage,
     open_file,
     parse_settings,
@@ -81,9 +81,9 @@ _SUBWORD = re.compile(
     re.VERBOSE,
 )
 # A compressed file of weights has not many times fewer bytes than they.
-_MOST_COMPRESSION = 10
+_MAX_COMPRESSION = 10
 # Arrays in a file, and characters that say the shape of one.
-_MOST_ARRAYS, _LONGEST_HEADER = 100_000, 1_000
+_MAX_ARRAYS, _LONGEST_HEADER = 100_000, 1_000
 # Of an id in a vocabulary; more than any limit has.
 _MOST_DIGITS = 9
 # Marian's names of the weight and the bias of each part of a layer in Hugging Face's class.
@@ -186,7 +186,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
 
 
 def _yaml(file: Path) -> dict[str, Any]:
-    return yaml_mapping(read_text(file, MOST_YAML), str(file))
+    return yaml_mapping(read_text(file, MAX_YAML), str(file))
 
 
 def _model_config(arrays: Mapping[str, Any], file: Path) -> ModelConfig:
@@ -267,7 +267,7 @@ def _subwords(vocabulary: Path, model: Path) -> Subwords:
         raise MtkitError(
             f"{vocabulary}: a vocabulary of Marian ends in {' or '.join(_YAML + _SENTENCEPIECE)}"
         )
-    content = read_bytes(model, MOST_SENTENCEPIECE, what="SentencePiece model")
+    content = read_bytes(model, MAX_SENTENCEPIECE, what="SentencePiece model")
     if model == vocabulary:
         pieces = [piece.text for piece in sentencepiece_pieces(content, model)]
     else:
@@ -285,7 +285,7 @@ def _subwords(vocabulary: Path, model: Path) -> Subwords:
 def _listed(vocabulary: Path) -> list[str]:
     """The subwords of a YAML file, by id."""
     listed, other = {}, []
-    for line in read_text(vocabulary, MOST_VOCABULARY, what="vocabulary").split("\n"):
+    for line in read_text(vocabulary, MAX_VOCABULARY, what="vocabulary").split("\n"):
         if match := _SUBWORD.fullmatch(line):
             listed[match[1] or match[2]] = match[3]
         else:
@@ -310,10 +310,10 @@ def _arrays(file: Path) -> dict[str, Any]:
     try:
         with open_file(file) as opened, zipfile.ZipFile(opened) as archive:
             members = archive.infolist()
-            if len(members) > _MOST_ARRAYS:
-                raise ValueError(f"more than {_MOST_ARRAYS:,} arrays")
-            if sum(one.file_size for one in members) > _MOST_COMPRESSION * file.stat().st_size:
-                raise ValueError(f"arrays of more than {_MOST_COMPRESSION} times its size")
+            if len(members) > _MAX_ARRAYS:
+                raise ValueError(f"more than {_MAX_ARRAYS:,} arrays")
+            if sum(one.file_size for one in members) > _MAX_COMPRESSION * file.stat().st_size:
+                raise ValueError(f"arrays of more than {_MAX_COMPRESSION} times its size")
             return {one.filename.removesuffix(".npy"): _array(archive, one) for one in members}
     except MemoryError:
         raise

@@ -27,7 +27,7 @@ _CARD = "README.md"
 _LINE, _FENCE = "---", "```"
 _BIBTEX = re.compile(r"\s*@\w+\{")
 # Longer cards are cut, and so is what is kept of one.
-_LONGEST_CARD, _LONGEST_CITATION, _MOST_CITATIONS = 1_000_000, 4_000, 10
+_LONGEST_CARD, _LONGEST_CITATION, _MAX_CITATIONS = 1_000_000, 4_000, 10
 _LONGEST_LICENCE = 200
 # The licences and languages that the hub knows, and models on it, have such names.
 _LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -80,7 +80,7 @@ def read_card(folder: Path) -> Card:
     if lines[0] == _LINE and _LINE in lines[1:]:
         licence = _licence(lines[1 : lines.index(_LINE, 1)])
     citations = (block[:_LONGEST_CITATION] for block in _blocks(lines) if _BIBTEX.match(block))
-    return Card(licence, [text.strip() for text in islice(citations, _MOST_CITATIONS)])
+    return Card(licence, [text.strip() for text in islice(citations, _MAX_CITATIONS)])
 
 
 def _licence(front_matter: list[str]) -> str:

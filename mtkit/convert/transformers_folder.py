@@ -38,8 +38,8 @@ from mtkit.convert.marian import (
     without_subword,
 )
 from mtkit.convert.untrusted import (
-    MOST_SENTENCEPIECE,
-    MOST_VOCABULARY,
+    MAX_SENTENCEPIECE,
+    MAX_VOCABULARY,
     damage,
     open_file,
     parse_settings,
@@ -69,7 +69,7 @@ _NORM_EPSILON = 1e-5
 # What a file of PyTorch 1.6 or later begins with. Older ones begin with so many pickles.
 _ZIP, _PICKLES = b"PK\3\4", 5
 # Weights of twelve layers have a pickle of 3,400 operations.
-_LONGEST_PICKLE, _MOST_OPERATIONS = 10_000_000, 300_000
+_LONGEST_PICKLE, _MAX_OPERATIONS = 10_000_000, 300_000
 # The operations that make names and tensors.
 _USED_TWICE = ("GLOBAL", "BINUNICODE", "REDUCE")
 # Bytes of the names and shapes in a file of safetensors.
@@ -110,7 +110,7 @@ _LACKING: dict[Any, str] = {
     "never": "early_stopping",
 }
 # Characters of a value in a message.
-_MOST_SHOWN = 100
+_MAX_SHOWN = 100
 
 
 _Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -245,7 +245,7 @@ def _decoding(given: dict[str, Any], tgt: Subwords, longest: int) -> tuple[Decod
             decode = change_decoding(decode, sampling)
             same["do_sample"] = (True,)
     return decode, [
-        f"{key} {json.dumps(given[key])[:_MOST_SHOWN]}"
+        f"{key} {json.dumps(given[key])[:_MAX_SHOWN]}"
         for key, values in same.items()
         if given.get(key) not in (None, [], {}, *values)
     ]
@@ -289,7 +289,7 @@ def _subwords(
     sides = []
     for model, name in (("source.spm", "vocab.json"), ("target.spm", tgt_list)):
         file = folder / name
-        pieces = listed_pieces(read_json(file, MOST_VOCABULARY), file)
+        pieces = listed_pieces(read_json(file, MAX_VOCABULARY), file)
         special = {}
         for key, default in (("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>")):
             text = words.get(f"{key}_token", default)
@@ -299,7 +299,7 @@ def _subwords(
             special[key] = pieces.index(text)
         if len({*special.values()}) < len(special):
             raise MtkitError(f"{file}: the eos, unk and pad tokens are not different")
-        content = read_bytes(folder / model, MOST_SENTENCEPIECE, what="SentencePiece model")
+        content = read_bytes(folder / model, MAX_SENTENCEPIECE, what="SentencePiece model")
         sides.append(Subwords(pieces, **special, model=content, file=folder / model))
     for key, given in (("eos", settings.eos_token_id), ("pad", settings.pad_token_id)):
         token = getattr(sides[1], key)
@@ -391,7 +391,7 @@ def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
         known = set()
         for operation, argument, _ in pickletools.genops(pickle):
             count += 1
-            if count > _MOST_OPERATIONS:
+            if count > _MAX_OPERATIONS:
                 raise ValueError("a pickle that is too long")
             if "PUT" in operation.name and last in _USED_TWICE:
                 known.add(argument)

@@ -20,8 +20,8 @@ from mtkit.base.yaml import NotYamlError, parse_yaml
 # Bytes: settings have some thousands, a vocabulary or a SentencePiece model of 64,000 subwords has
 # 1.6 million. A second is enough to read YAML of the size that is allowed, and 200 MB of memory for
 # a SentencePiece model, whose subwords may be empty.
-MOST_YAML, MOST_JSON = 50_000, 500_000
-MOST_VOCABULARY, MOST_SENTENCEPIECE = 10_000_000, 3_000_000
+MAX_YAML, MAX_JSON = 50_000, 500_000
+MAX_VOCABULARY, MAX_SENTENCEPIECE = 10_000_000, 3_000_000
 # Objects and lists within each other.
 _DEEPEST = 20
 # What a file begins with that git-lfs has not downloaded.
@@ -66,7 +66,7 @@ def read_text(path: Path, most: int, *, what: str = "file") -> str:
         raise MtkitError(f"{path}: not UTF-8 ({reason_of(error, most=200)})") from error
 
 
-def read_json(path: Path, most: int = MOST_JSON, *, required: bool = True) -> dict[str, Any]:
+def read_json(path: Path, most: int = MAX_JSON, *, required: bool = True) -> dict[str, Any]:
     """The object in a JSON file; empty if the file may be missing and is.
 
     Raises:
@@ -91,13 +91,13 @@ def _is_at_most(levels: int, value: Any) -> bool:
 
 
 def yaml_mapping(text: str, name: str) -> dict[str, Any]:
-    """The keys and values of at most `MOST_YAML` characters, in which every word is a string.
+    """The keys and values of at most `MAX_YAML` characters, in which every word is a string.
 
     Raises:
         MtkitError: if the text is something else.
     """
-    if len(text) > MOST_YAML:
-        raise MtkitError(f"{name}: has more than {MOST_YAML:,} characters of YAML, too many")
+    if len(text) > MAX_YAML:
+        raise MtkitError(f"{name}: has more than {MAX_YAML:,} characters of YAML, too many")
     try:
         found = parse_yaml(text, words=True)
     except NotYamlError as error:

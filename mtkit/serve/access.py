@@ -14,7 +14,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.text import read_lines
 
 # Clients that are remembered; of more, a tenth is forgotten.
-_MOST_KNOWN = 10_000
+_MAX_KNOWN = 10_000
 _HASH = re.compile("[0-9a-fA-F]{64}")
 
 
@@ -77,7 +77,7 @@ class Access:
         needed = min(cost, self.per_minute)
         is_allowed = left >= needed
         self._left.pop(client, None)
-        if len(self._left) >= _MOST_KNOWN:
+        if len(self._left) >= _MAX_KNOWN:
             self._forget(now)
         # The client becomes the last of the dictionary.
         self._left[client] = left - cost * is_allowed, now
@@ -93,7 +93,7 @@ class Access:
         Of those who have the same, those who have been quiet for longest.
         """
         known = sorted(self._left, key=lambda client: -self._left_now(client, now))
-        for client in known[: max(1, _MOST_KNOWN // 10)]:
+        for client in known[: max(1, _MAX_KNOWN // 10)]:
             del self._left[client]
 
 

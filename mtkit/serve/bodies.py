@@ -16,7 +16,7 @@ from mtkit.serve.errors import RequestError
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
 # Fields of a form or a query.
-_MOST_FIELDS = 1000
+_MAX_FIELDS = 1000
 # How a form and a query say yes and no.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -118,7 +118,7 @@ def _fields(text: bytes) -> Parameters:
     """The fields of a query or of a form."""
     try:
         fields = parse_qsl(
-            text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+            text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError:
         raise RequestError(400, "the parameters are not UTF-8, or too many") from None

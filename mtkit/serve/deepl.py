@@ -137,8 +137,8 @@ def _tags(given: Parameters, name: str) -> frozenset[str]:
     """Names of elements: a list, or separated by commas."""
     texts = texts_of(given[name], name) if given.get(name) else []
     is_html = str(given.get("tag_handling")).lower() == "html"
-    names = (one.strip() for text in texts for one in text.split(","))
-    return frozenset(one.lower() if is_html else one for one in names if one)
+    names = (name.strip() for text in texts for name in text.split(","))
+    return frozenset(name.lower() if is_html else name for name in names if name)
 
 
 def _code(code: str) -> str:

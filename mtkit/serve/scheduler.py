@@ -24,7 +24,7 @@ from mtkit.translate import Sentence, Translation, Translator
 Result = TypeVar("Result")
 
 # Waiting tokens are divided among the free threads, but not into smaller batches than this.
-LEAST_TOKENS = 256
+MIN_TOKENS = 256
 # The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
 _SHORTEST = 8
 # A term of a glossary takes as long as so many tokens, or longer: with beam 4 it takes a third of a
@@ -267,7 +267,7 @@ class Scheduler:
         budget = min(self.batch_tokens, budget)
         if (free := self._lane(first).free) > 1:
             tokens = sum(ticket.tokens for ticket in same)
-            budget = min(budget, max(LEAST_TOKENS, tokens // free))
+            budget = min(budget, max(MIN_TOKENS, tokens // free))
         turns, taken, size = deque(same), list[_Item](), 0
         while turns and (not taken or size + turns[0].waiting[0].work <= budget):
             ticket = turns.popleft()

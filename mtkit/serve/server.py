@@ -68,7 +68,7 @@ _CORS = {
     "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
 }
 # Connections at a time; more are closed at once.
-_MOST_CONNECTIONS = 900
+_MAX_CONNECTIONS = 900
 # Seconds that an idle connection stays open.
 _IDLE = 15
 # Seconds after which it is found out whether a client that has ended its side still reads.
@@ -316,7 +316,7 @@ def _protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > _MOST_CONNECTIONS:
+            if len(self.connections) > _MAX_CONNECTIONS:
                 transport.abort()
                 return
             # `pause_writing` is called as soon as the system takes no more of an answer.

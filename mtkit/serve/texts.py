@@ -31,8 +31,8 @@ WordLink = tuple[list[int], list[int]]
 _LONG = 2000
 # The time and the memory of a sentence grow with the terms that it must have, one for each time
 # that a source term is in it, and with the characters of these terms.
-_MOST_TERMS = 100
-_MOST_TERM_CHARACTERS = 1000
+_MAX_TERMS = 100
+_MAX_TERM_CHARACTERS = 1000
 # Pairs that are aligned at a time; between them, other requests have their turn.
 _PAIRS = 32
 
@@ -79,8 +79,8 @@ async def translate_texts(
     if form == "text" and rules.line_ends == "none":
         # In HTML, a line end may be inside of a sentence.
         escaped = [html.escape(text, quote=False) for text in texts]
-        found = await translate_texts(scheduler, ticket, escaped, "html", rules)
-        return [[one._replace(text=html.unescape(one.text)) for one in some] for some in found]
+        translated = await translate_texts(scheduler, ticket, escaped, "html", rules)
+        return [[best._replace(text=html.unescape(best.text))] for (best,) in translated]
     if form == "text":
         return await _plain(scheduler, ticket, texts)
     running = [asyncio.ensure_future(_markup(scheduler, ticket, text, rules)) for text in texts]
@@ -246,10 +246,10 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
     lines = await _in_thread_if_long(size, reader.read, window)
     for terms in (sentence.terms for line in lines for sentence in line if sentence.terms):
         too_many = ""
-        if len(terms) > _MOST_TERMS:
-            too_many = f"more than {_MOST_TERMS} terms of the glossary"
-        elif sum(len(demand.term) for demand in terms) > _MOST_TERM_CHARACTERS:
-            too_many = f"terms of the glossary with more than {_MOST_TERM_CHARACTERS} characters"
+        if len(terms) > _MAX_TERMS:
+            too_many = f"more than {_MAX_TERMS} terms of the glossary"
+        elif sum(len(demand.term) for demand in terms) > _MAX_TERM_CHARACTERS:
+            too_many = f"terms of the glossary with more than {_MAX_TERM_CHARACTERS} characters"
         if too_many:
             raise RequestError(400, f"Invalid request: a sentence has {too_many}")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]

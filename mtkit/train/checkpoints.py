@@ -189,7 +189,7 @@ def check_disk(path: Path, saved_bytes: int, *, replaces: bool) -> str:
 
 
 def _bytes_of(folder: Path, pattern: str) -> int:
-    files = (file for found in folder.glob(pattern) for file in found.rglob("*"))
+    files = (file for saved in folder.glob(pattern) for file in saved.rglob("*"))
     return sum(file.stat().st_size for file in files if file.is_file())
 
 

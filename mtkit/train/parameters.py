@@ -160,13 +160,11 @@ class TrainedParameters:
 
     def saved_bytes(self, optimizer: torch.optim.Optimizer) -> int:
         """The size of what `training_state` gives after an update."""
-        sizes = [
-            tensor.nbytes for tensor in [*self.weights().values(), *dict(self.state()).values()]
-        ]
+        saved = [*self.weights().values(), *dict(self.state()).values()]
         for group in optimizer.param_groups:
             # Adam keeps two numbers for each value, Muon one.
-            sizes += [(2 if "betas" in group else 1) * one.nbytes for one in group["params"]]
-        return sum(sizes)
+            saved += group["params"] * (2 if "betas" in group else 1)
+        return sum(tensor.nbytes for tensor in saved)
 
     def load_training_state(
         self, optimizer: torch.optim.Optimizer, weights: Tensors, state: Tensors

@@ -31,7 +31,7 @@ from mtkit.translate.settings import Hypothesis, SearchSettings
 from mtkit.translate.terms import Demand, TermEncoder
 
 # A word depends on a term if erasing the term lowers its log-probability by this or more.
-LEAST_DIFFERENCE = 2.5
+MIN_DIFFERENCE = 2.5
 # So many words before the first term may change, such as articles and adjectives.
 WORDS_BEFORE = 2
 # A search went wrong if, compared with the draft with terms in their places, its log-probability is
@@ -227,7 +227,7 @@ class TermPlanner:
         tracker = Tracker(phrases, self._terms.breaks)
         # Terms for the same word stay in the order of the source.
         ordered = sorted((one for one in places if one is not None), key=lambda place: place.start)
-        known = [place for place in ordered if place.difference >= LEAST_DIFFERENCE]
+        known = [place for place in ordered if place.difference >= MIN_DIFFERENCE]
         kept = draft.sentence.prefix
         if known and len(known) == len(places):
             before = [i for i in self._word_starts(draft.tokens) if i <= known[0].start]

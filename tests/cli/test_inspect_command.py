@@ -118,7 +118,7 @@ def test_inspect_refuses_what_it_cannot_do(trained: Place, command: list[str], m
 
 
 def test_a_file_with_too_many_sentences_is_refused(trained: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mtkit.cli.inspect.MOST_SENTENCES", 2)
+    monkeypatch.setattr("mtkit.cli.inspect.MAX_SENTENCES", 2)
     trained.write("test.en", "one\n" * 3)
     error = trained.refused("inspect", "--input", "test.en", "--output", "pages")
     assert "test.en: has more than 2 lines" in error

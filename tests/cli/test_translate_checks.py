@@ -290,7 +290,7 @@ def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run) -> None:
 def test_more_pairs_than_a_fit_reads_are_a_note(
     place: Place, untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.cli.check._MOST_FITTED", 400)
+    monkeypatch.setattr("mtkit.cli.check._MAX_FITTED", 400)
     for most, is_cut in ((400, False), (401, True)):
         place.write("a.txt", "one\n" * most)
         outcome = place.mtkit("check", "a.txt", "a.txt", "--run", str(untrained.path), "--fit")

@@ -78,7 +78,7 @@ def test_hashes_of_keys_may_have_capitals(tmp_path: Path) -> None:
 def test_clients_that_have_used_up_their_minute_are_not_forgotten_before_others(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(access, "_MAX_KNOWN", 3)
     counted = Access(per_minute=60)
     for client, cost in (("much", 200), ("some", 60), ("little", 1)):
         assert counted.wait(client, cost) == 0
@@ -99,7 +99,7 @@ def test_without_a_limit_nothing_is_remembered() -> None:
 def test_clients_that_were_quiet_for_longest_are_forgotten(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(access, "_MAX_KNOWN", 3)
     counted = Access(per_minute=1)
     for client in "abcabd":
         counted.wait(client, 1)

@@ -325,7 +325,7 @@ def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str) -
 def test_a_sentence_with_too_many_terms_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "_MOST_TERMS", 4)
+    monkeypatch.setattr(texts, "_MAX_TERMS", 4)
     assert served.translate("one " * 4, glossary={"one": "x"}).status == 200
     reply = served.translate("one " * 5, glossary={"one": "x"})
     message = "Invalid request: a sentence has more than 4 terms of the glossary"

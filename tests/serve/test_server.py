@@ -348,7 +348,7 @@ def test_the_server_ends_while_a_client_does_not_read_its_answer(untrained: Run)
 def test_connections_above_the_limit_are_closed(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.serve.server._MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("mtkit.serve.server._MAX_CONNECTIONS", 2)
     with Served([untrained]) as server:
         clients = [server.connect() for _ in range(3)]
         with contextlib.suppress(ConnectionError):

@@ -469,48 +469,44 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
 FALLING = {"schedule": "linear", "learning_rate": 0.01, "learning_rate_scale": 1.0}
 
 
-@pytest.mark.parametrize("settings", [{}, FALLING, {"decay_steps": 5}])
+@pytest.mark.parametrize(
+    ("settings", "stops", "steps", "first", "warm_up"),
+    [
+        *((settings, [4, 5, 6], 4, 5, "") for settings in ({}, FALLING, {"decay_steps": 5})),
+        (
+            *({"warmup_steps": 6}, [3, 5, 7], 8, 6),
+            "the warm-up goes on to update 6, to 100 % of its end; then ",
+        ),
+    ],
+)
 def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
-    settings: dict[str, Any], trainings: Trainings, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any],
+    stops: list[int],
+    steps: int,
+    first: int,
+    warm_up: str,
+    trainings: Trainings,
+    caplog: pytest.LogCaptureFixture,
 ):
-    trainings.change("train", max_steps=20, warmup_steps=2, checkpoint_every=100)
-    trainings.change("train", valid_every=100, **settings)
-    for name, stops in (("whole", [4]), ("parts", [4, 5, 6])):
-        for stop in stops:
-            # Only the first start after the fourth update has the option.
-            trainings.stopped(name, stop, interrupt, finish_in=4 if stop == 5 else None)
+    trainings.change("train", max_steps=20, warmup_steps=2, checkpoint_every=100, valid_every=100)
+    trainings.change("train", **settings)
+    for name, ends in (("whole", stops[:1]), ("parts", stops)):
+        for stop in ends:
+            # Only the first start after the first stop has the option.
+            trainings.stopped(name, stop, interrupt, finish_in=steps if stop == 5 else None)
     with caplog.at_level("INFO", logger="mtkit"):
-        assert trainings.run("whole", finish_in=4)
+        assert trainings.run("whole", finish_in=steps)
         assert trainings.run("parts")
-    falls = "the learning rate falls to zero from update 5 on; the run ends at step 8 (--finish-in)"
-    assert caplog.messages.count(falls) == 2
+    last = stops[0] + steps
+    falls = f"the learning rate falls to zero from update {first} on; the run ends at step {last}"
+    assert caplog.messages.count(f"{warm_up}{falls} (--finish-in)") == 2
     trainings.assert_same("whole", "parts")
-    assert trainings.steps("parts")[-1] == 8
-    rates = dict(trainings.rows("parts", "lr"))
-    assert rates[8] / rates[5] == pytest.approx(1 / 4)
-
-
-def test_a_run_that_is_finished_in_its_warm_up_warms_up_first_and_resumes_to_the_last_bit(
-    trainings: Trainings, caplog: pytest.LogCaptureFixture
-):
-    trainings.change("train", max_steps=20, warmup_steps=6, checkpoint_every=100, valid_every=100)
-    for name, stops in (("whole", [3]), ("parts", [3, 5, 7])):
-        for stop in stops:
-            trainings.stopped(name, stop, interrupt, finish_in=8 if stop == 5 else None)
-    with caplog.at_level("INFO", logger="mtkit"):
-        assert trainings.run("whole", finish_in=8)
-        assert trainings.run("parts")
-    warm_up = "the warm-up goes on to update 6, to 100 % of its end; then "
-    falls = (
-        "the learning rate falls to zero from update 6 on; the run ends at step 11 (--finish-in)"
-    )
-    assert caplog.messages.count(warm_up + falls) == 2
-    trainings.assert_same("whole", "parts")
-    rates = dict(trainings.rows("parts", "lr"))
-    # Up in a line, and from there down: 6/6, 5/6, ..., 1/6 at the last one.
-    assert [rates[step] / rates[6] for step in range(1, 12)] == pytest.approx(
-        [step / 6 for step in range(1, 7)] + [rest / 6 for rest in range(5, 0, -1)]
-    )
+    assert trainings.steps("parts")[-1] == last
+    rates, size = dict(trainings.rows("parts", "lr")), last - first + 1
+    # Down in a line; of a warm-up, up in a line before.
+    for step in range(1 if warm_up else first, last + 1):
+        share = step / first if step < first else (last + 1 - step) / size
+        assert rates[step] / rates[first] == pytest.approx(share)
 
 
 def test_a_run_that_is_being_finished_takes_no_other_end(
