@@ -110,7 +110,8 @@ class Checker:
         if (source, translation) != given:
             src, tgt = bounds_in(given[0], source), bounds_in(given[1], translation)
             found = [
-                replace(one, src=_moved(one.src, src), tgt=_moved(one.tgt, tgt)) for one in found
+                replace(finding, src=_moved(finding.src, src), tgt=_moved(finding.tgt, tgt))
+                for finding in found
             ]
         found.sort(key=lambda one: _ORDER[one.kind])
         return Checked(tuple(found), confidence)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from mtkit.base.arrays import IntArray, concat_ranges
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
-from mtkit.base.text import LETTER_MARKS
+from mtkit.base.text import LETTER_MARKS, UNSPACED
 from mtkit.check import marks
 
 # Probability that a word of one language translates to a word of the other, by their keys.
@@ -30,12 +30,8 @@ Entries = dict[str, dict[str, float]]
 
 # Letters of a key.
 _KEY = 6
-# Scripts without spaces: Thai, Lao, Myanmar, Khmer, kana, Chinese characters.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-)
-_LETTERS = rf"[^\W_{_UNSPACED}]"
-_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
+_LETTERS = rf"[^\W_{UNSPACED}]"
+_WORD = re.compile(rf"[{UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
 
 # A key is in the lexicon if it is in at least this many lines, and at most this share of them.
 _FEWEST_LINES = 3
@@ -259,6 +255,6 @@ def _entries(
     entries: Entries = {}
     kept = np.flatnonzero(probability)
     columns = given[kept].tolist(), other[kept].tolist(), probability[kept].tolist()
-    for one, another, value in zip(*columns, strict=True):
-        entries.setdefault(given_keys[one], {})[other_keys[another]] = value
+    for i, j, value in zip(*columns, strict=True):
+        entries.setdefault(given_keys[i], {})[other_keys[j]] = value
     return entries

@@ -168,11 +168,8 @@ class PreparedWriter:
         self.close()
         names = {*os.listdir(self._folder)} - {SCRATCH, data.MANIFEST}
         files = {
-            name: {
-                "bytes": (self._folder / name).stat().st_size,
-                "sha256": sha256_of(self._folder / name),
-            }
-            for name in sorted(names)
+            path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            for path in (self._folder / name for name in sorted(names))
         }
         content = {
             "kind": "prepared folder",
