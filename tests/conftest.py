@@ -54,7 +54,7 @@ settings.load_profile("mtkit")
 
 # The files that take longest come first, so that none of them is left over for one process.
 LONGEST = """
-distributed resuming import_marian fine_tuning hub glossary breakdowns pool translate_command
+distributed resuming import_marian fine_tuning hub glossary breakdowns translate_command
 interruptions cli docs translate mutations exporting prepare
 benchmark gpu_workers
 """

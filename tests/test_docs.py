@@ -423,16 +423,9 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     output = {}
     for block in (translating, scoring, training, aligning, inspecting, subtitling):
         (desk / "script.py").write_text(block, encoding="utf-8")
-        if "workers=" in block:
-            # Workers import the main script again, so there must be one.
-            done = run_shell([sys.executable, "script.py"], desk, CUDA_VISIBLE_DEVICES="")
-            status, out, err = done.returncode, done.stdout, done.stderr
-        else:
-            cpu = {"CUDA_VISIBLE_DEVICES": ""}
-            with Forked(
-                run_script, str(desk), environment=cpu, stdout=PIPE, stderr=PIPE
-            ) as process:
-                out, err = (text.decode() for text in process.communicate(timeout=600))
+        cpu = {"CUDA_VISIBLE_DEVICES": ""}
+        with Forked(run_script, str(desk), environment=cpu, stdout=PIPE, stderr=PIPE) as process:
+            out, err = (text.decode() for text in process.communicate(timeout=600))
             status = process.returncode
         assert status == 0, err
         output[block] = out.split("\n")[:-1]

@@ -121,17 +121,6 @@ def attention_kernels() -> str:
     return f"attention by {on}" + (f" ({off} off)" if off else "")
 
 
-def devices(device: torch.device, count: int) -> list[torch.device]:
-    """The devices of `count` processes that this one starts; `device` is that of this process.
-
-    GPUs are assigned in turn; if this process is itself a worker, they all use its GPU.
-    """
-    if device.type == "cpu" or given_rank() is not None:
-        return [device] * count
-    gpus = torch.cuda.device_count()
-    return [torch.device("cuda", number % gpus) for number in range(count)]
-
-
 def workers_wanted(device: str) -> int:
     """The default number of training workers: one per GPU, or one on a CPU; in a worker, all."""
     if given_rank() is not None:

@@ -1,8 +1,7 @@
 """Applies a function to many items in several processes, with the results in order.
 
 `concurrent.futures` is not used: after an error or Ctrl-C its busy workers keep running and the
-parent waits for them, a worker does not end with a parent that was killed, and a pool has no pipe
-for each worker, which `translate.pool` waits on.
+parent waits for them, and a worker does not end with a parent that was killed.
 
 A new process imports the main script again, as always with Python's `spawn`: a script must do its
 work under `if __name__ == "__main__":`.
@@ -105,28 +104,15 @@ class Worker(Generic[Item, Result]):
 
     Args:
         function: sent to the process once.
-        what: the name of the process in error messages.
-        advice: which settings need less memory.
-
-    Attributes:
-        pipe: of its results, to wait for.
     """
 
-    def __init__(
-        self,
-        function: Callable[[Item], Result],
-        *,
-        what: str = "a worker",
-        advice: str = "fewer --workers need less",
-    ) -> None:
+    def __init__(self, function: Callable[[Item], Result]) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             # Python would print a long traceback here and in the parent.
             os._exit(_IMPORTING)
-        self._what = what
-        self._advice = advice
-        self.pipe, its_end = _spawn.Pipe()
+        self._pipe, its_end = _spawn.Pipe()
         # Daemonic, so that Python does not wait for it at exit.
-        self._process = _spawn.Process(target=_serve, args=(its_end, function, what), daemon=True)
+        self._process = _spawn.Process(target=_serve, args=(its_end, function), daemon=True)
         # Python's resource tracker, started with the first process, would unblock the interrupt.
         resource_tracker.ensure_running()
         try:
@@ -153,14 +139,14 @@ class Worker(Generic[Item, Result]):
     def send(self, item: Item) -> None:
         """Send it an item; raises `LostWorkerError` if it has ended."""
         try:
-            self.pipe.send(item)
+            self._pipe.send(item)
         except OSError:
             raise self._lost() from None
 
     def receive(self) -> Result | Exception:
         """Its next result, or the exception of the function; raises as `send`."""
         try:
-            answer: Result | Exception = self.pipe.recv()
+            answer: Result | Exception = self._pipe.recv()
         except (OSError, EOFError):
             raise self._lost() from None
         return answer
@@ -171,7 +157,7 @@ class Worker(Generic[Item, Result]):
         self._process.kill()
         self._process.join()
         self._process.close()
-        self.pipe.close()
+        self._pipe.close()
 
     def _lost(self) -> MtkitError:
         code = None
@@ -187,7 +173,7 @@ class Worker(Generic[Item, Result]):
         if code is not None and code < 0:
             how = f"killed by {signal.Signals(-code).name}"
         return LostWorkerError(
-            f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
+            f"a worker ended unexpectedly ({how}); if memory ran out, fewer --workers need less"
         )
 
 
@@ -219,7 +205,7 @@ def _interrupt_delayed() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str) -> None:
+def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
     """Apply the function to the items from the pipe; exit when it is closed."""
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
     # A thread reads, so that the end of the parent is noticed at once, and so that parent and
@@ -234,7 +220,7 @@ def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str
             answer = error
         except Exception:
             # Not every exception can be sent, but its text can.
-            answer = RuntimeError(f"in {what}:\n\n{traceback.format_exc()}")
+            answer = RuntimeError(f"in a worker:\n\n{traceback.format_exc()}")
         try:
             pipe.send(answer)
         except OSError:

@@ -335,8 +335,7 @@ hardware_options = _together(
     hardware_option(
         "--workers N",
         type=WORKERS,
-        help="Threads of the native engine (default: one per core), or worker processes of PyTorch"
-        " (default: one per GPU, or one on the CPU; serve always has one).",
+        help="Threads of the native engine. Default: one per core.",
     ),
     hardware_option(
         "--precision [auto|fp32|bf16|int8]",
@@ -437,14 +436,14 @@ class DecodeOptions:
             exact: as in `Translator.load`.
         """
         from mtkit.config import change_decoding
-        from mtkit.translate import Translator, default_workers
+        from mtkit.translate import Translator
 
         return Translator.load(
             runs,
             checkpoint=self.checkpoint,
             config=change_decoding(runs[0].config.decode, self.changes),
             device=self.device,
-            workers=self.workers or default_workers(self.device),
+            workers=self.workers,
             glossary=glossary,
             tokenized=tokenized,
             src_lang=self.src_lang,

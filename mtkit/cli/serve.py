@@ -146,7 +146,6 @@ def serve(
     require_packages("mtkit serve", ("starlette", "uvicorn", "language_data"), extra="serve")
     shared.keep_few_shapes()
     from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
-    from mtkit.translate import default_workers
 
     limits = Limits(
         characters=max_chars,
@@ -159,9 +158,6 @@ def serve(
     keys = frozenset[str]() if keys_path is None else read_keys(keys_path)
     runs = [shared.open_run(path) for path in dict.fromkeys(run_paths or (None,))]
     options = shared.DecodeOptions.parse(**decode)
-    if options.workers is None and default_workers(options.device):
-        # A GPU is used by one process.
-        options = replace(options, workers=1)
     if batch_tokens := options.changes.get("batch_tokens"):
         limits = replace(limits, batch_tokens=batch_tokens)
 

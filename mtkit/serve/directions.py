@@ -132,8 +132,6 @@ def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> 
         raise MtkitError(f"{run.path}: is a parser; serve is for translations")
     tags = list(run.tokenizers().src.language_tags)
     first = load(run, tags[0] if tags else None)
-    if not first.decoder.threads:
-        raise MtkitError("--workers: PyTorch serves in one process; leave the option out")
     # Weights that compute no numbers are refused.
     first.decoder.decode([Sentence(1, [])], 1)
     if not tags:

@@ -1,5 +1,5 @@
 from .aligning import align_by_sentence as align_by_sentence
-from .choosing import default_workers as default_workers, describe_engine as describe_engine
+from .choosing import describe_engine as describe_engine
 from .doubts import Doubts as Doubts
 from .markup import (
     MarkupLines as MarkupLines,

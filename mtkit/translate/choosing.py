@@ -97,15 +97,6 @@ def may_have_gpu(device: str) -> bool:
     return torch.cuda.is_available()
 
 
-def default_workers(device: str) -> int | None:
-    """The number of workers if none is given: one per GPU; None for the default of the engine."""
-    if not may_have_gpu(device):
-        return None
-    from mtkit.base.devices import workers_wanted
-
-    return workers_wanted(device)
-
-
 def threads_wanted() -> int:
     """The default number of threads of the native engine: as for PyTorch, one per core."""
     given = os.environ.get("OMP_NUM_THREADS", "")

@@ -1,4 +1,4 @@
-"""Decodes with PyTorch models of this process; `pool.Pool` does it in other processes."""
+"""Decodes with PyTorch models."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ class LocalDecoder(BaseDecoder):
         tokenizer: of the target language.
     """
 
-    threads = 1
     # Which weights these are, for a message; empty while they are trained.
     weights = ""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +22,13 @@ from mtkit.translate.choosing import threads_wanted
 from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.decoding import LocalDecoder
 from mtkit.translate.loading import note_weights, unable
-from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
+from mtkit.translate.requests import (
+    PendingBatch,
+    PendingWindow,
+    Sentence,
+    Translation,
+    hypotheses_of,
+)
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
 # Batches that a thread has at a time: the one that it decodes, and the next one.
@@ -118,6 +125,41 @@ class NativeDecoder(LocalDecoder):
             raise MtkitError(_STOPPED)
         return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
 
+    def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
+        """As `BaseDecoder.in_turn`.
+
+        With several threads it begins windows in advance: at least one, and at most until each
+        thread has two batches, so that none waits at the end of a window; never more windows than
+        such batches.
+        """
+        pending: deque[PendingWindow] = deque()
+        failure: Exception | None = None
+        try:
+            while True:
+                try:
+                    window = next(windows, None)
+                except Exception as error:
+                    failure, window = error, None
+                if window is not None:
+                    self.begin(window.batches)
+                    pending.append(window)
+                while pending and (
+                    window is None
+                    or not window.lines
+                    or len(pending) > self.capacity
+                    or self._is_saturated(pending[0].batches)
+                ):
+                    # It stays in `pending` until it is finished, so that an error cancels it.
+                    yield pending[0]
+                    pending.popleft()
+                if failure is not None:
+                    raise failure
+                if window is None:
+                    return
+        finally:
+            for left in pending:
+                self._forget(left.batches)
+
     def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Decode batches in this order."""
         # A forked process has the pool of its parent, but not the threads.
@@ -150,16 +192,18 @@ class NativeDecoder(LocalDecoder):
         assert pending.found is not None
         return pending.found
 
-    def forget(self, pending: Sequence[PendingBatch]) -> None:
+    def _forget(self, pending: Sequence[PendingBatch]) -> None:
         """Cancel batches that no thread has yet."""
         for batch in pending:
             if future := self._begun.pop(batch, None):
                 future.cancel()
 
-    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
-        """Whether every thread has two batches besides these."""
-        ahead = [one for one in self._begun if not one.is_done and one not in besides]
-        return self.threads == 1 or len(ahead) >= self.capacity
+    def _is_saturated(self, first: Sequence[PendingBatch]) -> bool:
+        """Whether the threads stay busy while the caller waits for these batches."""
+        if self.threads == 1 or all(batch.is_done for batch in first):
+            return True
+        ahead = [batch for batch in self._begun if not batch.is_done and batch not in first]
+        return len(ahead) >= self.capacity
 
     def close(self) -> None:
         """Stop decoding and end the threads; the next batch starts new ones."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ Part = tuple[Range, Range]
 
 # The distance between the numbers of the sentences of a line; no input has as many lines.
 SENTENCE_STRIDE = 2**40
-# Batches with fewer tokens than this are not divided among workers.
+# Batches with fewer tokens than this are not divided among threads.
 MIN_BATCH_TOKENS = 512
 # On a GPU a sentence counts as at least so many tokens.
 SHORTEST_ON_GPU = 16
@@ -140,26 +139,26 @@ def plan(
         lengths = np.maximum(lengths, SHORTEST_ON_GPU)
     budget = decoder.batch_budget(config, n_best)
     if decoder.capacity > 1:
-        # A small amount of work is also divided among the workers.
+        # A small amount of work is also divided among the threads.
         budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // decoder.capacity))
     budget = max(budget, int(lengths.max()))
-    # No worker is left with a long batch at the end.
+    # No thread is left with a long batch at the end.
     batches = plan_batches(lengths, lengths, budget=budget)[::-1]
     return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
 
 
 class BaseDecoder:
-    """Decodes batches: in this process (`Decoder`), when they are needed, or in others (`Pool`).
+    """Decodes batches: when they are needed (`Decoder`), or in advance (`NativeDecoder`).
 
     Attributes:
-        capacity: number of batches that keep all processes busy.
-        threads: threads that may call `decode` at the same time; 0 if it has no `decode`.
+        capacity: number of batches that keep all threads busy.
+        threads: threads that may call `decode` at the same time.
         device_type: where batches are decoded: `cpu`, or `cuda`.
         needs_torch: whether PyTorch computes, which does so in one thread at a time.
     """
 
     capacity = 1
-    threads = 0
+    threads = 1
     device_type = "cpu"
     needs_torch = True
 
@@ -172,59 +171,17 @@ class BaseDecoder:
         """Up to `n_best` translations of each sentence, best first, in the calling thread."""
         raise NotImplementedError
 
-    def begin(self, batches: Sequence[PendingBatch]) -> None:
-        """Accept batches, to be decoded in this order."""
-
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of each sentence of a batch, best first."""
         raise NotImplementedError
 
-    def forget(self, pending: Sequence[PendingBatch]) -> None:
-        """Cancel batches that are not being decoded yet."""
-
-    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
-        """Whether all processes are busy with other batches, so that no more are needed."""
-        return True
-
     def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
-        """Begin to decode windows, and yield each, in order, when its batches must be finished.
+        """Each window, in order, when its batches must be finished.
 
-        With several processes it begins windows in advance: at least one, and at most until each
-        process has two batches, so that none waits at the end of a window; never more windows than
-        such batches. An empty window is yielded before the next one is read. An error of `windows`
-        is raised after the windows before it. Closing the generator cancels the rest.
+        An empty window is yielded before the next one is read. An error of `windows` is raised
+        after the windows before it. Closing the generator cancels what was begun in advance.
         """
-        pending: deque[PendingWindow] = deque()
-        failure: Exception | None = None
-        try:
-            while True:
-                try:
-                    window = next(windows, None)
-                except Exception as error:
-                    failure, window = error, None
-                if window is not None:
-                    self.begin(window.batches)
-                    pending.append(window)
-                while pending and (
-                    window is None
-                    or not window.lines
-                    or len(pending) > self.capacity
-                    or self._is_saturated(pending[0])
-                ):
-                    # It stays in `pending` until it is finished, so that an error cancels it.
-                    yield pending[0]
-                    pending.popleft()
-                if failure is not None:
-                    raise failure
-                if window is None:
-                    return
-        finally:
-            for left in pending:
-                self.forget(left.batches)
-
-    def _is_saturated(self, first: PendingWindow) -> bool:
-        """Whether the processes stay busy while the caller waits for a window."""
-        return all(one.is_done for one in first.batches) or self.has_backlog(first.batches)
+        yield from windows
 
     def close(self) -> None:
-        """End all other processes; the next batch starts new ones."""
+        """End all threads; the next batch starts new ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from mtkit.base.devices import (
     choose_device,
     choose_precision,
     describe_device,
-    devices,
     select_matmul_backend,
 )
 from mtkit.base.memory import disable_malloc_trim
@@ -28,8 +28,8 @@ from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import note_weights
 from mtkit.translate.native_step import NativeStep
-from mtkit.translate.pool import Pool
-from mtkit.translate.requests import BaseDecoder
+
+log = logging.getLogger(__name__)
 
 
 class TorchModels(NamedTuple):
@@ -37,7 +37,7 @@ class TorchModels(NamedTuple):
 
     Attributes:
         checkpoint: which weights of each run these are.
-        device: where the models are; with worker processes the CPU.
+        device: where the models are.
         decoder: what decodes with them.
         engine: the engine in words.
         precision: of the results; see `in_results`.
@@ -46,7 +46,7 @@ class TorchModels(NamedTuple):
     models: list[Transformer]
     checkpoint: str
     device: torch.device
-    decoder: BaseDecoder
+    decoder: Decoder
     engine: str
     precision: str
 
@@ -58,7 +58,7 @@ def load_models(
     config: DecodeConfig,
     *,
     device: str,
-    workers: int = 1,
+    workers: int | None = None,
     prepared: bool = True,
     task: Task | None = None,
 ) -> TorchModels:
@@ -68,39 +68,42 @@ def load_models(
         MtkitError: if the checkpoint or the device does not exist.
     """
     on_device = choose_device(device)
+    _note_process(workers, on_device)
     loaded = [_load(run, vocabularies, checkpoint) for run in runs]
     models = [model for model, _ in loaded]
-    is_native = prepared and workers == 1 and has_native_steps(config, on_device.type)
+    is_native = prepared and has_native_steps(config, on_device.type)
     precision: native.Precision = "fp32"
     if is_native:
         precision = native_precision(config.precision, exact=True)
     elif prepared:
         precision = choose_precision(config.precision, on_device, exact=True)
     engine = f"PyTorch, {precision}, {describe_device(on_device)}"
-    decoder: BaseDecoder
-    if workers > 1:
-        places, on_device = devices(on_device, workers), torch.device("cpu")
-        decoder = Pool(models, vocabularies.tgt, config, devices=places, task=task)
-        engine += f", {workers} processes"
-    else:
-        together, steps = nn.ModuleList(models).to(on_device), []
-        if is_native:
-            steps = [NativeStep(model, precision) for model in models]
-            kernels = native.kernels(precision)
-            engine = f"PyTorch with the native engine, {precision}, {kernels}"
-        elif prepared:
-            pack_weights(together, precision, on_device)
-        disable_malloc_trim()
-        decoder = Decoder(
-            models, vocabularies.tgt, config, device=on_device, task=task, steps=steps
-        )
-        decoder.weights = ", ".join(
-            f"{run.path}, {of}" for run, (_, of) in zip(runs, loaded, strict=True)
-        )
+    together, steps = nn.ModuleList(models).to(on_device), []
+    if is_native:
+        steps = [NativeStep(model, precision) for model in models]
+        engine = f"PyTorch with the native engine, {precision}, {native.kernels(precision)}"
+    elif prepared:
+        pack_weights(together, precision, on_device)
+    disable_malloc_trim()
+    decoder = Decoder(models, vocabularies.tgt, config, device=on_device, task=task, steps=steps)
+    decoder.weights = ", ".join(
+        f"{run.path}, {of}" for run, (_, of) in zip(runs, loaded, strict=True)
+    )
     select_matmul_backend(on_device)
     descriptions = ", ".join(description for _, description in loaded)
     named = in_results(precision, is_native=is_native)
     return TorchModels(models, descriptions, on_device, decoder, engine, named)
+
+
+def _note_process(workers: int | None, device: torch.device) -> None:
+    """Say that one process computes, if `workers` or the number of GPUs ask for more."""
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (workers or gpus) > 1:
+        log.log(
+            logging.WARNING if workers else logging.INFO,
+            "PyTorch translates in one process, on the CPU or one GPU, whatever --workers says; to "
+            "use several GPUs, start one job for each with --shard I/N",
+        )
 
 
 def _load(

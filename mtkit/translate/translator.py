@@ -119,10 +119,6 @@ class Translator:
 
         The native engine decodes if it can (`decode.engine`), and otherwise PyTorch.
 
-        With several workers, PyTorch translates lines in processes that start with the first line
-        and end with `close`; texts are the same, and scores agree to 1e-5. Each process imports the
-        main script again, so the script must do its work under `if __name__ == "__main__":`.
-
         Args:
             run: several make an ensemble, which uses the mean of their probabilities.
             checkpoint: `last`, `best`, a step or `average:N`; by default the average set in the
@@ -132,10 +128,8 @@ class Translator:
             prepared: pack the weights for fast decoding in `decode.precision`; False leaves the
                 model as trained, for access to its weights.
             workers: threads of the native engine, by default one per core; their results are
-                equal. With PyTorch the number of processes; 1, the default, is this one. On a
-                CPU they share its threads and the memory of the weights. With several GPUs each
-                worker has its own, and `score_given`, which runs in this process, computes on the
-                CPU.
+                equal. PyTorch translates in this process, on one GPU; with more than 1, or without
+                a number where there are several GPUs, a warning says so.
             glossary: terms that translations must contain, or their file.
             tokenized: of a parser: whether lines are words already, separated by spaces.
             src_lang, tgt_lang: the languages, of a multilingual model. It needs the target language
@@ -151,8 +145,6 @@ class Translator:
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
-        if (workers or 1) > 1 and not prepared:
-            raise ValueError("weights as they were trained are for one worker")
         if isinstance(glossary, Path | str):
             from mtkit.translate.terms import Glossary
 
@@ -187,7 +179,7 @@ class Translator:
                 checkpoint,
                 used,
                 device=device,
-                workers=workers or 1,
+                workers=workers,
                 prepared=prepared,
                 task=loaded.task,
             )
@@ -236,7 +228,7 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """End the workers, if there are any; the next translation starts new ones."""
+        """End the threads of the native engine; the next translation starts new ones."""
         self.decoder.close()
 
     def translate(
@@ -245,7 +237,7 @@ class Translator:
         """The best translation of each line, in order.
 
         Reads `lines` in windows and yields the translations of a window when all of it is
-        translated; memory is bounded by the window, and with workers by some windows.
+        translated; memory is bounded by the window, and with threads by some windows.
 
         Args:
             lines: of the source language.
@@ -294,7 +286,7 @@ class Translator:
     ) -> Iterator[tuple[Window, list[list[Translation]]]]:
         """Each window with the `n_best` best translations of each of its lines, in order.
 
-        With workers it reads windows in advance. An empty window means that there may be no more
+        With threads it reads windows in advance. An empty window means that there may be no more
         input for a while: everything is translated and yielded before the next window is read. It
         is yielded as an empty window. An error of `windows` is raised after the windows before it.
 
@@ -364,7 +356,7 @@ class Translator:
         progress: Callable[[float], None] | None,
         doubts: Doubts | None,
     ) -> list[list[Translation]]:
-        """Decode the batches of a window, or wait for workers; join the sentences of each line."""
+        """Decode the batches of a window, or wait for threads; join the sentences of each line."""
         found: dict[int, list[Translation]] = {}
         count = sum(map(len, pending.lines))
         for batch in pending.batches:

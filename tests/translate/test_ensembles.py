@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import random_run
-from support.translators import changed_to, ids_of, loaded, numbers, texts_of
+from support.translators import changed_to, ids_of, numbers, texts_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
@@ -169,10 +169,3 @@ def test_models_work_together_if_both_of_their_subwords_are_the_same(
             MtkitError, match=f"{run.path}: has another vocabulary than {uneven.path}"
         ):
             Translator.load([uneven, run], device="cpu")
-
-
-def test_workers_translate_from_the_vocabulary_of_the_source(uneven: Run):
-    lines = numbers(12)
-    expected = list(loaded(uneven).translate(lines))
-    with loaded(uneven, workers=2) as translator:
-        assert list(translator.translate(lines)) == expected

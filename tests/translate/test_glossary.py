@@ -338,17 +338,6 @@ def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(
         assert scores(other) == pytest.approx(scores(together), abs=1e-5)
 
 
-def test_workers_change_nothing(untrained: Run, roomy: DecodeConfig) -> None:
-    lines = numbers(12)
-    found = []
-    for workers in (1, 2):
-        with Translator.load(
-            untrained, config=roomy, device="cpu", workers=workers, glossary=Glossary(TERMS)
-        ) as held:
-            found.append(list(held.translate(lines)))
-    assert found[0] == found[1]
-
-
 LETTERS = st.characters(categories=["L", "N", "P", "S"], max_codepoint=0x2FFF)
 WORD = st.text(LETTERS | st.sampled_from("aäß猫แ猫😀e\u0301"), min_size=1, max_size=5)
 TERM = st.lists(WORD | st.sampled_from(GERMAN), min_size=1, max_size=3).map(" ".join)

@@ -91,7 +91,7 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
     "arguments",
     [
         ["translate", "--input", "in.txt"],
-        ["translate", "--input", "in.txt", "--workers", "2", "--engine", "torch"],
+        ["translate", "--input", "in.txt", "--engine", "torch"],
         ["translate", "--input", "in.txt", "--format", "html"],
         ["score"],
         ["score", "--model-score", "--src", "in.txt", "--hyp", "in.txt"],

@@ -263,6 +263,31 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
         Translator.load([untrained, untrained], device="cpu", config=demanded)
 
 
+@pytest.mark.parametrize(
+    ("workers", "device", "level"),
+    [
+        (None, "cpu", None),
+        (1, "cpu", None),
+        (2, "cpu", "WARNING"),
+        (None, "cuda", "INFO"),
+        (1, "cuda", None),
+        (8, "cuda", "WARNING"),
+    ],
+)
+def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
+    workers: int | None,
+    device: str,
+    level: str | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    caplog.set_level("INFO", "mtkit")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    torch_models._note_process(workers, torch.device(device))
+    assert [record.levelname for record in caplog.records] == [level] * (level is not None)
+    assert all("one job for each with --shard I/N" in line for line in caplog.messages)
+
+
 @pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
 def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
     untrained: Run, parser: Run, what: str

@@ -173,7 +173,7 @@ def counting(
     return place
 
 
-def test_a_parser_that_counts_words_parses_alone_with_workers_and_in_an_ensemble(
+def test_a_parser_that_counts_words_parses_alone_with_threads_and_in_an_ensemble(
     counting: Path, tree_data: PreparedData
 ):
     lines = tree_data.text("test")[0]

@@ -6,7 +6,9 @@ import pytest
 from sacrebleu.metrics import CHRF
 from support.translators import changed_to, numbers, texts_of
 
+from mtkit.translate.decoding import rank_by_mbr
 from mtkit.translate.reading import Window
+from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
 
 
@@ -91,3 +93,17 @@ def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact:
         repeated += len(of_text) < 12
     assert repeated
     assert [(one.text, one.score) for one in ranked[-1]] == [("", 0.0)]
+
+
+def test_the_first_of_samples_with_equal_text_is_returned() -> None:
+    # Three segmentations of two texts, and the text that comes twice is most like the others.
+    drawn = [
+        Translation(text, 0.0, log_prob, pieces=pieces)
+        for text, log_prob, pieces in [
+            ("neun", -3.0, ("▁neun",)),
+            ("acht", -1.0, ("▁a", "cht")),
+            ("acht", -2.0, ("▁acht",)),
+        ]
+    ]
+    ranked = [(sample.text, sample.log_prob, sample.pieces) for sample in rank_by_mbr(drawn)]
+    assert ranked == [("acht", -1.0, ("▁a", "cht")), ("neun", -3.0, ("▁neun",))]

@@ -1,0 +1,147 @@
+"""Windows of lines: their order, how many are read in advance, and errors between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from mtkit.base.errors import MtkitError
+from mtkit.translate.decoding import LocalDecoder
+from mtkit.translate.native_decoder import NativeDecoder
+from mtkit.translate.reading import Window
+from mtkit.translate.requests import PendingBatch, Sentence, Translation
+from mtkit.translate.translator import Translator
+
+THREADS = 2
+
+
+def decode(_: object, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
+    """Each sentence to its text, behind its prefix of so many subwords."""
+    return [[Translation(f"{len(one.prefix)} {one.text}")] * n_best for one in sentences]
+
+
+class AtOnce(LocalDecoder):
+    """Decodes when a batch must be finished, as PyTorch does."""
+
+    decode = decode
+
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
+        return self.decode(pending.sentences, pending.n_best)
+
+
+class Threaded(NativeDecoder):
+    """Decodes in threads, as the native engine does."""
+
+    decode = decode
+
+
+class Stuck(Threaded):
+    """One thread takes long over the first batch, and the others are idle."""
+
+    def _is_saturated(self, first: Sequence[PendingBatch]) -> bool:
+        return False
+
+
+class Failing(Threaded):
+    def decode(self, sentences: Sequence[Sentence], n_best: int) -> Any:
+        raise MtkitError("a batch that failed")
+
+
+def with_decoder(translator: Translator, kind: Any) -> Translator:
+    config = translator.config
+    if issubclass(kind, NativeDecoder):
+        model: Any = None
+        decoder = kind(model, translator.tokenizer, config, threads=THREADS)
+    else:
+        decoder = kind(translator.tokenizer, config, task=None)
+    return Translator(translator.models, translator.vocabularies, config, decoder=decoder)
+
+
+@pytest.fixture(params=[AtOnce, Threaded])
+def fake(request: pytest.FixtureRequest, translator: Translator) -> Iterator[Translator]:
+    with with_decoder(translator, request.param) as held:
+        yield held
+
+
+def test_the_order_of_lines_prefixes_and_windows_is_kept(
+    fake: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
+    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
+    lines = [f"one {'two ' * (i * 7 % 9)}nine" if i % 5 else "" for i in range(40)]
+    prefixes = ["acht" if i % 3 else "" for i in range(40)]
+    found = list(fake.translate(lines, prefixes=prefixes))
+    count = len(fake.tokenizer.encode_batch(["acht"])[0])
+    assert found == [
+        line and f"{count if prefix else 0} {line}"
+        for line, prefix in zip(lines, prefixes, strict=True)
+    ]
+
+
+def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Translator) -> None:
+    asked = []
+
+    def windows() -> Iterator[Window]:
+        yield from (Window(number, ["one"]) for number in range(1, 7))
+        yield Window(7, [])
+        asked.append("more")
+        yield Window(7, ["two", "three"])
+
+    found = fake.translate_windows(windows())
+    numbers = [window.first_line for window, _ in itertools.islice(found, 6)]
+    assert numbers == [1, 2, 3, 4, 5, 6]
+    assert next(found) == (Window(7, []), [])
+    assert asked == []
+    window, translations = next(found)
+    assert (window, len(translations)) == (Window(7, ["two", "three"]), 2)
+    assert list(found) == []
+
+
+@pytest.mark.parametrize("kind", [AtOnce, Threaded, Stuck])
+@pytest.mark.parametrize(("first", "rest"), [("one two", "one two"), ("", ""), ("one two", "")])
+def test_memory_is_bounded_by_a_few_windows(
+    first: str, rest: str, kind: Any, translator: Translator
+) -> None:
+    taken = 0
+
+    def windows() -> Iterator[Window]:
+        nonlocal taken
+        for taken in range(1, 31):
+            yield Window(taken, [first if taken == 1 else rest])
+
+    with with_decoder(translator, kind) as held:
+        for yielded, (window, translations) in enumerate(held.translate_windows(windows()), 1):
+            assert (window.first_line, len(translations)) == (yielded, 1)
+            # One that is yielded, and two batches for each thread.
+            assert taken <= yielded + (0 if kind is AtOnce else 2 * THREADS)
+    assert (taken, yielded) == (30, 30)
+
+
+def test_an_error_of_the_input_comes_after_the_windows_before_it(fake: Translator) -> None:
+    def windows() -> Iterator[Window]:
+        yield Window(1, ["one"])
+        yield Window(2, ["two"])
+        raise MtkitError("no third")
+
+    found = fake.translate_windows(windows())
+    assert [window.lines for window, _ in itertools.islice(found, 2)] == [["one"], ["two"]]
+    with pytest.raises(MtkitError, match="no third"):
+        next(found)
+
+
+@pytest.mark.parametrize("kind", [Stuck, Failing])
+def test_after_an_error_or_a_cancelled_translation_nothing_is_left_to_decode(
+    kind: Any, translator: Translator
+) -> None:
+    with with_decoder(translator, kind) as held:
+        found = held.translate_windows(Window(i, ["one two"]) for i in range(1, 100))
+        if kind is Failing:
+            with pytest.raises(MtkitError, match="a batch that failed"):
+                next(found)
+        else:
+            next(found)
+            found.close()  # type: ignore[attr-defined]
+        assert not held.decoder._begun  # type: ignore[attr-defined]
