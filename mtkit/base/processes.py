@@ -131,11 +131,6 @@ class Worker(Generic[Item, Result]):
         # Python ends it by SIGTERM, which is blocked there.
         atexit.register(self._process.kill)
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid or 0
-
     def send(self, item: Item) -> None:
         """Send it an item; raises `LostWorkerError` if it has ended."""
         try:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -50,10 +50,6 @@ class Demand:
     def erased(self) -> list[int]:
         """The ids of the source, with the unknown token in the place of the source term."""
         return self.erase()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Other processes have no tokenizer of the source.
-        return Demand, (self.term, partial(list, self.erased))
 
 
 class Glossary:

@@ -199,9 +199,10 @@ if __name__ == "__main__":
 
 def test_sigterm_to_a_group_of_processes_is_handled_by_the_parent():
     worker = Worker(squared)
-    os.kill(worker.pid, signal.SIGTERM)
+    pid = worker._process.pid or 0
+    os.kill(pid, signal.SIGTERM)
     worker.send(3)
-    assert worker.receive() == (9, worker.pid)
+    assert worker.receive() == (9, pid)
     worker.end()
 
 

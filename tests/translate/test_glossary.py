@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import logging
-import pickle
 import random
 import re
 import tracemalloc
@@ -147,13 +146,6 @@ def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer) -> None:
         ("acht", [7, *encode("one"), UNK_ID, *encode("nine")]),
         ("neun", [7, *encode("one two three"), UNK_ID]),
     ]
-
-
-def test_a_demand_has_the_same_ids_in_another_process(tokenizer: Tokenizer) -> None:
-    (demand,) = Glossary({"two": "acht"}).demands("one two", tokenizer)
-    sent = pickle.dumps(demand)
-    assert len(sent) < 1000
-    assert (pickle.loads(sent).term, pickle.loads(sent).erased) == (demand.term, demand.erased)
 
 
 def test_demands_do_not_each_hold_the_whole_sentence(tokenizer: Tokenizer) -> None:

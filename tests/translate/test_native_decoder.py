@@ -119,22 +119,6 @@ def test_the_engine_gets_all_that_a_translation_depends_on(
     assert found == expected
 
 
-def test_several_threads_decode_many_small_batches_in_order(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
-    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
-    lines = numbers(60, seed=3)
-    with natively(translator, Copier({}, precision="fp32"), threads=3) as held:
-        for _ in range(2):
-            # A decoder that was closed begins again.
-            assert [one.split() for one in held.translate(lines)] == [
-                held.tokenizer.decode(held.tokenizer.encode_batch([line])[0]).split()
-                for line in lines
-            ]
-            held.close()
-
-
 def test_a_forked_process_translates_in_threads_of_its_own(translator: Translator):
     lines = numbers(5)
     with natively(translator, Copier({}, precision="fp32"), threads=2) as held:

@@ -73,12 +73,15 @@ def test_the_order_of_lines_prefixes_and_windows_is_kept(
     monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
     lines = [f"one {'two ' * (i * 7 % 9)}nine" if i % 5 else "" for i in range(40)]
     prefixes = ["acht" if i % 3 else "" for i in range(40)]
-    found = list(fake.translate(lines, prefixes=prefixes))
     count = len(fake.tokenizer.encode_batch(["acht"])[0])
-    assert found == [
+    expected = [
         line and f"{count if prefix else 0} {line}"
         for line, prefix in zip(lines, prefixes, strict=True)
     ]
+    for _ in range(2):
+        assert list(fake.translate(lines, prefixes=prefixes)) == expected
+        # A decoder that was closed begins again.
+        fake.close()
 
 
 def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Translator) -> None:
