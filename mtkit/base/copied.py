@@ -40,30 +40,38 @@ ADDRESSES = rf"""
   | {_START}(?:[{_L}.-]++/)*+(?:[{_L}-]++\.)+(?:{_END}|{_END.upper()}){_AFTER}   # files: a/b.pdf
   | (?<![{_L}])[A-Za-z]:\\(?:[^\\/:*?"<>|\n]{{1,64}}+\\)*+   # paths of Windows
       [^\\/:*?"<>|\s“”„‘’«»]*(?<![.,;!?)])
-  | (?<![^\s("'„“‘«=])(?:(?:~|\.\.?)/(?=[\w.])|/[{_L}.+-]++/)[{_L}.+@/-]*(?<![.,-])    # of Unix
+  | (?<![^\s("'„“‘«=])(?:(?:~|\.\.?)/(?=[\w.])|/[{_L}.+-]++/)[{_L}.+@/:-]*(?<![.,:-])   # of Unix
 """
 
 # 5%ige has none. In Turkish and Basque, %50 and %5'i are percentages; $US 5 is an amount.
 PLACEHOLDERS = r"""
     \{\{\{[^{}]*+\}\}\} | \{\{[^{}]*+\}\}        # Mustache, Angular, Vue: {{ x }}
   | \{%[^{}]*+\}(?<=%\}) | <%[^<>]*+>(?<=%>)     # Jinja, Twig, Liquid: {% x %}; ERB: <%= x %>
+  | <\?(?:[^?]|\?(?!>))*+\?>                      # PHP: <?= $x ?>
   | [$#%@]?\{[^{}\s]*+\} | [$#]\{[^{}]*+\}   # ICU, Python, Ruby, shell: {0} {x:d} %{x} ${x} #{x}
-  | \{\s*+(?:[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,|\$[\w-]++\s*+->)
-      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}  # ICU, Fluent: {n, plural, …}
+  | \{\s*+(?:[\w.-]++\s*+,\s*+(?:plural|select|selectordinal|choice)\s*+,|\$[\w-]++\s*+->)
+      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}  # ICU, Java, Fluent
   | \{\s*+[\w.-]++\s*+,[^{}]*+\}                 # ICU, Java: {n, number}
   | \{\s*+[$-]?\w[\w.-]*+(?:\([^(){}]*+\))?\s*+\}             # Fluent: { $x } { -x } { F($x) }
   | %\#@\w++@                                   # iOS: %#@x@
   | (?<![\d%])%(?!ll[diux]%)[A-Za-z_]\w{2,}+%(?![\w%(@+*#{-]|\.\d)   # Windows: %X%; not %dkm%s
   | %(?!(?<=\d%)-?[^\W\d_]{2})(?:\d++\$|\([\w.]++\)|<\w++>)?[-+0#]*+(?:\*|\d*+)
-      (?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]  # printf, Python: %1$s %(x)d
-  | %% | (?<![\d%])%[-#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])   # printf: %%; strftime: %Y; Go: %v
+      (?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcCspnS]  # printf, Python: %1$s %(x)d
+  | %% | (?<![\d%])%[-+#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])   # printf: %%; strftime: %Y; Go: %v
   | (?<!(?<![%L])\d)(?<!%)%L?[1-9](?!\d|[.,]\d|['’]?[^\W\d_])(?:%(?![\w%(]))?   # Qt: %1; Boost: %1%
   | \$\w*+\([^()]*+\)                                               # Make: $(X); i18next: $t(x)
   | (?<![\w$])\$(?![A-Z]{2}\b)[A-Za-z_]\w++(?![ \u00a0]?\d)         # shell, PHP: $NAME $name
   | (?<![^\s(\["'])(?<!\d[ \u00a0]):[A-Za-z_]\w++:?+       # Rails, Laravel: :name; emoji: :name:
   | (?<![\w@])@(?:\.[a-z]++)?:(?:\w[\w.]*\b|\([^()]*+\)|\{[^{}]*+\})   # vue-i18n: @:key @.lower:key
+  | (?<![\w@.])@[A-Za-z_]\w++ | (?<![\w#])\#[A-Za-z_]\w++\#(?![\w#])   # Drupal, names of users; #x#
+  | \\\([\w.]++\) | \\[nrt](?![a-z])             # Swift: \(x); escapes: \n
+  | \*\|[^|*]++\|\*                              # Mailchimp: *|X|*
   | </?\d{1,3}\s?/?> | \[\[[^\[\]]*+\]\] | \[X\d++X\]    # i18next: <0> </0>; wikis: [[x]]; Weblate
+  | \[\d++[}>] | [{<]\d++\] | \{\d++> | <\d++\}    # memoQ: [1} {2] [1> <2] {1> <1}
+  | \[/?(?:b|i|u|s|url|img|quote|code|color|size)(?:=[^\[\]]*+)?\]      # BBCode: [b] [/b] [url=x]
+  | \[/?\w++(?:\s++[\w-]++=(?:"[^"]*+"|'[^']*+'))++\s*+/?\]          # WordPress: [x id="3"]
   | (?<![^\s(\["'„“«>])&(?!c\b|\w++;)(?=[^\W\d_])             # Qt, Windows: &Open; not AT&T, &lt;
+  | (?<![^\s(\["'„“«>])_(?=[A-Z][a-z])(?![^\s_]*+_)             # GTK: _Open
 """
 
 # They have letters but no language. Alone they are copied; inside of a sentence they are text.
@@ -78,7 +86,7 @@ _CODES = re.compile(
 )
 # The group of a match is its kind. All placeholders begin with one of these signs.
 COPIED = re.compile(
-    rf"(?P<addresses>{ADDRESSES})|(?=[%{{$#@\[<:&])(?P<placeholders>{PLACEHOLDERS})", re.VERBOSE
+    rf"(?P<addresses>{ADDRESSES})|(?=[%{{$#@\[<:&\\*_])(?P<placeholders>{PLACEHOLDERS})", re.VERBOSE
 )
 # What stands beside the signs of some of them.
 _NAME_BEHIND = re.compile(r"\.(?:[^\W\d]\w|\d[^\W\d])")
@@ -89,7 +97,8 @@ def may_have_copied_parts(text: str) -> bool:
     """Whether a text may have an address or a placeholder, asked in the fastest way."""
     return (
         "%" in text or "{" in text or "<" in text or "&" in text or "@" in text or "\\" in text
-        or "[[" in text or "[X" in text or _NAME_BEHIND.search(text) is not None
+        or "[" in text or "_" in text or "*|" in text or "#" in text
+        or _NAME_BEHIND.search(text) is not None
         or ((":" in text or "$" in text or "/" in text) and _WORD_BEHIND.search(text) is not None)
     )  # fmt: skip
 

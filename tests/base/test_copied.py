@@ -22,7 +22,8 @@ PLACEHOLDERS = (
     "%L1 %9 %1% {0} {} {name} {user.name} {x[0]} {n:.2f} {x!r:>10} {0,number} {n,plural,other{#}} "
     "{{x}} {{user.name}} {{{html}}} {{#if}} ${x} ${HOME} #{x} @{x} {$name} $(USER) $(CC) $t(key) "
     "$USER $HOME $name $user_id :name :user_id :NAME @:key @:message.hello @.lower:key @:(a.b) "
-    "@:{x} %#@x@ <0> </0> <1/> <12> </12> [[x]] [[page|text]] [X0X] [X12X]"
+    "@:{x} %#@x@ <0> </0> <1/> <12> </12> [[x]] [[page|text]] [X0X] [X12X] @name %S %2$S %+v "
+    "#name# *|FNAME|* \\(name) \\n [1} {2] [1> <2] {1> <1} [b] [/b] [url=x] [/url]"
 )
 WITH_SPACES = [
     "{ $name }",
@@ -36,6 +37,9 @@ WITH_SPACES = [
     "{{ x | date: 'short' }}",
     "{% if x %}",
     "<%= name %>",
+    "<?= $x->name ?>",
+    "{0,choice,0#no dogs|1#one dog|1<{0} dogs}",
+    '[gallery id="3"]',
     "${ a + b }",
 ]
 ADDRESSES = [
@@ -103,7 +107,7 @@ e.g. z.B. i.e. d.h. U.S. a.m. Ph.D. etc.and end.Next Ende.Der fin.La work.in pro
 3.5 1.000,50 24.12.2026 1.2.3 §5.b Nr.3a J.R.R. Tolkien
 $5, US$ 5, $US 5, A$AP, $19.99, $AUD 50, $CAN 5, $1m, Ke$ha
 and/or, km/h, 1/2, 24/7, he/she, either / or, 3/4-inch, w/o
-[1] [x] [sic] [a][b] [...] <3 5 < 6 > 4 a<b, @home, @ 5, C#, #1, #tag, 5 * 3, a_b
+[1] [x] [sic] [a][b] [...] <3 5 < 6 > 4 a<b, @ home, @ 5, C#, #1, #tag, 5 * 3, a_b
 { a b c }
 Wirklich?Ja!Nein...Doch, weiter.
 """.strip().splitlines(),
