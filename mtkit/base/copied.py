@@ -57,7 +57,7 @@ PLACEHOLDERS = r"""
   | (?<![\d%])%(?!ll[diux]%)[A-Za-z_]\w{2,}+%(?![\w%(@+*#{-]|\.\d)   # Windows: %X%; not %dkm%s
   | %(?!(?<=\d%)-?[^\W\d_]{2})(?:\d++\$|\([\w.]++\)|<\w++>)?[-+0#]*+(?:\*|\d*+)
       (?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcCspnS]  # printf, Python: %1$s %(x)d
-  | %% | (?<![\d%])%[-+#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])   # printf: %%; strftime: %Y; Go: %v
+  | %% | (?<![\d%])%[-+#]?[bBhHIjkmMpPqStTUvVwWyYzZ](?![^\W\d_])  # printf: %%; strftime: %Y; Go: %v
   | (?<!(?<![%L])\d)(?<!%)%L?[1-9](?!\d|[.,]\d|['’]?[^\W\d_])(?:%(?![\w%(]))?   # Qt: %1; Boost: %1%
   | \$\w*+\([^()]*+\)                                               # Make: $(X); i18next: $t(x)
   | (?<![\w$])\$(?![A-Z]{2}\b)[A-Za-z_]\w++(?![ \u00a0]?\d)         # shell, PHP: $NAME $name
@@ -68,7 +68,8 @@ PLACEHOLDERS = r"""
   | \*\|[^|*]++\|\*                              # Mailchimp: *|X|*
   | </?\d{1,3}\s?/?> | \[\[[^\[\]]*+\]\] | \[X\d++X\]    # i18next: <0> </0>; wikis: [[x]]; Weblate
   | \[\d++[}>] | [{<]\d++\] | \{\d++> | <\d++\}    # memoQ: [1} {2] [1> <2] {1> <1}
-  | \[/?(?:b|i|u|s|url|img|quote|code|color|size)(?:=[^\[\]]*+)?\]      # BBCode: [b] [/b] [url=x]
+  | \[(?:/|(?=[a-z]++[^\[\]]*+\][^\[\]]{1,500}+\[/?[a-z]))      # BBCode: [b]x[/b] [url=x]y[/url]
+      (?:b|i|u|s|url|img|quote|code|color|size)(?:=[^\[\]]*+)?\]
   | \[/?\w++(?:\s++[\w-]++=(?:"[^"]*+"|'[^']*+'))++\s*+/?\]          # WordPress: [x id="3"]
   | (?<![^\s(\["'„“«>])&(?!c\b|\w++;)(?=[^\W\d_])             # Qt, Windows: &Open; not AT&T, &lt;
   | (?<![^\s(\["'„“«>])_(?=[A-Z][a-z])(?![^\s_]*+_)             # GTK: _Open

@@ -23,7 +23,7 @@ PLACEHOLDERS = (
     "{{x}} {{user.name}} {{{html}}} {{#if}} ${x} ${HOME} #{x} @{x} {$name} $(USER) $(CC) $t(key) "
     "$USER $HOME $name $user_id :name :user_id :NAME @:key @:message.hello @.lower:key @:(a.b) "
     "@:{x} %#@x@ <0> </0> <1/> <12> </12> [[x]] [[page|text]] [X0X] [X12X] @name %S %2$S %+v "
-    "#name# *|FNAME|* \\(name) \\n [1} {2] [1> <2] {1> <1} [b] [/b] [url=x] [/url]"
+    "#name# *|FNAME|* \\(name) \\n [1} {2] [1> <2] {1> <1} [/b] [/url]"
 )
 WITH_SPACES = [
     "{ $name }",
