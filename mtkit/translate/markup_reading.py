@@ -55,16 +55,20 @@ _MOST_LINES = 100
 
 # Line ends, the end, and what begins something that is not text. Numbers are tags in i18next.
 _BEGIN = re.compile(
-    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z]|/?\d(?=\d{0,2}/?>))", re.ASCII | re.IGNORECASE
+    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|!DOCTYPE[^<>[]*\[|\?|!|/?[a-z]|/?\d(?=\d{0,2}/?>))",
+    re.ASCII | re.IGNORECASE,
 )
 # In XML, names may have other letters, and references to entities that HTML does not have stay.
 _BEGIN_XML = re.compile(
-    r"\n|\Z|<(?:!--|!\[CDATA\[|\?|!|/?[^\W\d]|/?:|/?\d(?=\d{0,2}/?>))|&[^\W\d][\w.:-]*+;"
+    r"\n|\Z|<(?:!--|!\[CDATA\[|!DOCTYPE[^<>[]*\[|\?|!|/?[^\W\d]|/?:|/?\d(?=\d{0,2}/?>))"
+    r"|&[^\W\d][\w.:-]*+;"
 )
 _CDATA = re.compile(r"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # What ends it, if it is not a tag.
 _ENDS = {"<!--": re.compile(r"--!?>"), "<![cdata[": re.compile(r"\]\]>"), "<?": re.compile(r"\?>")}
 _TAG_END = re.compile(">")
+# The end of the declarations inside of a document type.
+_SUBSET_END = re.compile(r"\]\s*>")
 
 
 def _tag(value: str) -> re.Pattern[str]:
@@ -242,6 +246,8 @@ class Reader:
                 yield Item("text", match[0]) if is_character else Item("point", match[0], "&")
             elif begun in _ENDS:
                 self._await(match[0], "", _ENDS[begun])
+            elif begun.endswith("["):
+                self._await(match[0], "", _SUBSET_END)
             elif begun.endswith(">"):
                 yield Item("point", match[0])
             elif begun:

@@ -106,13 +106,16 @@ def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(
     assert found == f"{two}<b>{three}</b>"
 
 
-def test_a_cdata_section_is_text_and_unknown_entities_stay(
+def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(
     served: Served, expected: list[str]
 ) -> None:
     assert one(served, "<a><![CDATA[one two]]></a>", **XML) == f"<a>{expected[0]}</a>"
     assert one(served, "<a><![CDATA[<&]]></a>", **XML, source_lang="EN") == "<a>&lt;&amp;</a>"
     assert "&logo;" in one(served, "<a>one &logo; two</a>", **XML)
     assert one(served, "<!-- <![CDATA[ -->one two", **XML) == f"<!-- <![CDATA[ -->{expected[0]}"
+    subset = '<!DOCTYPE a [<!ENTITY logo "word"> <!ELEMENT a ANY>\n]>'
+    for tags in (XML, {"tag_handling": "html"}):
+        assert one(served, f"{subset}<a>one two</a>", **tags) == f"{subset}<a>{expected[0]}</a>"
 
 
 @pytest.mark.parametrize(
