@@ -80,7 +80,7 @@ def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None)
     # Lengths of trees say nothing.
     elif doubts is not None and best.repaired is None:
         doubts.check(sentence.line, sentence.text, best.text)
-        doubts.copied += not sentence.ids and bool(sentence.text.strip())
+        doubts.copied += not sentence.ids and bool(visible(sentence.text).strip())
     if best.missing:
         log.warning(
             "line %d: the translation is without %s, which the glossary demands",

@@ -225,11 +225,12 @@ def test_a_line_without_letters_and_digits_is_copied(line: str, translator: Tran
 def test_what_has_no_language_is_one_translation_without_a_score(line: str, translator: Translator):
     by_sentence = changed_to(translator, split_sentences=True)
     doubts = Doubts(LineFacts())
-    window = Window(1, [line, f"One two. {line}", "one 12"])
+    window = Window(1, [line, f"One two. {line}", "one 12", "\u200d"])
     ((_, found),) = by_sentence.translate_windows([window], n_best=3, doubts=doubts)
     assert found[0] == [Translation(line)]
     assert found[1][0].text == f"{next(translator.translate(['One two.']))} {line}".strip()
     assert all(one.pieces for one in found[2])
+    # A line without visible characters is empty.
     assert doubts.copied == 2
     # A beginning that is given, or the setting, has it translated.
     ((forced,),) = (found for found in translator.translate_nbest([line], n_best=1, prefixes=["e"]))
