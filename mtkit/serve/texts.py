@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -21,6 +22,8 @@ from mtkit.translate import (
     markup_steps,
     placeholder_steps,
 )
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
@@ -253,7 +256,10 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
         if too_many:
             raise RequestError(400, f"Invalid request: a sentence has {too_many}")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
-    found = iter(await ticket.translate(wanted))
+    translations = await ticket.translate(wanted)
+    if empty := sum(not best.text for best, *_ in translations):
+        log.warning("%d of %d sentences of a request have no translation", empty, len(wanted))
+    found = iter(translations)
     of_lines = [[next(found) if one.ids else None for one in line] for line in lines]
     return await _in_thread_if_long(
         size, lambda: list(map(reader.translated_line, lines, of_lines))
