@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mtkit.translate import Glossary, Translation, Translator
 from mtkit.translate.decoding import LocalDecoder
 from mtkit.translate.doubts import Doubts, check_sentence
 from mtkit.translate.requests import Sentence
+from mtkit.translate.settings import Hypothesis
 
 LINES = ["one two", "three", "", "four five six"]
 ENGINES = ["torch"] if native.available() else ["torch", "native"]
@@ -146,16 +148,21 @@ def test_lines_without_a_hypothesis_are_counted_and_named_at_the_end(
 
 
 def without(search: Any, lost: list[str]) -> Any:
-    """A search that finds nothing for some texts."""
+    """A search that finds nothing for some texts, and the source for the others."""
 
     def some(self: Any, sentences: Any, settings: Any, **options: Any) -> Any:
         found = search(self, sentences, settings, **options)
         return [
-            [] if sentence.text in lost else hypotheses
+            [] if sentence.text in lost else [copied(hypotheses[0], sentence)]
             for sentence, hypotheses in zip(sentences, found, strict=True)
         ]
 
     return some
+
+
+def copied(hypothesis: Hypothesis, sentence: Sentence) -> Hypothesis:
+    tokens = tuple(sentence.ids)
+    return replace(hypothesis, tokens=tokens, finished=False, token_log_probs=(-1.0,) * len(tokens))
 
 
 def test_a_line_whose_translation_ends_at_once_is_named(caplog: pytest.LogCaptureFixture) -> None:
