@@ -7,7 +7,6 @@ rows, in half precision, or in 8 bits.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -143,19 +142,3 @@ def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -
         if isinstance(module, Transformer):
             # The output layer is the target's embedding matrix (Section 3.4).
             module.output = laid_out(module.embedding.weight, module.output_bias)
-
-
-def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """The module and attribute of each tensor of a model that was not packed into 8 bits.
-
-    The order is the same for every model of the same shape and form.
-    """
-    for module in model.modules():
-        for name, _ in module.named_parameters(recurse=False):
-            yield module, name
-        if isinstance(module, DenseLinear):
-            yield module, "transposed"
-            yield module, "bias"
-        if isinstance(module, Transformer) and module.config.positions == "words":
-            yield module, "src_words"
-            yield module, "tgt_words"
