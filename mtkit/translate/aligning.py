@@ -7,11 +7,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mtkit.align import Alignment, Link, Spans, word_spans
 from mtkit.translate.requests import Part, Translation
 
 if TYPE_CHECKING:
-    from mtkit.align import Aligner
+    from mtkit.align import Aligner, Alignment, Link, Spans
 
 
 def align_by_sentence(
@@ -45,6 +44,8 @@ def _whole_line(
     """The alignment of a line from those of its sentences."""
     if len(parts) == 1 and parts[0][1] == (0, len(text)):
         return alignments[0]
+    from mtkit.align import Alignment, word_spans
+
     src_words, tgt_words = word_spans(source), word_spans(text)
     weights: dict[Link, float] = {}
     for (src, tgt), one in zip(parts, alignments, strict=True):

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from mtkit.align import Alignment
 from mtkit.base.copied import COPIED
 from mtkit.translate.markup_segments import Node, Segment, beside, escaped
 from mtkit.translate.requests import Part, Range, Translation
+
+if TYPE_CHECKING:
+    from mtkit.align import Alignment
 
 
 def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:

@@ -239,7 +239,9 @@ def load_native(
     try:
         model = native.NativeModel(weights, run.config.model, size, src_size, precision=precision)
     except MtkitError as error:
-        raise MtkitError(f"{run.path}: the weights cannot be used: {error}") from error
+        raise MtkitError(
+            f"{run.path}: the weights do not fit config.yaml, or are damaged: {error}"
+        ) from error
     note_weights(run, description)
     decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
     decoder.weights = f"{run.path}, {description}"

@@ -38,6 +38,8 @@ def translate(folder: Path, run: Path, name: str) -> None:
     # So that even a short text has many windows.
     mtkit.translate.reading.WINDOW_LINES = 100
     sys.argv = ["mtkit", "translate", f"--run={run}", f"--input={name}.in", *OPTIONS]
+    # So that lines with placeholders are translated as from Python.
+    sys.argv.append("--no-placeholders")
     with Path(f"{name}.out").open("wb") as out:
         os.dup2(out.fileno(), 1)
     try:

@@ -16,11 +16,9 @@ from torch import Tensor
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
-from mtkit.base.sentences import LineFacts
 from mtkit.run_folder import Run
-from mtkit.translate import Glossary, Translation, Translator
+from mtkit.translate import Glossary, Translator
 from mtkit.translate.decoding import LocalDecoder
-from mtkit.translate.doubts import Doubts, check_sentence
 from mtkit.translate.requests import Sentence
 from mtkit.translate.settings import Hypothesis
 
@@ -163,12 +161,3 @@ def without(search: Any, lost: list[str]) -> Any:
 def copied(hypothesis: Hypothesis, sentence: Sentence) -> Hypothesis:
     tokens = tuple(sentence.ids)
     return replace(hypothesis, tokens=tokens, finished=False, token_log_probs=(-1.0,) * len(tokens))
-
-
-def test_a_line_whose_translation_ends_at_once_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    doubts = Doubts(LineFacts())
-    ended = Translation("", finished=True, pieces=("</s>",), log_probs=(-0.1,))
-    check_sentence(Sentence(7, [5, 6], text="A dog."), ended, doubts)
-    check_sentence(Sentence(8, [], text="42"), Translation("42"), doubts)
-    doubts.report()
-    assert caplog.messages[0].endswith("1 line is without a translation (line 7)")
