@@ -397,7 +397,7 @@ def score_tree_files(options: ScoreOptions) -> None:
 
 
 def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> list[Tree | None]:
-    """The tree on each line; None, with a warning, for what is no tree of its sentence.
+    """The tree on each line, or None and a warning if it is not one tree of its sentence.
 
     Raises:
         MtkitError: if there are more or fewer lines than gold trees, or if all lines are wrong.

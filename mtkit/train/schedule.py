@@ -114,12 +114,12 @@ class Schedule:
     def decay_start(self) -> int | None:
         """The first update whose rate falls towards the end of the run; None if there is none."""
         settings = self.settings
-        found = [self.finish_start + 1] if settings.finish_steps else []
+        starts = [self.finish_start + 1] if settings.finish_steps else []
         if settings.schedule in ("linear", "cosine"):
-            found.append(settings.warmup_steps + 1)
+            starts.append(settings.warmup_steps + 1)
         if settings.decay_steps:
-            found.append(self._last_full + 1)
-        return min(found, default=None)
+            starts.append(self._last_full + 1)
+        return min(starts, default=None)
 
     def check_end(self, old: int, step: int, *, name: Path) -> None:
         """Refuse another `train.max_steps` than the old one if the rate has begun to decay.

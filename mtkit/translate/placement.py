@@ -11,7 +11,7 @@ depends on the source term, the term may be anywhere.
 
 After a term that a model finds very improbable, a weak one may write anything, and repeat it. Such
 a translation is not used: the term replaces the word of the first translation that depends most on
-it, and nothing else changes. A term for which there is no such word is then missing.
+it, and nothing else changes. If there is no such word, the term is reported as missing.
 """
 
 from __future__ import annotations
