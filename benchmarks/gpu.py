@@ -63,7 +63,7 @@ from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
-from mtkit.translate.linear import pack_weights
+from mtkit.translate.torch_models import pack_weights
 
 COMPILED = "train.compile=true"
 WAYS = {
@@ -466,7 +466,7 @@ def translating(bench: Bench) -> Iterator[Row]:
         config = load_config("base", [*sizes.settings, *overrides])
         torch.manual_seed(1)
         model = Transformer(config.model, len(data.vocabularies.tgt), PAD_ID).to(bench.device)
-        pack_weights(model.eval(), precision, bench.device)
+        pack_weights(model.eval(), precision)
         select_matmul_backend(bench.device)
         translator = Translator([model], data.vocabularies, config.decode, device=bench.device)
         list(translator.translate(data.lines[:8]))

@@ -204,7 +204,6 @@ def mtkit_torch(setting: Setting) -> Engine:
     from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.independent import greedy_search
-    from mtkit.translate.linear import pack_weights
     from mtkit.translate.search import beam_search
     from mtkit.translate.settings import SearchSettings
 
@@ -219,9 +218,7 @@ def mtkit_torch(setting: Setting) -> Engine:
     else:
         assert setting.size is not None
         config = DecodeConfig()
-        model = random_model(setting.size, setting.vocabulary)
-        pack_weights(model, precision, device)
-        decoder = Decoder(model)
+        decoder = Decoder(random_model(setting.size, setting.vocabulary))
     route = select_matmul_backend(device)
     disable_malloc_trim()
 
@@ -597,6 +594,9 @@ def main() -> None:
 
             everyone = precision == "float32" and beam > 1 and batch > 1
             group = [name for name in names if everyone or name in OURS]
+            if precision != "float32":
+                # PyTorch is the reference on a CPU, in float32 only.
+                group = [name for name in group if name != "mtkit-torch"]
             print(f"{precision}, beam {beam}, batch {batch}", file=sys.stderr)
             with Race(group, start) as race:
                 race.run(arguments.rounds)

@@ -19,7 +19,7 @@ from mtkit.base.launched import given_rank, given_world_size
 
 log = logging.getLogger(__name__)
 
-Precision = Literal["auto", "fp32", "bf16", "int8"]
+Precision = Literal["auto", "fp32", "bf16"]
 
 # The user's own options for PyTorch's memory on a GPU.
 _ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
@@ -152,33 +152,12 @@ def has_native_bf16(device: torch.device) -> bool:
     return bool(able.get("bf16", False))
 
 
-def has_int8(device: torch.device) -> bool:
-    """Whether PyTorch multiplies 8-bit matrices on the device; it does on x86 CPUs."""
-    return (
-        device.type == "cpu"
-        and "fbgemm" in torch.backends.quantized.supported_engines
-        and hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
-    )
-
-
-def choose_precision(
-    wanted: Precision, device: torch.device, *, exact: bool = False
-) -> Literal["fp32", "bf16", "int8"]:
-    """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
-
-    `auto` is bf16 if the hardware has it, and fp32 if `exact` is set: another batch shape can
-    change the last digit of a result, and with less precision such a change is larger, so a
-    translation could depend on the other lines of its batch.
-
-    Raises:
-        MtkitError: for int8 if the device does not support it.
-    """
+def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+    """The arithmetic of matrix products; `auto` is bf16 if the hardware has it."""
     if wanted == "auto":
-        return "bf16" if not exact and has_native_bf16(device) else "fp32"
+        return "bf16" if has_native_bf16(device) else "fp32"
     if wanted == "bf16" and not has_native_bf16(device):
         log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
-    if wanted == "int8" and not has_int8(device):
-        raise MtkitError("decode.precision int8 needs an x86 CPU; choose fp32 or bf16")
     return wanted
 
 

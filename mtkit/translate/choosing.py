@@ -72,6 +72,28 @@ def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) 
     return "bf16" if not exact and "amx" in native.kernels("bf16") else "fp32"
 
 
+def torch_precision(config: DecodeConfig, device_type: str) -> Literal["fp32", "bf16"]:
+    """The precision of PyTorch without the native engine; on a CPU it is the reference, float32.
+
+    Raises:
+        MtkitError: if `decode.precision` demands another one than PyTorch has on this device.
+    """
+    wanted = config.precision
+    if wanted == "auto" or wanted == "fp32":
+        return "fp32"
+    if device_type == "cpu":
+        reason = native.available() or f"decode.gpu_path is {config.gpu_path}"
+        if config.engine == "torch":
+            reason = "decode.engine is torch"
+        raise MtkitError(
+            f"decode.precision {wanted}: needs the native engine on a CPU, but {reason}; "
+            "choose fp32"
+        )
+    if wanted == "int8":
+        raise MtkitError("decode.precision int8: is for CPUs; choose fp32, or bf16 on a GPU")
+    return wanted
+
+
 def in_results(precision: str, *, is_native: bool) -> str:
     """A precision, and whose; in float32 both engines have the same texts."""
     return f"native {precision}" if is_native and precision != "fp32" else precision

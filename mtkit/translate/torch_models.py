@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from mtkit import native
 from mtkit.base.devices import (
@@ -19,13 +20,18 @@ from mtkit.base.devices import (
 from mtkit.base.memory import disable_malloc_trim
 from mtkit.checkpoint import Selection, load_into
 from mtkit.config import DecodeConfig
+from mtkit.kernels.loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
-from mtkit.translate.choosing import has_native_steps, in_results, native_precision
+from mtkit.translate.choosing import (
+    has_native_steps,
+    in_results,
+    native_precision,
+    torch_precision,
+)
 from mtkit.translate.decoder import Decoder
-from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import note_weights
 from mtkit.translate.native_step import NativeStep
 
@@ -76,14 +82,14 @@ def load_models(
     if is_native:
         precision = native_precision(config.precision, exact=True)
     elif prepared:
-        precision = choose_precision(config.precision, on_device, exact=True)
+        precision = choose_precision(torch_precision(config, on_device.type), on_device)
     engine = f"PyTorch, {precision}, {describe_device(on_device)}"
     together, steps = nn.ModuleList(models).to(on_device), []
     if is_native:
         steps = [NativeStep(model, precision) for model in models]
         engine = f"PyTorch with the native engine, {precision}, {native.kernels(precision)}"
-    elif prepared:
-        pack_weights(together, precision, on_device)
+    elif prepared and on_device.type != "cpu":
+        pack_weights(together, precision)
     disable_malloc_trim()
     decoder = Decoder(models, vocabularies.tgt, config, device=on_device, task=task, steps=steps)
     decoder.weights = ", ".join(
@@ -93,6 +99,32 @@ def load_models(
     descriptions = ", ".join(description for _, description in loaded)
     named = in_results(precision, is_native=is_native)
     return TorchModels(models, descriptions, on_device, decoder, engine, named)
+
+
+class PaddedLinear(nn.Module):
+    """The output layer on a GPU: its matrix gets its rows of zeros once, and not at every step.
+
+    The weight is (N, K).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._size, self._bias = len(weight), bias
+        self._padded = F.pad(weight.detach(), (0, 0, 0, -len(weight) % GPU_TILE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., K) to (..., N)."""
+        logits = F.linear(x, self._padded)[..., : self._size]
+        return logits if self._bias is None else logits + self._bias
+
+
+def pack_weights(model: nn.Module, precision: native.Precision) -> None:
+    """Prepare a model on a GPU, in place, for fast decoding; it cannot be trained afterwards."""
+    if precision == "bf16":
+        model.to(torch.bfloat16)
+    for module in model.modules():
+        if isinstance(module, Transformer) and module.vocab_size % GPU_TILE:
+            module.output = PaddedLinear(module.embedding.weight, module.output_bias)
 
 
 def _note_process(workers: int | None, device: torch.device) -> None:

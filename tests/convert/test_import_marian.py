@@ -21,6 +21,7 @@ from support.command_line import Place
 from support.exported import python
 from support.hub import Hub, HubFile, Repository, client_environment
 from support.marian import Shape, edit, unigram, write_marian, write_npz
+from support.translators import loaded
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, parse_config
@@ -249,15 +250,14 @@ def test_other_exports_agree_with_the_import(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_an_import_translates_with_packed_weights(
-    precision: str, imported: dict[str, Imported], monkeypatch: pytest.MonkeyPatch
+def test_an_import_translates_in_each_precision(
+    precision: str, imported: dict[str, Imported]
 ) -> None:
-    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 1)
     run = imported["shared"].run
     lines = SHAPES["shared"].lines[-4:]
     limits = {"max_length": 6, "precision": precision}
     config = run.config.decode.model_copy(update=limits)
-    plain = Translator.load(run, device="cpu", config=config)
+    plain = loaded(run, "native", config=config)
     given = list(plain.translate(lines))
     assert len(given) == 4
     scores = [scored.log_prob for scored in plain.score_given(lines, given)]

@@ -23,11 +23,12 @@ from support.served import Served
 
 from mtkit.check import fit_pairs
 from mtkit.data import PreparedData
+from mtkit.native import available
 from mtkit.run_folder import Run
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "beam": {},
-    "greedy": {"beam_size": 1, "precision": "int8"},
+    "greedy": {"beam_size": 1, "precision": "fp32" if available() else "int8"},
     "samples": {"sample": True, "top_k": 5},
     "risk": {"mbr_samples": 4, "beam_size": 1},
     "short": {"max_length": 1, "min_length": 1, "max_extra_length": 0},

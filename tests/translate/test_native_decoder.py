@@ -304,7 +304,6 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
         ("native", "auto", "fp32"),
         ("torch", "auto", "fp32"),
         ("native", "int8", "native int8"),
-        ("torch", "int8", "int8"),
     ],
 )
 def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
@@ -317,16 +316,50 @@ def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
     assert Translator.load(untrained, device="cpu", config=config).precision == expected
 
 
-def test_an_ensemble_is_not_resumed_in_int8_by_another_engine(untrained: Run):
+def test_an_ensemble_is_resumed_in_int8_by_the_native_engine_only(untrained: Run):
     if reason := available():
         pytest.skip(reason)
-    found = {}
-    for engine in ("auto", "torch"):
-        changes = {"engine": engine, "precision": "int8"}
+    config = untrained.config.decode.model_copy(update={"precision": "int8"})
+    loaded = Translator.load([untrained, untrained], device="cpu", config=config)
+    assert loaded.precision == "native int8"
+
+
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+@pytest.mark.parametrize(
+    ("changes", "not_built", "why"),
+    [
+        ({"engine": "torch"}, "", "decode.engine is torch"),
+        ({"gpu_path": "device"}, "", "decode.gpu_path is device"),
+        ({}, "no compiler", "no compiler"),
+    ],
+)
+def test_pytorch_on_a_cpu_computes_in_float32_and_refuses_another_precision(
+    precision: str,
+    changes: dict[str, str],
+    not_built: str,
+    why: str,
+    untrained: Run,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    native_engine.install(monkeypatch.setattr, reason=not_built)
+    for runs in (untrained, [untrained, untrained]):
         config = untrained.config.decode.model_copy(update=changes)
-        loaded = Translator.load([untrained, untrained], device="cpu", config=config)
-        found[engine] = loaded.precision
-    assert found == {"auto": "native int8", "torch": "int8"}
+        with Translator.load(runs, device="cpu", config=config) as translator:
+            assert translator.engine.startswith("PyTorch, fp32, CPU, ")
+        demanded = config.model_copy(update={"precision": precision})
+        with pytest.raises(MtkitError) as error:
+            Translator.load(runs, device="cpu", config=demanded)
+        assert str(error.value) == (
+            f"decode.precision {precision}: needs the native engine on a CPU, but {why}; "
+            "choose fp32"
+        )
+
+
+def test_a_gpu_has_float32_and_bf16_and_no_int8():
+    for wanted, chosen in (("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")):
+        assert choosing.torch_precision(DecodeConfig(precision=wanted), "cuda") == chosen
+    with pytest.raises(MtkitError, match=r"^decode\.precision int8: is for CPUs"):
+        choosing.torch_precision(DecodeConfig(precision="int8"), "cuda")
 
 
 def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
