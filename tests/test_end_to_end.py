@@ -124,8 +124,8 @@ decode:
 
 @pytest.mark.slow
 def test_the_four_commands_work_as_printed_with_wmt14_from_the_hub(tmp_path: Path):
-    splits = synthetic_splits(train=20_000, validation=8, test=12)
-    german, english = zip(*splits.test or (), strict=True)
+    splits = synthetic_splits(lexicon=30_000, train=20_000, validation=8, test=12)
+    german, english = zip(*splits["test"], strict=True)
     (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in english[:3]))
     # A file of that name goes before the preset; everything else of the command is as printed.
     (tmp_path / "big.yaml").write_text(TINY_BIG)

@@ -21,9 +21,9 @@ class CatalogueEntry:
     """One entry of the catalogue: a corpus, read in one direction.
 
     `train_pairs` is the published size. `download_mb` is roughly the size of the first download
-    (None for a built-in corpus). `source` is the repository on the hub, or `BUILT_IN`. The other
-    fields give the layout of the repository: its configuration, the names of its splits, and
-    `column`, which holds a record with a field per language; None means a column per language.
+    (None for a built-in corpus). `source` is the repository on the hub, or `BUILT_IN`, and `config`
+    its configuration. It has the splits train, validation and test, and each language has a column
+    or a field of the column "translation".
     """
 
     family: str
@@ -35,10 +35,6 @@ class CatalogueEntry:
     licence: str
     source: str
     config: str | None = None
-    column: str | None = None
-    train_split: str = "train"
-    valid_split: str = "validation"
-    test_split: str = "test"
 
     @property
     def name(self) -> str:
@@ -70,7 +66,6 @@ _WMT14 = CatalogueEntry(
     licence="research use; see statmt.org/wmt14",
     source="wmt/wmt14",
     config="de-en",
-    column="translation",
 )
 
 CATALOGUE: tuple[CatalogueEntry, ...] = _both_directions(

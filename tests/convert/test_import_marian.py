@@ -19,7 +19,7 @@ from conftest import TinyText, changed, slow
 from safetensors.torch import load_file, save_file
 from support.command_line import Place
 from support.exported import python
-from support.hub import Hub, HubFile, Repository, client_environment
+from support.hub import Hub, Repository, client_environment
 from support.marian import Shape, edit, unigram, write_marian, write_npz
 from support.translators import loaded
 
@@ -492,15 +492,12 @@ def test_what_is_not_a_model_is_refused_in_one_line(
 @pytest.fixture(scope="module")
 def repositories(sources: dict[str, Path]) -> dict[str, Repository]:
     """Models on a hub: one with weights of PyTorch, and a pull request with safetensors."""
-    files = {
-        file.name: HubFile(file.read_bytes(), large=file.suffix in (".spm", ".safetensors"))
-        for file in sources["shared"].iterdir()
-    }
+    files = {file.name: file.read_bytes() for file in sources["shared"].iterdir()}
     weights = sources["shared"].parent / "pytorch_model.bin"
     torch.save(load_file(sources["shared"] / "model.safetensors"), weights)
     older = {name: file for name, file in files.items() if name != "model.safetensors"}
-    older["pytorch_model.bin"] = HubFile(weights.read_bytes(), large=True)
-    older["tf_model.h5"] = HubFile(b"not needed")
+    older["pytorch_model.bin"] = weights.read_bytes()
+    older["tf_model.h5"] = b"not needed"
     return {
         "tests/opus-mt-en-de": Repository(older),
         "tests/opus-mt-en-de@refs/pr/3": Repository(files),

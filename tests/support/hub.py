@@ -10,8 +10,8 @@ variable when they are imported, so a test starts them in a process of their own
         assert any("train-00000" in request for request in hub.requests)
 
 Served as the hub does: the repository's description, its file listings, and its files, whole or in
-part, with the headers that carry commit, size and checksum. Parquet files are large files: the
-hub sends the client on to another host for their contents. `Hub.faults` breaks chosen requests.
+part, with the headers that carry commit, size and checksum. Large files are sent by another host.
+`Hub.faults` breaks chosen requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,124 +36,74 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 Pair = tuple[str, str]
+# The pairs of a corpus by the name of their split.
+Splits = Mapping[str, Sequence[Pair]]
 
-
-# ---------------------------------------------------------------------------------------------
-# Repositories
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The pairs of one corpus; None leaves a split out of the repository."""
-
-    train: Sequence[Pair] | None
-    validation: Sequence[Pair] | None
-    test: Sequence[Pair] | None
-
-    def present(self) -> dict[str, Sequence[Pair]]:
-        return {name: pairs for name, pairs in vars(self).items() if pairs is not None}
-
-
-@dataclass(frozen=True)
-class HubFile:
-    """A file of a repository: small ones are plain git objects, large ones are stored apart."""
-
-    content: bytes
-    large: bool = False
-
-    @functools.cached_property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
-
-    @functools.cached_property
-    def git_sha1(self) -> str:
-        return hashlib.sha1(b"blob %d\0" % len(self.content) + self.content).hexdigest()
-
-    @property
-    def etag(self) -> str:
-        return self.sha256 if self.large else self.git_sha1
-
-    def description(self, path: str) -> dict[str, Any]:
-        """What the listings of the hub say of this file."""
-        entry: dict[str, Any] = {"type": "file", "path": path, "size": len(self.content)}
-        entry["oid"] = self.git_sha1
-        if self.large:
-            entry["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": 134}
-        return entry
+# Files that the hub stores outside of git.
+LARGE = (".parquet", ".safetensors", ".bin", ".spm")
 
 
 @dataclass(frozen=True)
 class Repository:
     """The files of one repository, of a dataset or a model, by path, at one commit."""
 
-    files: Mapping[str, HubFile]
+    files: Mapping[str, bytes]
     gated: bool = False
 
     @functools.cached_property
     def commit(self) -> str:
         """The SHA of the only commit: the same files always give the same one."""
         digest = hashlib.sha1()
-        for path, file in sorted(self.files.items()):
-            digest.update(f"{path}\0{file.sha256}\n".encode())
+        for path, content in sorted(self.files.items()):
+            digest.update(f"{path}\0{sha256(content)}\n".encode())
         return digest.hexdigest()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _etag(path: str, content: bytes) -> str:
+    if path.endswith(LARGE):
+        return sha256(content)
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def wmt14_repository(
     configs: Mapping[str, Splits],
     *,
-    shards: int = 3,
     column: str | None = "translation",
     languages: Sequence[str] | None = None,
 ) -> Repository:
     """A repository in the layout of ``wmt/wmt14``: parquet files and a card that lists them.
 
-    Pairs are in the order of the config's name: "de-en" takes (German, English). `column` and
-    `languages` rename what is inside the rows, for tests of a layout that has changed; without a
-    column that holds both sides, each has its own.
+    Pairs are in the order of the config's name: "de-en" takes (German, English). The training
+    pairs are in three files. `column` and `languages` rename what is inside the rows, for tests of
+    a layout that has changed; without a column that holds both sides, each has its own.
     """
-    files: dict[str, HubFile] = {}
-    card_infos: list[str] = []
-    card_configs: list[str] = []
+    files: dict[str, bytes] = {}
+    infos, card_configs = [], []
     for config, splits in configs.items():
         names = list(languages or config.split("-"))
-        card_infos += [
-            f"- config_name: {config}",
-            "  features:",
-            *_card_features(column, names),
-            "  splits:",
-        ]
-        card_configs += [f"- config_name: {config}", "  data_files:"]
-        size = 0
-        for split, pairs in splits.present().items():
-            n_files = shards if split == "train" else 1
-            bounds = [len(pairs) * i // n_files for i in range(n_files + 1)]
+        features: list[dict[str, Any]] = [{"name": name, "dtype": "string"} for name in names]
+        if column is not None:
+            features = [{"name": column, "dtype": {"translation": {"languages": names}}}]
+        for split, pairs in splits.items():
+            count = 3 if split == "train" else 1
+            bounds = [len(pairs) * i // count for i in range(count + 1)]
             for i, (start, stop) in enumerate(itertools.pairwise(bounds)):
-                content = _parquet(pairs[start:stop], column=column, languages=names)
-                path = f"{config}/{split}-{i:05d}-of-{n_files:05d}.parquet"
-                files[path] = HubFile(content, large=True)
-                size += len(content)
-            card_infos += [
-                f"  - name: {split}",
-                f"    num_bytes: {sum(len(side) for pair in pairs for side in pair)}",
-                f"    num_examples: {len(pairs)}",
-            ]
-            card_configs += [f"  - split: {split}", f"    path: {config}/{split}-*"]
-        card_infos += [f"  download_size: {size}", f"  dataset_size: {size}"]
-    card = ["---", "dataset_info:", *card_infos, "configs:", *card_configs, "---", "# wmt14", ""]
-    files["README.md"] = HubFile("\n".join(card).encode())
-    return Repository(files)
-
-
-def _card_features(column: str | None, languages: Sequence[str]) -> list[str]:
-    if column is None:
-        return [line for name in languages for line in (f"  - name: {name}", "    dtype: string")]
-    return [
-        f"  - name: {column}",
-        "    dtype:",
-        "      translation:",
-        "        languages:",
-        *[f"        - {name}" for name in languages],
-    ]
+                path = f"{config}/{split}-{i:05d}-of-{count:05d}.parquet"
+                files[path] = _parquet(pairs[start:stop], column=column, languages=names)
+        sizes = [
+            {"name": name, "num_bytes": 1, "num_examples": len(pairs)}
+            for name, pairs in splits.items()
+        ]
+        infos.append({"config_name": config, "features": features, "splits": sizes})
+        paths = [{"split": split, "path": f"{config}/{split}-*"} for split in splits]
+        card_configs.append({"config_name": config, "data_files": paths})
+    # JSON is YAML too.
+    card = json.dumps({"dataset_info": infos, "configs": card_configs}, indent=1)
+    return Repository({**files, "README.md": f"---\n{card}\n---\n".encode()})
 
 
 def multi30k_repository(splits: Splits) -> Repository:
@@ -162,11 +111,11 @@ def multi30k_repository(splits: Splits) -> Repository:
 
     Pairs are (English, German).
     """
-    files = {"README.md": HubFile(b"---\nlanguage:\n- en\n- de\n---\n# Multi30k\n")}
-    for split, pairs in splits.present().items():
+    files = {"README.md": b"---\nlanguage:\n- en\n- de\n---\n# Multi30k\n"}
+    for split, pairs in splits.items():
         rows = (json.dumps({"en": en, "de": de}, ensure_ascii=False) for en, de in pairs)
         name = "val" if split == "validation" else split
-        files[f"{name}.jsonl"] = HubFile("".join(row + "\n" for row in rows).encode())
+        files[f"{name}.jsonl"] = "".join(row + "\n" for row in rows).encode()
     return Repository(files)
 
 
@@ -175,61 +124,32 @@ def _parquet(pairs: Sequence[Pair], *, column: str | None, languages: Sequence[s
     import pyarrow.parquet as pq
 
     sides = [pa.array([pair[i] for pair in pairs], pa.string()) for i in range(2)]
-    if column is None:
-        buffer = io.BytesIO()
-        pq.write_table(pa.table(dict(zip(languages, sides, strict=True))), buffer)
-        return buffer.getvalue()
-    features = {column: {"languages": list(languages), "_type": "Translation"}}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    table = pa.table({column: pa.StructArray.from_arrays(sides, names=list(languages))})
+    table = pa.table(dict(zip(languages, sides, strict=True)))
+    if column is not None:
+        table = pa.table({column: pa.StructArray.from_arrays(sides, names=list(languages))})
     buffer = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(metadata), buffer, row_group_size=1000)
+    pq.write_table(table, buffer)
     return buffer.getvalue()
 
 
-# ---------------------------------------------------------------------------------------------
-# Text
-
-
-def synthetic_splits(
-    *,
-    train: int = 20_000,
-    validation: int = 300,
-    test: int = 300,
-    lexicon: int = 30_000,
-    seed: int = 1,
-) -> Splits:
-    """Made-up parallel text, the same for the same arguments.
+def synthetic_splits(*, lexicon: int, **counts: int) -> Splits:
+    """Made-up parallel text: so many pairs of each split, the same for the same arguments.
 
     Every word of one language has one counterpart in the other, at the same place in the
-    sentence. There are `lexicon` words a side, in no way alike, so that the defaults support a
-    joint BPE of 37,000 pieces.
+    sentence. There are `lexicon` words a side, in no way alike; 30,000 support a joint BPE of
+    37,000 pieces.
     """
-    rng = random.Random(seed)
-    first = _pseudo_words(lexicon, rng, onsets="b d f g k l m n p r s t v z", vowels="aeiou")
-    second = _pseudo_words(
-        lexicon, rng, onsets="br ch dr gl kn pf sch st str tr w zw", vowels="aeioäöü"
+    rng = random.Random(1)
+    german, english = (
+        ["".join(rng.choices(letters, k=7)) for _ in range(lexicon)]
+        for letters in ("bcdefhiklnorstuwzäöü", "abdefgiklmnoprstu")
     )
 
-    def pairs(count: int) -> list[Pair]:
-        made = []
-        for _ in range(count):
-            words = [rng.randrange(lexicon) for _ in range(rng.randint(6, 18))]
-            made.append(
-                tuple(" ".join(words_of[i] for i in words) + "." for words_of in (first, second))
-            )
-        return made
+    def pair() -> Pair:
+        words = rng.choices(range(lexicon), k=rng.randint(6, 18))
+        return " ".join(german[i] for i in words) + ".", " ".join(english[i] for i in words) + "."
 
-    return Splits(train=pairs(train), validation=pairs(validation), test=pairs(test))
-
-
-def _pseudo_words(count: int, rng: random.Random, *, onsets: str, vowels: str) -> list[str]:
-    starts = onsets.split()
-    words: dict[str, None] = {}  # a set that keeps its order
-    while len(words) < count:
-        syllables = (rng.choice(starts) + rng.choice(vowels) for _ in range(rng.randint(2, 4)))
-        words["".join(syllables) + rng.choice("nrstl ").strip()] = None
-    return list(words)
+    return {split: [pair() for _ in range(count)] for split, count in counts.items()}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -240,13 +160,11 @@ def _pseudo_words(count: int, rng: random.Random, *, onsets: str, vowels: str) -
 class Fault:
     """What goes wrong with the requests whose path contains a given text.
 
-    `method` limits it to one method; `times` to the first so many requests.
+    `times` limits it to the first so many requests.
     """
 
-    method: str | None = None
     times: int | None = None
     status: int | None = None  # answer with this status instead
-    delay: float = 0.0  # wait so many seconds first
     cut_after: int | None = None  # drop the connection after so many bytes of the body
     corrupt: bool = False  # flip one bit of the body
 
@@ -260,13 +178,13 @@ class Hub:
     """
 
     repositories: Mapping[str, Repository]
-    port: int = 0
     # By name, or for another revision than main by name@revision.
     models: Mapping[str, Repository] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     # Whether large files are offered by Xet too, as on the hub; but that storage does not work.
     has_xet: bool = False
+    port: int = 0
 
     @property
     def endpoint(self) -> str:
@@ -285,14 +203,14 @@ class Hub:
         self._server.server_close()
         self._thread.join()
 
-    def fault(self, method: str, path: str) -> Fault | None:
-        """The fault that strikes this request, if there is one; counts it."""
+    def fault(self, path: str) -> Fault:
+        """What goes wrong with this request, which is counted."""
         for part, fault in self.faults.items():
-            if part in path and fault.method in (None, method) and fault.times != 0:
+            if part in path and fault.times != 0:
                 if fault.times is not None:
                     fault.times -= 1
                 return fault
-        return None
+        return Fault()
 
 
 class _Server(ThreadingHTTPServer):
@@ -315,152 +233,127 @@ class _Handler(BaseHTTPRequestHandler):
         pass  # the test reads `Hub.requests`
 
     def do_GET(self) -> None:
-        self.is_model = False
         url = urlsplit(self.path)
         path = unquote(url.path)
         self.hub.requests.append(f"{self.command} {path}")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.fault = self.hub.fault(self.command, path)
-        if self.fault is not None:
-            time.sleep(self.fault.delay)
-            if self.fault.status is not None:
-                self._refuse(self.fault.status, "", "Out of order")
-                return
+        self.fault = self.hub.fault(path)
+        if self.fault.status is not None:
+            self._refuse(self.fault.status, "", "Out of order")
+            return
         # A revision such as refs/pr/1 is one part of the path.
         match [unquote(part) for part in url.path.strip("/").split("/")]:
             case ["api", ("datasets" | "models") as kind, namespace, name, *rest]:
-                self.is_model = kind == "models"
-                self._api(f"{namespace}/{name}", rest, parse_qs(url.query), body)
+                revision = rest[1] if len(rest) > 1 else "main"
+                repository = self._repository(f"{namespace}/{name}", revision, kind)
+                if repository is not None:
+                    self._api(f"{namespace}/{name}", repository, rest, url.query, body)
             case ["datasets", namespace, name, "resolve", revision, *parts]:
-                self._resolve(f"{namespace}/{name}", revision, "/".join(parts))
+                self._resolve(f"{namespace}/{name}", revision, "/".join(parts), "datasets")
             case [namespace, name, "resolve", revision, *parts]:
-                self.is_model = True
-                self._resolve(f"{namespace}/{name}", revision, "/".join(parts))
-            case ["storage", sha256]:
-                self._storage(sha256)
+                self._resolve(f"{namespace}/{name}", revision, "/".join(parts), "models")
+            case ["storage", key]:
+                self._storage(key)
             case _:
                 self._refuse(404, "", "Sorry, we can't find the page you are looking for.")
 
     do_HEAD = do_POST = do_GET  # noqa: N815
 
-    def _api(self, name: str, rest: list[str], query: dict[str, list[str]], body: bytes) -> None:
-        repository = self._repository(name, revision=rest[1] if len(rest) > 1 else "main")
-        if repository is None:
-            return
+    def _api(
+        self, name: str, repository: Repository, rest: list[str], query: str, body: bytes
+    ) -> None:
         match rest:
             case [] | ["revision", _]:
-                self._json(_description(name, repository, blobs="blobs" in query))
+                siblings = [{"rfilename": path} for path in sorted(repository.files)]
+                self._json({"id": name, "sha": repository.commit, "siblings": siblings})
             case ["tree", _, *parts]:
-                folder = "/".join(parts)
-                recursive = query.get("recursive", ["false"])[0].lower() in ("1", "true")
-                entries = list(_tree(repository, folder, recursive=recursive))
+                recursive = parse_qs(query).get("recursive", ["false"])[0].lower() in ("1", "true")
+                entries = list(_tree(repository, "/".join(parts), recursive=recursive))
                 if entries:
                     self._json(entries)
                 else:
-                    self._refuse(404, "EntryNotFound", f"{folder} does not exist on main")
+                    self._refuse(404, "EntryNotFound", "there is no such folder on main")
             case ["paths-info", _]:
-                entries = []
-                for path in parse_qs(body.decode()).get("paths", []):
-                    if path in repository.files:
-                        entries.append(repository.files[path].description(path))
-                    elif any(_tree(repository, path, recursive=False)):
-                        entries.append(_folder(path))
-                self._json(entries)
+                wanted = parse_qs(body.decode()).get("paths", [])
+                tree = _tree(repository, "", recursive=True)
+                self._json([entry for entry in tree if entry["path"] in wanted])
             case ["xet-read-token", _]:
                 # No Xet storage is there: it answers as `faults` say, or with status 404.
                 headers = {"X-Xet-Cas-Url": f"{self.hub.endpoint}/xet"}
                 headers |= {"X-Xet-Access-Token": "token", "X-Xet-Token-Expiration": "9999999999"}
                 self._json({}, headers=headers)
-            case ["refs"]:
-                main = {"name": "main", "ref": "refs/heads/main"}
-                main["targetCommit"] = repository.commit
-                self._json({"branches": [main], "converts": [], "tags": []})
             case _:
                 self._refuse(404, "", "Not found")
 
-    def _resolve(self, name: str, revision: str, path: str) -> None:
-        repository = self._repository(name, revision=revision)
+    def _resolve(self, name: str, revision: str, path: str, kind: str) -> None:
+        repository = self._repository(name, revision, kind)
         if repository is None:
             return
         commit = {"X-Repo-Commit": repository.commit}
-        file = repository.files.get(path)
+        content = repository.files.get(path)
         if repository.gated:
             message = f"Access to dataset {name} is restricted. You must be authenticated."
             self._refuse(401, "GatedRepo", message, commit)
-        elif file is None:
+        elif content is None:
             self._refuse(404, "EntryNotFound", "Entry not found", commit)
-        elif not file.large:
-            self._file(file, commit)
+        elif not path.endswith(LARGE):
+            self._file(content, _etag(path, content), commit)
         else:
             # Not the host name of the endpoint: the hub, too, keeps large files elsewhere.
-            storage = f"http://localhost:{self.hub.port}/storage/{file.sha256}"
+            storage = f"http://localhost:{self.hub.port}/storage/{sha256(content)}"
             headers = {
                 "Location": f"{storage}?name={path}",
-                "X-Linked-Size": str(len(file.content)),
-                "X-Linked-ETag": f'"{file.etag}"',
+                "X-Linked-Size": str(len(content)),
+                "X-Linked-ETag": f'"{sha256(content)}"',
             }
             if self.hub.has_xet:
                 token = f"{self.hub.endpoint}/api/datasets/{name}/xet-read-token/{revision}"
-                headers |= {"X-Xet-Hash": file.sha256, "X-Xet-Refresh-Route": token}
+                headers |= {"X-Xet-Hash": sha256(content), "X-Xet-Refresh-Route": token}
             self._send(302, b"", commit | headers)
 
-    def _storage(self, sha256: str) -> None:
+    def _storage(self, key: str) -> None:
         for repository in (*self.hub.repositories.values(), *self.hub.models.values()):
-            for file in repository.files.values():
-                if file.large and file.sha256 == sha256:
-                    self._file(file, {})
+            for path, content in repository.files.items():
+                if path.endswith(LARGE) and sha256(content) == key:
+                    self._file(content, key, {})
                     return
         self._refuse(403, "", "Access denied")
 
-    def _file(self, file: HubFile, headers: dict[str, str]) -> None:
-        content = file.content
-        if self.fault is not None and self.fault.corrupt:
+    def _file(self, content: bytes, etag: str, headers: dict[str, str]) -> None:
+        if self.fault.corrupt:
             middle = len(content) // 2
             content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        headers = {**headers, "ETag": f'"{file.etag}"', "Accept-Ranges": "bytes"}
+        headers = {**headers, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        start, stop = 0, len(content)
-        if span is not None:
-            start, stop = int(span[1]), int(span[2] or stop - 1) + 1
-        part = content[start:stop]
         if span is None:
             self._send(200, content, headers)
-        elif part:
-            headers["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
-            self._send(206, part, headers)
-        else:
-            self._send(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+            return
+        start = int(span[1])
+        part = content[start : int(span[2] or len(content)) + 1]
+        headers["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
+        self._send(206, part, headers)
 
-    def _repository(self, name: str, *, revision: str) -> Repository | None:
+    def _repository(self, name: str, revision: str, kind: str) -> Repository | None:
         """The repository, or None when the request was refused."""
-        repository = self.hub.repositories.get(name)
-        if self.is_model:
-            repository = self.hub.models.get(name)
-            others = [one for key, one in self.hub.models.items() if key.startswith(f"{name}@")]
-            by_revision = {one.commit: one for one in others}
-            by_revision |= {
-                key.partition("@")[2]: one for key, one in self.hub.models.items() if "@" in key
-            }
-            if revision in by_revision:
-                return by_revision[revision]
-        if repository is None:  # strangers do not learn whether it is missing or private
-            self._refuse(401, "RepoNotFound", "Repository not found")
-        elif revision not in ("main", repository.commit):
+        repositories = self.hub.models if kind == "models" else self.hub.repositories
+        for key, repository in repositories.items():
+            known, _, label = key.partition("@")
+            if known == name and revision in (label or "main", repository.commit):
+                return repository
+        if name in repositories:
             self._refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        else:
-            return repository
+        else:  # strangers do not learn whether it is missing or private
+            self._refuse(401, "RepoNotFound", "Repository not found")
         return None
 
     def _refuse(
-        self, status: int, code: str, message: str, headers: dict[str, str] | None = None
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        headers = {**(headers or {}), "X-Error-Message": message}
-        if code:
-            headers["X-Error-Code"] = code
+        headers = {**(headers or {}), "X-Error-Message": message, "X-Error-Code": code}
         self._json({"error": message}, status=status, headers=headers)
 
     def _json(
-        self, value: object, *, status: int = 200, headers: dict[str, str] | None = None
+        self, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
         content = json.dumps(value).encode()
         self._send(status, content, {**(headers or {}), "Content-Type": "application/json"})
@@ -473,7 +366,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        cut = self.fault.cut_after if self.fault is not None else None
+        cut = self.fault.cut_after
         if cut is not None and cut < len(content):
             self.wfile.write(content[:cut])
             self.wfile.flush()
@@ -484,60 +377,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def _description(name: str, repository: Repository, *, blobs: bool) -> dict[str, Any]:
-    siblings = []
-    for path, file in sorted(repository.files.items()):
-        entry: dict[str, Any] = {"rfilename": path}
-        if blobs:
-            entry |= {"size": len(file.content), "blobId": file.git_sha1}
-            if file.large:
-                size = len(file.content)
-                entry["lfs"] = {"sha256": file.sha256, "size": size, "pointerSize": 134}
-        siblings.append(entry)
-    return {
-        "_id": repository.commit[:24],
-        "id": name,
-        "author": name.split("/")[0],
-        "sha": repository.commit,
-        "lastModified": "2024-04-03T00:00:00.000Z",
-        "private": False,
-        "gated": "auto" if repository.gated else False,
-        "disabled": False,
-        "tags": [],
-        "downloads": 0,
-        "likes": 0,
-        "siblings": siblings,
-    }
-
-
 def _tree(repository: Repository, folder: str, *, recursive: bool) -> Iterator[dict[str, Any]]:
     """The entries under a folder, "" being the root; nothing when there is no such folder."""
     prefix = f"{folder}/" if folder else ""
-    folders: set[str] = set()
-    for path, file in sorted(repository.files.items()):
+    folders: dict[str, None] = {}
+    for path, content in sorted(repository.files.items()):
         if not path.startswith(prefix):
             continue
-        *parents, _ = path.removeprefix(prefix).split("/")
-        for depth in range(len(parents) if recursive else min(len(parents), 1)):
-            parent = prefix + "/".join(parents[: depth + 1])
-            if parent not in folders:
-                folders.add(parent)
-                yield _folder(parent)
-        if recursive or not parents:
-            yield file.description(path)
-
-
-def _folder(path: str) -> dict[str, Any]:
-    return {
-        "type": "directory",
-        "path": path,
-        "size": 0,
-        "oid": hashlib.sha1(path.encode()).hexdigest(),
-    }
-
-
-# ---------------------------------------------------------------------------------------------
-# The client's side
+        inner = path.removeprefix(prefix).rpartition("/")[0]
+        if inner:
+            folders[prefix + (inner if recursive else inner.partition("/")[0])] = None
+        if recursive or not inner:
+            entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content)}
+            entry["oid"] = _etag(path, content)
+            if path.endswith(LARGE):
+                entry["lfs"] = {"oid": entry["oid"], "size": len(content), "pointerSize": 134}
+            yield entry
+    for path in folders:
+        yield {"type": "directory", "path": path, "size": 0, "oid": sha256(path.encode())[:40]}
 
 
 def client_environment(endpoint: str, home: Path | str, **more: str) -> dict[str, str]:
