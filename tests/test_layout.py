@@ -95,6 +95,7 @@ HOMES = {
     "sentencex": {"base.sentences"},
     "starlette": {"serve"},
     "h11": {"serve"},
+    "prometheus_client": {"serve.metrics"},
     "uvicorn": {"serve"},
     "transformers": {"convert.huggingface"},
     "onnx": {"convert.onnx_graph", "convert.sentence_model"},

@@ -143,7 +143,9 @@ def serve(
             raise click.UsageError(
                 f"--trusted-proxies: {error}; an example is 172.16.0.0/12"
             ) from None
-    require_packages("mtkit serve", ("starlette", "uvicorn", "language_data"), extra="serve")
+    require_packages(
+        "mtkit serve", ("starlette", "uvicorn", "prometheus_client", "language_data"), extra="serve"
+    )
     shared.keep_few_shapes()
     from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
 

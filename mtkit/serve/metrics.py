@@ -1,55 +1,50 @@
-"""Counts what a server does, and writes it as Prometheus reads it."""
+"""Counts what a server does, for Prometheus."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+
+from prometheus_client import Counter, Histogram, disable_created_metrics, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from mtkit.serve.scheduler import Scheduler
+
+CONTENT_TYPE = exposition.CONTENT_TYPE_PLAIN_0_0_4
 
 # Upper limits, in seconds.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 class Metrics:
-    """Requests by endpoint and status, and how long they took."""
+    """Requests by endpoint and status, how long they took, and what the scheduler counts."""
 
-    def __init__(self) -> None:
-        self.in_flight = 0
-        self.characters = 0
-        self.warnings = 0
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._seconds: Counter[str] = Counter()
-        self._within: dict[str, list[int]] = {}
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.in_flight = self.characters = self.warnings = 0
+        self._scheduler = scheduler
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._requests = Counter(
+            "mtkit_requests", "Requests.", ["endpoint", "status"], registry=None
+        )
+        self._seconds = Histogram(
+            "mtkit_request_seconds", "Time.", ["endpoint"], buckets=_BUCKETS, registry=None
+        )
 
     def finish(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        self._requests[endpoint, status] += 1
-        self._seconds[endpoint] += seconds  # type: ignore[assignment]
-        within = self._within.setdefault(endpoint, [0] * (len(_BUCKETS) + 1))
-        within[bisect_left(_BUCKETS, seconds)] += 1
+        self._requests.labels(endpoint, status).inc()
+        self._seconds.labels(endpoint).observe(seconds)
 
-    def text(self, counts: Mapping[str, float], gauges: Mapping[str, float]) -> str:
-        """The page of metrics, with other counts and gauges by their names."""
-        return "".join(f"{line}\n" for line in self._lines(counts, gauges))
+    def text(self) -> bytes:
+        """The page of metrics."""
+        return exposition.generate_latest(self)
 
-    def _lines(self, counts: Mapping[str, float], gauges: Mapping[str, float]) -> Iterator[str]:
-        yield "# TYPE mtkit_requests_total counter"
-        for (endpoint, status), count in sorted(self._requests.items()):
-            yield f'mtkit_requests_total{{endpoint="{endpoint}",status="{status}"}} {count}'
-        yield "# TYPE mtkit_request_seconds histogram"
-        for endpoint, within in sorted(self._within.items()):
-            label, total = f'endpoint="{endpoint}"', 0
-            for limit, count in zip([*_BUCKETS, "+Inf"], within, strict=True):
-                total += count
-                yield f'mtkit_request_seconds_bucket{{{label},le="{limit}"}} {total}'
-            yield f"mtkit_request_seconds_sum{{{label}}} {self._seconds[endpoint]:.6f}"
-            yield f"mtkit_request_seconds_count{{{label}}} {total}"
-        own = {"characters": self.characters, "text_warnings": self.warnings}
-        for name, value in (own | dict(counts)).items():
-            yield f"# TYPE mtkit_{name}_total counter"
-            yield f"mtkit_{name}_total {value:.12g}"
-        for name, value in ({"requests_in_flight": self.in_flight} | dict(gauges)).items():
-            yield f"# TYPE mtkit_{name} gauge"
-            yield f"mtkit_{name} {value:.12g}"
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, for `prometheus_client`."""
+        yield from (*self._requests.collect(), *self._seconds.collect())
+        counts = {"characters": self.characters, "text_warnings": self.warnings}
+        counts |= {f"decoded_{name}": n for name, n in vars(self._scheduler.counts).items()}
+        for name, value in counts.items():
+            yield CounterMetricFamily(f"mtkit_{name}", name.replace("_", " "), value)
+        gauges = {"requests_in_flight": self.in_flight, "queue_tokens": self._scheduler.waiting}
+        for name, value in gauges.items():
+            yield GaugeMetricFamily(f"mtkit_{name}", name.replace("_", " "), value)

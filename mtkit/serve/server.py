@@ -173,10 +173,7 @@ def _log_loop_failure(_loop: asyncio.AbstractEventLoop, context: dict[str, Any])
 
 
 async def _metrics(service: Service, _request: Request) -> Response:
-    counts = {f"decoded_{name}": value for name, value in vars(service.scheduler.counts).items()}
-    gauges = {"queue_tokens": service.scheduler.waiting}
-    page = service.metrics.text(counts, gauges)
-    return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
+    return Response(service.metrics.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
 async def _no_such_endpoint(request: Request, error: HTTPException) -> Response:

@@ -116,10 +116,10 @@ class Service:
 
     def __init__(self, directions: Directions, limits: Limits, access: Access) -> None:
         self.directions, self.limits, self.access = directions, limits, access
-        self.metrics = Metrics()
         self.scheduler = Scheduler(
             directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
         )
+        self.metrics = Metrics(self.scheduler)
 
     def admit(self, caller: Caller, cost: int = 1) -> str:
         """The key of a caller as `Access.key_hash` gives it; texts to translate count for the rate.

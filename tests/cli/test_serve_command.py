@@ -145,7 +145,7 @@ def test_trusted_proxies_are_addresses_or_networks(
         assert "--trusted-proxies: " in outcome.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("library", ["starlette", "uvicorn", "language_data"])
+@pytest.mark.parametrize("library", ["starlette", "uvicorn", "prometheus_client", "language_data"])
 def test_without_its_libraries_it_says_how_to_install_them(
     library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

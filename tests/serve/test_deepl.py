@@ -278,7 +278,7 @@ def test_usage_counts_the_characters_that_answers_name(untrained: Run) -> None:
             (found,) = server.post("/v2/translate", fields).json["translations"]
             assert found["billed_characters"] == len(text)
         assert server.get("/v2/usage").json["character_count"] == len("one two12 / 34one")
-        assert b"mtkit_characters_total 7\n" in server.get("/metrics").body
+        assert b"mtkit_characters_total 7.0\n" in server.get("/metrics").body
 
 
 def test_errors_of_its_paths_have_its_form(served: Served) -> None:

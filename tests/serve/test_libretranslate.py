@@ -304,7 +304,7 @@ def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, fo
         listed = server.translate(["two\nnine\nnine", "two", "12"], glossary=terms, format=form)
         assert listed.json["missingTerms"] == [["\x01", "\x01"], [], []]
         assert "missingTerms" not in server.translate("nine", format=form).json
-        assert "mtkit_text_warnings_total 3" in server.get("/metrics").body.decode()
+        assert "mtkit_text_warnings_total 3.0" in server.get("/metrics").body.decode()
 
 
 def test_a_text_that_is_copied_lacks_no_terms(served: Served) -> None:
@@ -426,13 +426,13 @@ def test_metrics_count_requests_and_what_was_decoded(untrained: Run) -> None:
     lines = page.body.decode().splitlines()
     assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
     for line in (
-        'mtkit_requests_total{endpoint="/translate",status="200"} 1',
-        'mtkit_requests_total{endpoint="/translate",status="400"} 1',
-        'mtkit_request_seconds_bucket{endpoint="/translate",le="+Inf"} 2',
-        'mtkit_request_seconds_count{endpoint="/translate"} 2',
-        "mtkit_characters_total 7",
-        "mtkit_decoded_batches_total 1",
-        "mtkit_decoded_sentences_total 1",
-        "mtkit_queue_tokens 0",
+        'mtkit_requests_total{endpoint="/translate",status="200"} 1.0',
+        'mtkit_requests_total{endpoint="/translate",status="400"} 1.0',
+        'mtkit_request_seconds_bucket{endpoint="/translate",le="+Inf"} 2.0',
+        'mtkit_request_seconds_count{endpoint="/translate"} 2.0',
+        "mtkit_characters_total 7.0",
+        "mtkit_decoded_batches_total 1.0",
+        "mtkit_decoded_sentences_total 1.0",
+        "mtkit_queue_tokens 0.0",
     ):
         assert line in lines

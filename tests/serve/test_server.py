@@ -315,7 +315,7 @@ def ask_for_much(server: Served, client: socket.socket, header: bytes = b"") -> 
     body = json.dumps({"q": LARGE, "source": "en", "target": "en"}).encode()
     line, _, rest = post(body).partition(b"\r\n")
     client.sendall(b"%s\r\n%s%s" % (line, header, rest))
-    answered = b'mtkit_requests_total{endpoint="/translate",status="200"} 1\n'
+    answered = b'mtkit_requests_total{endpoint="/translate",status="200"} 1.0\n'
     until(lambda: answered in server.get("/metrics").body)
 
 
@@ -546,7 +546,7 @@ def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate) -
         gate.open()
         until(lambda: server.translate("one two").status == 200)
         assert server.get("/v2/usage").json["character_count"] == 7
-        assert b"mtkit_characters_total 7\n" in server.get("/metrics").body
+        assert b"mtkit_characters_total 7.0\n" in server.get("/metrics").body
 
 
 def test_what_the_apis_read_is_what_a_body_keeps() -> None:
