@@ -33,8 +33,19 @@ _FEATURES = ("space_before", "capitalized", "numeric", "start_of_para")
 _CHANNELS = ("padding", "other", *_CLASSES, "space", "capital", "digit", "first")
 # The characters that a rule sees: so many before, and two after.
 _BEFORE, _AFTER = 3, 2
-# Versions of ONNX's format and operators.
-_IR_VERSION, _OPSET = 8, 13
+# The pads are `_BEFORE` and `_AFTER`.
+_MODEL = """
+<ir_version: 8, opset_import: ["": 13]>
+sentences (int64[B, N] units, float[B, N, 4] features) => (float[B, N, 3] output) {
+    known = Gather(classes, units)
+    facts = Concat<axis = 2>(known, features)
+    columns = Transpose<perm = [0, 2, 1]>(facts)
+    sums = Conv<pads = [3, 2]>(columns, first, threshold)
+    rules = Relu(sums)
+    scores = Conv(rules, last, bias)
+    output = Transpose<perm = [0, 2, 1]>(scores)
+}
+"""
 
 
 class _Rule(NamedTuple):
@@ -69,7 +80,7 @@ def sentence_model(language: str, *, splits: bool = True) -> bytes:
 
     Without `splits` it takes every line for one sentence.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper, numpy_helper, parser
 
     rules = _RULES + (_GERMAN if base_language(language) == "de" else ())
     width = _BEFORE + 1 + _AFTER
@@ -96,32 +107,13 @@ def sentence_model(language: str, *, splits: bool = True) -> bytes:
         "last": last,
         "bias": np.array([0.5, -1, 0], np.float32),
     }
-    node, value = helper.make_node, helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [
-            node("Gather", ["classes", "units"], ["known"]),
-            node("Concat", ["known", "features"], ["facts"], axis=2),
-            node("Transpose", ["facts"], ["columns"], perm=[0, 2, 1]),
-            node("Conv", ["columns", "first", "threshold"], ["sums"], pads=[_BEFORE, _AFTER]),
-            node("Relu", ["sums"], ["rules"]),
-            node("Conv", ["rules", "last", "bias"], ["scores"]),
-            node("Transpose", ["scores"], ["output"], perm=[0, 2, 1]),
-        ],
-        "sentences",
-        [
-            value("units", TensorProto.INT64, ["B", "N"]),
-            value("features", TensorProto.FLOAT, ["B", "N", len(_FEATURES)]),
-        ],
-        [value("output", TensorProto.FLOAT, ["B", "N", 3])],
-        [numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()],
-    )
+    model = parser.parse_model(_MODEL)
+    model.graph.initializer.extend(numpy_helper.from_array(*item[::-1]) for item in tensors.items())
     properties = {
         "lang_code": base_language(language),
         "config": json_text({"feat_funcs": _FEATURES, "no_ssplit": not splits}),
         "vocab": json_text({"lang": "", "_unit2id": units, "_id2unit": list(units)}),
     }
-    opset = helper.make_opsetid("", _OPSET)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
     helper.set_model_props(model, properties)
     content: bytes = model.SerializeToString()
     return content
