@@ -67,8 +67,8 @@ _CDATA = re.compile(r"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL
 # What ends it, if it is not a tag.
 _ENDS = {"<!--": re.compile(r"--!?>"), "<![cdata[": re.compile(r"\]\]>"), "<?": re.compile(r"\?>")}
 _TAG_END = re.compile(">")
-# The end of the declarations inside of a document type.
-_SUBSET_END = re.compile(r"\]\s*>")
+# The end of the declarations inside of a document type; its > may be on a later line.
+_SUBSET_END = re.compile(r"\](?=\s*(?:>|\Z))")
 
 
 def _tag(value: str) -> re.Pattern[str]:
@@ -247,7 +247,7 @@ class Reader:
             elif begun in _ENDS:
                 self._await(match[0], "", _ENDS[begun])
             elif begun.endswith("["):
-                self._await(match[0], "", _SUBSET_END)
+                self._await(match[0], "", _SUBSET_END, _TAG_END)
             elif begun.endswith(">"):
                 yield Item("point", match[0])
             elif begun:

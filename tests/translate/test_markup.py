@@ -17,6 +17,7 @@ from mtkit.align.links import Alignment, word_spans
 from mtkit.translate import Translation
 from mtkit.translate.markup import parse
 from mtkit.translate.markup_placing import with_markup
+from mtkit.translate.markup_reading import HTML, MarkupRules
 from mtkit.translate.markup_segments import Segment
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
@@ -216,6 +217,21 @@ def test_a_placeholder_is_beside_words_and_in_the_element_it_was_in(
     line: str, target: str, links: str, expected: str
 ):
     assert placed(only(line).without_placeholders(), target, links) == expected
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    ["<!DOCTYPE a\n[\n<!ELEMENT a ANY>\n]>", "<!DOCTYPE a [\n]\n>", "<!DOCTYPE\na\n[\n%b;\n]\n\n >",
+     '<!DOCTYPE a [<!ENTITY b "c>d">\n]\n>', '<!DOCTYPE a [<!ENTITY b "]">\n ]\t\n\t>',
+     '<!DOCTYPE a PUBLIC "-//b//c"\n"a.dtd"\n[<!NOTATION b SYSTEM "c">\n]\r\n>',
+     "<!doctype html SYSTEM\n'about:legacy-compat'\n>"],
+)  # fmt: skip
+def test_a_document_type_may_be_on_several_lines(declaration: str):
+    for rules in (HTML, MarkupRules(is_xml=True)):
+        parts = parse([*declaration.split("\n"), "<p>one two</p>"], rules=rules)
+        (segment,) = (part for part in parts if isinstance(part, Segment))
+        assert segment.text == "one two"
+        assert "".join(parts[: parts.index(segment)]).startswith(f"{declaration}\n")
 
 
 def test_an_entity_of_a_line_end_does_not_end_the_line():
