@@ -62,8 +62,8 @@ from mtkit.train.distributed import Workers, init_workers
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.trainer import Trainer
-from mtkit.translate import Translator
-from mtkit.translate.torch_models import pack_weights
+from mtkit.translate import LoadedRuns, Translator
+from mtkit.translate.torch_models import pack_weights, torch_backend
 
 COMPILED = "train.compile=true"
 WAYS = {
@@ -468,7 +468,8 @@ def translating(bench: Bench) -> Iterator[Row]:
         model = Transformer(config.model, len(data.vocabularies.tgt), PAD_ID).to(bench.device)
         pack_weights(model.eval(), precision)
         select_matmul_backend(bench.device)
-        translator = Translator([model], data.vocabularies, config.decode, device=bench.device)
+        runs = LoadedRuns(data.vocabularies, config.decode)
+        translator = Translator(runs, torch_backend([model], runs, bench.device))
         list(translator.translate(data.lines[:8]))
         texts = [[line] for line in data.lines[: sizes.lines[1]]] if single else [data.lines]
         tokens, count, started = 0, 0, time.monotonic()

@@ -43,7 +43,7 @@ from mtkit.convert.target import Limits, Target, common_limits, quoted
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID
-from mtkit.translate import Translator
+from mtkit.translate import LoadedRuns, Translator, torch_backend
 
 # The lines of the check, because beam search is slower.
 _CHECKED = 200
@@ -293,13 +293,9 @@ def _compare(
 
 def _with_settings(translator: Translator, config: DecodeConfig) -> Translator:
     """A translator of whole lines with other settings."""
-    return Translator(
-        translator.models,
-        translator.vocabularies,
-        config.model_copy(update={"split_sentences": False}),
-        device=translator.device,
-        src_prefix=translator.src_prefix,
-    )
+    whole = config.model_copy(update={"split_sentences": False})
+    runs = LoadedRuns(translator.vocabularies, whole, src_prefix=translator.src_prefix)
+    return Translator(runs, torch_backend(translator.models, runs))
 
 
 def _spaced(text: str) -> str:

@@ -47,7 +47,7 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
 from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies
-from mtkit.translate import Translator
+from mtkit.translate import LoadedRuns, Translator, torch_backend
 
 log = logging.getLogger(__name__)
 
@@ -292,12 +292,9 @@ def _translator(run: Run) -> Translator:
     load_into(model, run.select(None)[0], of=run.path)
     if tags_of(src):
         src = _TaggedTokenizer(src.model)
-    return Translator(
-        [model.eval()],
-        Vocabularies(src, tgt),
-        run.config.decode.greedy().model_copy(update=_CHECKED),
-        device=torch.device("cpu"),
-    )
+    config = run.config.decode.greedy().model_copy(update=_CHECKED)
+    runs = LoadedRuns(Vocabularies(src, tgt), config)
+    return Translator(runs, torch_backend([model.eval()], runs))
 
 
 def _compare(

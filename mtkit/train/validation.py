@@ -23,7 +23,7 @@ from mtkit.score import note_tokenised
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
-from mtkit.translate import NativeDecoder, Translation, Translator, decoder_of_weights
+from mtkit.translate import Backend, LoadedRuns, Translation, Translator, backend_in_training
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Validator:
                 note_tokenised(f"the validation text{of}", one.tgt)
         self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
-        self._decoding = self.config.decode.greedy()
+        self._runs = LoadedRuns(self.vocabularies, self.config.decode.greedy(), self._task)
 
     def run(self, model: Transformer, workers: Workers) -> Validation:
         """Validate a whole model that is in evaluation mode.
@@ -156,8 +156,9 @@ class Validator:
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            decoder = self._native_decoder(model) if on_cpu else None
-            translated = [self._translate(model, decoder, workers, one) for one in self._sets]
+            threads = torch.get_num_threads()
+            backend = backend_in_training(model, self._runs, device=device, threads=threads)
+            translated = [self._translate(backend, workers, one) for one in self._sets]
         found = {
             one: Validation(
                 mean_loss,
@@ -181,37 +182,15 @@ class Validator:
             self.progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
-    def _native_decoder(self, model: Transformer) -> NativeDecoder | None:
-        """The native engine with a copy of the weights as they are now; None for PyTorch's."""
-        return decoder_of_weights(
-            {name: tensor.numpy() for name, tensor in model.state_dict().items()},
-            model.config,
-            self.vocabularies,
-            self._decoding,
-            threads=torch.get_num_threads(),
-            task=self._task,
-        )
-
     def _translate(
-        self,
-        model: Transformer,
-        decoder: NativeDecoder | None,
-        workers: Workers,
-        measured: ValidationSet,
+        self, backend: Backend, workers: Workers, measured: ValidationSet
     ) -> list[Translation]:
         """The translation of every line."""
         tags = self.vocabularies.src.language_tags
         src, mine = measured.src, []
         share = src[workers.rank :: workers.world_size]
-        with Translator(
-            [model],
-            self.vocabularies,
-            self._decoding,
-            device=self.device,
-            decoder=decoder,
-            task=self._task,
-            src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
-        ) as translator:
+        prefix = [tags[measured.tgt_lang]] if measured.tgt_lang is not None else ()
+        with Translator(replace(self._runs, src_prefix=prefix), backend) as translator:
             for (found,) in translator.translate_nbest(share, n_best=1):
                 facts = [found.text, found.score, found.log_prob, found.finished, found.repaired]
                 mine.append(facts)

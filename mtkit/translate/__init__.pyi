@@ -1,6 +1,8 @@
 from .aligning import align_by_sentence as align_by_sentence
 from .choosing import describe_engine as describe_engine
+from .decoding import Backend as Backend
 from .doubts import Doubts as Doubts
+from .loading import LoadedRuns as LoadedRuns
 from .markup import (
     MarkupLines as MarkupLines,
     MarkupPairs as MarkupPairs,
@@ -10,7 +12,7 @@ from .markup import (
     translate_markup as translate_markup,
 )
 from .markup_reading import MarkupRules as MarkupRules
-from .native_decoder import NativeDecoder as NativeDecoder, decoder_of_weights as decoder_of_weights
+from .native_decoder import backend_in_training as backend_in_training
 from .placeholders import (
     placeholder_steps as placeholder_steps,
     with_placeholders as with_placeholders,
@@ -19,4 +21,5 @@ from .reading import Window as Window, ready_lines as ready_lines, windows as wi
 from .requests import Sentence as Sentence, Translation as Translation
 from .resumable import ResumableOutput as ResumableOutput
 from .terms import Glossary as Glossary
+from .torch_models import torch_backend as torch_backend
 from .translator import Translator as Translator

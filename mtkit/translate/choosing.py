@@ -1,7 +1,7 @@
-"""Which engine decodes: the native one, or PyTorch.
+"""What decodes: which engine computes the model, which one searches, and in which precision.
 
-PyTorch computes what the native engine cannot, and everything on a GPU. It takes a second to load,
-so nothing here loads it unless there may be a GPU.
+The native engine does both wherever it can; PyTorch does the rest, and everything on a GPU. PyTorch
+takes a second to load, so nothing here loads it unless there may be a GPU.
 """
 
 from __future__ import annotations
@@ -18,51 +18,80 @@ from mtkit.config import DecodeConfig
 # What Linux has if a GPU can be used: by the driver of NVIDIA, in WSL, or by that of AMD.
 _DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
+Engine = Literal["native", "PyTorch"]
+
 
 class Choice(NamedTuple):
-    """An engine.
+    """What decodes.
 
     Attributes:
-        is_native: whether it is the native engine.
-        precision: of the native engine: `fp32`, `bf16` or `int8`.
-        reason: why it is PyTorch, if the native engine was possible on this device.
+        model: what computes the model.
+        search: what searches, or samples.
+        precision: of matrix products.
+        reason: why the native engine does not do both; empty if it does, or is not wanted.
     """
 
-    is_native: bool
+    model: Engine
+    search: Engine
     precision: native.Precision = "fp32"
     reason: str = ""
 
+    def in_words(self, hardware: str) -> str:
+        """All of it in one line, with the kernels or the device."""
+        words = f"{self.model}, {self.precision}, {hardware}; search: {self.search}"
+        return words + (f" ({self.reason})" if self.reason else "")
 
-def choose(config: DecodeConfig, *, device: str, exact: bool, unable: str = "") -> Choice:
-    """The engine for `decode.engine`.
+    @property
+    def precision_label(self) -> str:
+        """The precision, prefixed with the engine; in float32 both have the same texts."""
+        is_own = self.model == "native" and self.precision != "fp32"
+        return f"native {self.precision}" if is_own else self.precision
+
+
+def choose(
+    config: DecodeConfig,
+    *,
+    device: str = "cpu",
+    exact: bool = True,
+    has_terms: bool = False,
+    n_runs: int = 1,
+    prepared: bool = True,
+) -> Choice:
+    """What decodes with these settings.
 
     Args:
         device: `auto`, `cpu` or `cuda`.
         exact: `decode.precision` auto is fp32; otherwise bf16 on a CPU with AMX, where it is twice
             as fast.
-        unable: what the native engine cannot do of what is wanted; nothing if it can.
+        has_terms: whether there is a glossary.
+        n_runs: several make an ensemble.
+        prepared: False for PyTorch with the weights as they were trained.
 
     Raises:
-        MtkitError: if the native engine is demanded and impossible.
+        MtkitError: if `decode.engine` or `decode.precision` demands what is impossible here.
     """
-    if config.engine == "torch":
-        return Choice(False)
-    reason = "a GPU needs PyTorch" if may_have_gpu(device) else unable or native.available()
-    if not reason:
-        return Choice(True, native_precision(config.precision, exact=exact))
-    if config.engine == "native":
+    on_gpu, not_available = may_have_gpu(device), native.available()
+    # The first line that applies: why, what computes the model, and what searches.
+    table: list[tuple[bool, str, Engine, Engine]] = [
+        (config.engine == "torch", "", "PyTorch", "PyTorch"),
+        (on_gpu, "a GPU needs PyTorch", "PyTorch", "PyTorch"),
+        (not prepared, "weights as trained need PyTorch", "PyTorch", "PyTorch"),
+        (config.gpu_path == "device", "gpu_path device needs PyTorch", "PyTorch", "PyTorch"),
+        (not_available != "", not_available, "PyTorch", "PyTorch"),
+        (n_runs > 1, "several runs need PyTorch", "native", "PyTorch"),
+        (has_terms, "a glossary needs PyTorch", "native", "PyTorch"),
+        (config.well_formed_trees, "well-formed trees need PyTorch", "native", "PyTorch"),
+        (True, "", "native", "native"),
+    ]
+    _, reason, model, search = next(row for row in table if row[0])
+    if reason and config.engine == "native":
         raise MtkitError(f"decode.engine native: {reason}; choose auto or torch")
-    return Choice(False, reason=reason)
-
-
-def has_native_steps(config: DecodeConfig, device_type: str) -> bool:
-    """Whether the native engine computes the steps of a search in Python."""
-    return (
-        config.engine != "torch"
-        and config.gpu_path != "device"
-        and device_type == "cpu"
-        and not native.available()
-    )
+    precision: native.Precision = "fp32"
+    if model == "native":
+        precision = native_precision(config.precision, exact=exact or search != model)
+    elif prepared:
+        precision = torch_precision(config, reason, on_gpu=on_gpu)
+    return Choice(model, search, precision, reason)
 
 
 def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) -> native.Precision:
@@ -72,31 +101,20 @@ def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) 
     return "bf16" if not exact and "amx" in native.kernels("bf16") else "fp32"
 
 
-def torch_precision(config: DecodeConfig, device_type: str) -> Literal["fp32", "bf16"]:
-    """The precision of PyTorch without the native engine; on a CPU it is the reference, float32.
-
-    Raises:
-        MtkitError: if `decode.precision` demands another one than PyTorch has on this device.
-    """
-    wanted = config.precision
-    if wanted == "auto" or wanted == "fp32":
+def torch_precision(config: DecodeConfig, reason: str, *, on_gpu: bool) -> Literal["fp32", "bf16"]:
+    """The precision of PyTorch: on a CPU it is the reference, in float32."""
+    if config.precision == "auto":
         return "fp32"
-    if device_type == "cpu":
-        reason = native.available() or f"decode.gpu_path is {config.gpu_path}"
-        if config.engine == "torch":
-            reason = "decode.engine is torch"
+    if on_gpu:
+        if config.precision == "int8":
+            raise MtkitError("decode.precision int8: is for CPUs; choose fp32, or bf16 on a GPU")
+    elif config.precision != "fp32":
+        reason = reason or "decode.engine is torch"
         raise MtkitError(
-            f"decode.precision {wanted}: needs the native engine on a CPU, but {reason}; "
+            f"decode.precision {config.precision}: needs the native engine on a CPU, but {reason}; "
             "choose fp32"
         )
-    if wanted == "int8":
-        raise MtkitError("decode.precision int8: is for CPUs; choose fp32, or bf16 on a GPU")
-    return wanted
-
-
-def in_results(precision: str, *, is_native: bool) -> str:
-    """A precision, and whose; in float32 both engines have the same texts."""
-    return f"native {precision}" if is_native and precision != "fp32" else precision
+    return config.precision
 
 
 def describe_engine() -> str:

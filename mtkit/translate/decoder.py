@@ -15,7 +15,7 @@ from mtkit.model import Transformer
 from mtkit.parsing import Task
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.translate.constraints import Array
-from mtkit.translate.decoding import LocalDecoder
+from mtkit.translate.decoding import Backend
 from mtkit.translate.device_search import beam_search_on_device, greedy_search_on_device
 from mtkit.translate.engine import DecoderCache, Engine
 from mtkit.translate.ensemble import Ensemble
@@ -24,13 +24,13 @@ from mtkit.translate.independent import greedy_search
 from mtkit.translate.native_step import NativeStep
 from mtkit.translate.phrase_search import constrained_search
 from mtkit.translate.placement import Plan, TermPlanner
-from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
+from mtkit.translate.requests import Sentence, Translation, hypotheses_of
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
 
-class Decoder(LocalDecoder):
+class Torch(Backend):
     """Decodes with models in this process.
 
     Args:
@@ -53,7 +53,7 @@ class Decoder(LocalDecoder):
         super().__init__(tokenizer, config, task=task)
         self.device = device
         self.device_type = device.type
-        self._models = models
+        self.models = models
         engines = steps or [Engine(model) for model in models]
         self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
 
@@ -70,7 +70,7 @@ class Decoder(LocalDecoder):
         rank_cut_off = self.config.max_length is not None
         on_device = self._searches_on_device(settings)
         if on_device:
-            for model in self._models:
+            for model in self.models:
                 reserve_positions(model, max(settings.max_lengths))
         cache = self._start(sentences, beam_size, FixedCache if on_device else DecoderCache)
         if beam_size == 1:
@@ -117,7 +117,7 @@ class Decoder(LocalDecoder):
         masks = settings.constraints is not None and settings.constraints.masks is not None
         positions = [
             model.config.max_positions
-            for model in self._models
+            for model in self.models
             if model.config.positions == "learned"
         ]
         longest = max(settings.max_lengths)
@@ -129,7 +129,7 @@ class Decoder(LocalDecoder):
 
     @cached_property
     def _planner(self) -> TermPlanner:
-        return TermPlanner(self._models, self.terms, device=self.device)
+        return TermPlanner(self.models, self.terms, device=self.device)
 
     def sample(
         self,
@@ -151,9 +151,3 @@ class Decoder(LocalDecoder):
         """The cache of the engine or of the ensemble, of the kind that the search needs."""
         src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
         return self.engine.start(src.to(self.device), slots, new_cache)
-
-    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
-        """Decode a batch, once."""
-        if pending.found is None:
-            pending.found = self.decode(pending.sentences, pending.n_best)
-        return pending.found

@@ -1,26 +1,41 @@
-"""What decoders of this process share: from sentences to settings, from hypotheses to translations.
+"""What backends share: from sentences to batches and settings, from hypotheses to translations.
 
-Nothing here loads PyTorch.
+The backends are the native engine (`native_decoder`) and PyTorch (`decoder`). Nothing here loads
+PyTorch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
+from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constraints import Array, Constraints
-from mtkit.translate.requests import BaseDecoder, Sentence, Translation, hypotheses_of
+from mtkit.translate.requests import (
+    PendingBatch,
+    PendingWindow,
+    Sentence,
+    Translation,
+    hypotheses_of,
+)
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
 
 if TYPE_CHECKING:
+    import torch
+
+    from mtkit.model import Transformer
+    from mtkit.translate.choosing import Choice
+    from mtkit.translate.loading import LoadedRuns
     from mtkit.translate.terms import Demand, TermEncoder
 
 
@@ -28,22 +43,70 @@ NO_NUMBERS = (
     "computes no numbers (NaN), because a weight is not a number or too large, as after training "
     "that diverged; give other weights with --checkpoint"
 )
+# Batches with fewer tokens than this are not divided among threads.
+MIN_BATCH_TOKENS = 512
+# On a GPU a sentence counts as at least this many tokens.
+SHORTEST_ON_GPU = 16
+# `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
+# sentences, because its memory grows with both.
+USUAL_HYPOTHESES = 4
 
 
-class LocalDecoder(BaseDecoder):
-    """Decodes in this process; what `search` and `sample` do depends on the engine.
+class Backend:
+    """Decodes batches of sentences; what `search` and `sample` do depends on the engine.
 
     Args:
         tokenizer: of the target language.
+
+    Attributes:
+        capacity: number of batches that keep all threads busy.
+        threads: threads that may call `decode` at the same time.
+        device_type: where batches are decoded: `cpu`, or `cuda`.
+        needs_torch: whether PyTorch computes, which does so in one thread at a time.
+        weights: which weights these are, for a message; empty while they are trained.
+        checkpoint: which checkpoint of each run has them.
+        summary: the engine, its precision and its search, in words.
+        precision: of results; see `Choice.precision_label`.
     """
 
-    # Which weights these are, for a message; empty while they are trained.
-    weights = ""
+    capacity = 1
+    threads = 1
+    device_type = "cpu"
+    needs_torch = True
+    weights = checkpoint = summary = ""
 
     def __init__(self, tokenizer: Tokenizer, config: DecodeConfig, *, task: Task | None) -> None:
         self.tokenizer = tokenizer
         self.config = config
+        self.precision: str = config.precision
         self._task = task or Task()
+
+    @cached_property
+    def models(self) -> Sequence[Transformer]:
+        """The models in PyTorch; the native engine loads them when they are asked for."""
+        raise NotImplementedError
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of `models`."""
+        import torch
+
+        return torch.device(self.device_type)
+
+    def loaded(
+        self, runs: LoadedRuns, descriptions: Sequence[str], choice: Choice, hardware: str
+    ) -> Self:
+        """This backend, when it knows which weights of which runs it has, and what it is."""
+        named = zip(runs.folders, descriptions, strict=True)
+        self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
+        self.checkpoint = ", ".join(descriptions)
+        self.summary = choice.in_words(hardware)
+        self.precision = choice.precision_label
+        return self
+
+    def with_terms(self) -> Backend:
+        """What decodes sentences with terms of a glossary, with the same weights."""
+        return self
 
     def search(
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
@@ -60,6 +123,45 @@ class LocalDecoder(BaseDecoder):
     ) -> list[list[Hypothesis]]:
         """W samples of each sentence, in sampling order."""
         raise NotImplementedError
+
+    def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
+        """The source tokens of a batch with `n_best` translations of each sentence."""
+        slots = max(USUAL_HYPOTHESES, hypotheses_of(config, n_best))
+        return config.batch_tokens_on(self.device_type) * USUAL_HYPOTHESES // slots
+
+    def plan(self, sentences: Sequence[Sentence], n_best: int) -> list[PendingBatch]:
+        """Batches of sentences of similar length, the longest first."""
+        if not sentences:
+            return []
+        lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
+        if self.device_type != "cpu":
+            # The logits of a step have a row for each sentence, however short.
+            lengths = np.maximum(lengths, SHORTEST_ON_GPU)
+        budget = self.batch_budget(self.config, n_best)
+        if self.capacity > 1:
+            # A small amount of work is also divided among the threads.
+            budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // self.capacity))
+        budget = max(budget, int(lengths.max()))
+        # No thread is left with a long batch at the end.
+        batches = plan_batches(lengths, lengths, budget=budget)[::-1]
+        return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
+
+    def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
+        """Each window, in order, when its batches must be finished.
+
+        An empty window is yielded before the next one is read. An error of `windows` is raised
+        after the windows before it. Closing the generator cancels what was begun in advance.
+        """
+        yield from windows
+
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
+        """The translations of each sentence of a batch, best first; it is decoded once."""
+        if pending.found is None:
+            pending.found = self.decode(pending.sentences, pending.n_best)
+        return pending.found
+
+    def close(self) -> None:
+        """End all threads; the next batch starts new ones."""
 
     def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
         """Up to `n_best` translations of each sentence, best first; samples in sampling order."""

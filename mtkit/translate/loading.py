@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mtkit.base.errors import MtkitError
@@ -22,20 +22,22 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What a translator needs of its runs.
+class LoadedRuns:
+    """What a translator needs of its runs, besides their weights.
 
     Attributes:
         config: with `split_sentences` decided by the training data.
-        src_prefix: the language tag that every source begins with, if the runs have several.
+        src_prefix: ids that every source begins with: the language tag of a multilingual model.
+        folders: the runs; none if their models are given.
     """
 
     vocabularies: Vocabularies
     config: DecodeConfig
-    task: Task
-    src_lang: str
-    tgt_lang: str
-    src_prefix: list[int]
+    task: Task = field(default_factory=Task)
+    src_lang: str = ""
+    tgt_lang: str = ""
+    src_prefix: Sequence[int] = ()
+    folders: Sequence[Run] = ()
 
 
 def load_runs(
@@ -46,7 +48,7 @@ def load_runs(
     tgt_lang: str | None,
     tokenized: bool,
     linearised: bool,
-) -> Loaded:
+) -> LoadedRuns:
     """Load one run, or those of an ensemble; arguments are those of `Translator.load`.
 
     Raises:
@@ -65,13 +67,14 @@ def load_runs(
         from mtkit.parsing import make_task
 
         task = make_task(origin.task, vocabularies.tgt, tokenized=tokenized)
-    return Loaded(
+    return LoadedRuns(
         vocabularies=vocabularies,
         config=config,
         task=task,
         src_lang=src_lang,
         tgt_lang=tgt_lang,
-        src_prefix=[tags[tgt_lang]] if tags else [],
+        src_prefix=[tags[tgt_lang]] if tags else (),
+        folders=runs,
     )
 
 
@@ -97,20 +100,6 @@ def check_combination(config: DecodeConfig, task: Task, glossary: Glossary | Non
     if glossary is not None and (config.sample or config.mbr_samples):
         name = "sample" if config.sample else "mbr_samples"
         raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
-
-
-def unable(
-    runs: Sequence[Run], config: DecodeConfig, *, glossary: Glossary | None, prepared: bool
-) -> str:
-    """What the native engine cannot do of what is wanted, in a few words; nothing if it can."""
-    lacks = {
-        "several runs need PyTorch": len(runs) > 1,
-        "a glossary needs PyTorch": glossary is not None,
-        "well-formed trees need PyTorch": config.well_formed_trees,
-        "gpu_path device needs PyTorch": config.gpu_path == "device",
-        "packed weights need PyTorch": not prepared,
-    }
-    return next((lack for lack, is_wanted in lacks.items() if is_wanted), "")
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Selection
-from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
-from mtkit.run_folder import Run
-from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
-from mtkit.translate.choosing import threads_wanted
+from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.translate.choosing import Choice, choose, threads_wanted
 from mtkit.translate.constraints import Array, Constraints
-from mtkit.translate.decoding import LocalDecoder
-from mtkit.translate.loading import note_weights, unable
+from mtkit.translate.decoding import Backend
+from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.requests import (
     PendingBatch,
     PendingWindow,
@@ -31,6 +30,11 @@ from mtkit.translate.requests import (
 )
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
+if TYPE_CHECKING:
+    import torch
+
+    from mtkit.model import Transformer
+
 # Batches that a thread has at a time: the one that it decodes, and the next one.
 _AT_A_TIME = 2
 _STOPPED = "translating was stopped"
@@ -39,11 +43,12 @@ _STOPPED = "translating was stopped"
 _BATCH = 1536
 
 
-class NativeDecoder(LocalDecoder):
-    """Decodes with a native model.
+class Native(Backend):
+    """Decodes with a native model, in threads over one copy of the weights.
 
     Args:
-        threads: batches are decoded by so many threads.
+        threads: batches are decoded by this many threads.
+        origin: the run, and the checkpoints of it that `model` has.
     """
 
     needs_torch = False
@@ -56,9 +61,10 @@ class NativeDecoder(LocalDecoder):
         *,
         threads: int = 1,
         task: Task | None = None,
+        origin: tuple[LoadedRuns, Selection] | None = None,
     ) -> None:
         super().__init__(tokenizer, config, task=task)
-        self._model = model
+        self._model, self._origin = model, origin
         self.threads = threads
         # One thread needs no batches in advance.
         self.capacity = _AT_A_TIME * threads if threads > 1 else 1
@@ -67,8 +73,62 @@ class NativeDecoder(LocalDecoder):
         self._process = 0  # the one that the threads of the pool are in
         self._begun: dict[PendingBatch, Future[None]] = {}
 
+    @classmethod
+    def load(
+        cls,
+        runs: LoadedRuns,
+        checkpoint: str | Selection | None,
+        choice: Choice,
+        *,
+        threads: int | None = None,
+    ) -> Self:
+        """The backend of a run; arguments are those of `Translator.load`."""
+        (run,) = runs.folders
+        # PyTorch loads the same checkpoints later, whatever the run has then.
+        selection = run.selection(checkpoint)
+        weights, description = run.select_arrays(selection)
+        tgt, src_size = runs.vocabularies.tgt, runs.vocabularies.own_src_size
+        threads, precision = threads or threads_wanted(), choice.precision
+        hardware = f"{native.kernels(precision)}, {threads} thread{'s' * (threads > 1)}"
+        try:
+            model = native.NativeModel(
+                weights, run.config.model, len(tgt), src_size, precision=precision
+            )
+        except MtkitError as error:
+            raise MtkitError(
+                f"{run.path}: the weights do not fit config.yaml, or are damaged: {error}"
+            ) from error
+        note_weights(run, description)
+        origin = runs, selection
+        backend = cls(model, tgt, runs.config, threads=threads, task=runs.task, origin=origin)
+        return backend.loaded(runs, [description], choice, hardware)
+
+    @cached_property
+    def models(self) -> Sequence[Transformer]:
+        """The models for PyTorch, on the CPU."""
+        from mtkit.translate.torch_models import load_models
+
+        assert self._origin is not None
+        return load_models(*self._origin)[0]
+
+    def with_terms(self) -> Backend:
+        """As `Backend.with_terms`: PyTorch searches, and loads the model once."""
+        return self._with_terms
+
+    @cached_property
+    def _with_terms(self) -> Backend:
+        from mtkit.translate.torch_models import with_native_steps
+
+        assert self._origin is not None
+        runs, selection = self._origin
+        choice = choose(self.config.model_copy(update={"engine": "auto"}), has_terms=True)
+        backend = with_native_steps(self.models, runs, choice.precision)
+        return backend.loaded(
+            runs, [selection.description], choice, native.kernels(choice.precision)
+        )
+
     def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
-        """As `BaseDecoder.batch_budget`."""
+        """As `Backend.batch_budget`."""
         if config.batch_tokens is not None:
             return super().batch_budget(config, n_best)
         return max(1, _BATCH // hypotheses_of(config, n_best))
@@ -76,7 +136,7 @@ class NativeDecoder(LocalDecoder):
     def search(
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
     ) -> list[list[Hypothesis]]:
-        """As `LocalDecoder.search`."""
+        """As `Backend.search`."""
         return self._found(
             sentences,
             settings,
@@ -92,7 +152,7 @@ class NativeDecoder(LocalDecoder):
         sampling: Sampling,
         uniforms_BWT: Array,
     ) -> list[list[Hypothesis]]:
-        """As `LocalDecoder.sample`."""
+        """As `Backend.sample`."""
         samples = uniforms_BWT.shape[1]
         return self._found(sentences, settings, uniforms_BWT, samples=samples, **vars(sampling))
 
@@ -126,7 +186,7 @@ class NativeDecoder(LocalDecoder):
         return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
 
     def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
-        """As `BaseDecoder.in_turn`.
+        """As `Backend.in_turn`.
 
         With several threads it begins windows in advance: at least one, and at most until each
         thread has two batches, so that none waits at the end of a window; never more windows than
@@ -216,59 +276,21 @@ class NativeDecoder(LocalDecoder):
             self._begun.clear()
 
 
-def load_native(
-    runs: Sequence[Run],
-    vocabularies: Vocabularies,
-    checkpoint: str | Selection | None,
-    config: DecodeConfig,
-    *,
-    precision: native.Precision,
-    threads: int | None,
-    task: Task,
-) -> tuple[NativeDecoder, str, str]:
-    """The decoder of a run; arguments are those of `Translator.load`.
+def backend_in_training(
+    model: Transformer, runs: LoadedRuns, *, device: torch.device, threads: int
+) -> Backend:
+    """What decodes with a model that is being trained, in float32 on a CPU.
 
-    Returns:
-        Also which weights of the run these are, and the engine in words.
+    There it is the native engine if it can, with a copy of the weights as they are now.
     """
-    (run,) = runs
-    weights, description = run.select_arrays(checkpoint)
-    threads = threads or threads_wanted()
-    size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
-    kernels = native.kernels(precision)
-    try:
-        model = native.NativeModel(weights, run.config.model, size, src_size, precision=precision)
-    except MtkitError as error:
-        raise MtkitError(
-            f"{run.path}: the weights do not fit config.yaml, or are damaged: {error}"
-        ) from error
-    note_weights(run, description)
-    decoder = NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
-    decoder.weights = f"{run.path}, {description}"
-    in_words = f"native, {precision}, {kernels}"
-    return decoder, description, f"{in_words}, {threads} thread{'s' * (threads > 1)}"
+    engine = "torch" if runs.config.engine == "torch" else "auto"
+    changes = {"engine": engine, "precision": "auto"}
+    choice = choose(runs.config.model_copy(update=changes), device=device.type)
+    if choice.search == "PyTorch":
+        from mtkit.translate.torch_models import torch_backend
 
-
-def decoder_of_weights(
-    weights: Mapping[str, npt.NDArray[Any]],
-    of_model: ModelConfig,
-    vocabularies: Vocabularies,
-    config: DecodeConfig,
-    *,
-    threads: int,
-    task: Task,
-) -> NativeDecoder | None:
-    """The decoder of a model that is being trained on a CPU, in float32.
-
-    Args:
-        weights: as `NativeModel` takes them; they are copied.
-
-    Returns:
-        None if PyTorch must decode: `decode.engine` demands it, or the native engine cannot.
-    """
-    lack = unable([], config, glossary=None, prepared=True) or native.available()
-    if config.engine == "torch" or lack:
-        return None
-    size, src_size = len(vocabularies.tgt), vocabularies.own_src_size
-    model = native.NativeModel(weights, of_model, size, src_size, precision="fp32")
-    return NativeDecoder(model, vocabularies.tgt, config, threads=threads, task=task)
+        return torch_backend([model], runs, device)
+    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    tgt, src_size = runs.vocabularies.tgt, runs.vocabularies.own_src_size
+    copied = native.NativeModel(weights, model.config, len(tgt), src_size, precision="fp32")
+    return Native(copied, tgt, runs.config, threads=threads, task=runs.task)

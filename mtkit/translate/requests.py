@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.translate.reading import Window
 
@@ -21,13 +18,6 @@ Part = tuple[Range, Range]
 
 # The distance between the numbers of the sentences of a line; no input has as many lines.
 SENTENCE_STRIDE = 2**40
-# Batches with fewer tokens than this are not divided among threads.
-MIN_BATCH_TOKENS = 512
-# On a GPU a sentence counts as at least so many tokens.
-SHORTEST_ON_GPU = 16
-# `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
-# sentences, because its memory grows with both.
-USUAL_HYPOTHESES = 4
 
 
 @dataclass(frozen=True)
@@ -125,63 +115,3 @@ def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
         # Independent of `n_best`, because the best sample depends on the samples compared.
         return config.mbr_samples
     return n_best if config.sample else max(config.beam_size, n_best)
-
-
-def plan(
-    sentences: Sequence[Sentence], config: DecodeConfig, decoder: BaseDecoder, *, n_best: int
-) -> list[PendingBatch]:
-    """Batches of sentences of similar length for a decoder, the longest first."""
-    if not sentences:
-        return []
-    lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
-    if decoder.device_type != "cpu":
-        # The logits of a step have a row for each sentence, however short.
-        lengths = np.maximum(lengths, SHORTEST_ON_GPU)
-    budget = decoder.batch_budget(config, n_best)
-    if decoder.capacity > 1:
-        # A small amount of work is also divided among the threads.
-        budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // decoder.capacity))
-    budget = max(budget, int(lengths.max()))
-    # No thread is left with a long batch at the end.
-    batches = plan_batches(lengths, lengths, budget=budget)[::-1]
-    return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
-
-
-class BaseDecoder:
-    """Decodes batches: when they are needed (`Decoder`), or in advance (`NativeDecoder`).
-
-    Attributes:
-        capacity: number of batches that keep all threads busy.
-        threads: threads that may call `decode` at the same time.
-        device_type: where batches are decoded: `cpu`, or `cuda`.
-        needs_torch: whether PyTorch computes, which does so in one thread at a time.
-    """
-
-    capacity = 1
-    threads = 1
-    device_type = "cpu"
-    needs_torch = True
-
-    def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
-        """The source tokens of a batch with `n_best` translations of each sentence."""
-        slots = max(USUAL_HYPOTHESES, hypotheses_of(config, n_best))
-        return config.batch_tokens_on(self.device_type) * USUAL_HYPOTHESES // slots
-
-    def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
-        """Up to `n_best` translations of each sentence, best first, in the calling thread."""
-        raise NotImplementedError
-
-    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
-        """The translations of each sentence of a batch, best first."""
-        raise NotImplementedError
-
-    def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
-        """Each window, in order, when its batches must be finished.
-
-        An empty window is yielded before the next one is read. An error of `windows` is raised
-        after the windows before it. Closing the generator cancels what was begun in advance.
-        """
-        yield from windows
-
-    def close(self) -> None:
-        """End all threads; the next batch starts new ones."""

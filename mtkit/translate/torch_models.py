@@ -1,10 +1,9 @@
-"""The models of runs for PyTorch: loaded, prepared for fast decoding, and their decoder."""
+"""The models of runs for PyTorch: loaded, prepared for a GPU, and what decodes with them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,86 +18,85 @@ from mtkit.base.devices import (
 )
 from mtkit.base.memory import disable_malloc_trim
 from mtkit.checkpoint import Selection, load_into
-from mtkit.config import DecodeConfig
 from mtkit.kernels.loss import GPU_TILE
 from mtkit.model import Transformer
-from mtkit.parsing import Task
-from mtkit.run_folder import Run
-from mtkit.tokenizer import PAD_ID, Vocabularies
-from mtkit.translate.choosing import (
-    has_native_steps,
-    in_results,
-    native_precision,
-    torch_precision,
-)
-from mtkit.translate.decoder import Decoder
-from mtkit.translate.loading import note_weights
+from mtkit.tokenizer import PAD_ID
+from mtkit.translate.choosing import Choice
+from mtkit.translate.decoder import Torch
+from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.native_step import NativeStep
 
 log = logging.getLogger(__name__)
 
-
-class TorchModels(NamedTuple):
-    """Models in evaluation mode, and what decodes with them.
-
-    Attributes:
-        checkpoint: which weights of each run these are.
-        device: where the models are.
-        decoder: what decodes with them.
-        engine: the engine in words.
-        precision: of the results; see `in_results`.
-    """
-
-    models: list[Transformer]
-    checkpoint: str
-    device: torch.device
-    decoder: Decoder
-    engine: str
-    precision: str
+CPU = torch.device("cpu")
 
 
-def load_models(
-    runs: Sequence[Run],
-    vocabularies: Vocabularies,
+def load_torch(
+    runs: LoadedRuns,
     checkpoint: str | Selection | None,
-    config: DecodeConfig,
+    choice: Choice,
     *,
     device: str,
     workers: int | None = None,
     prepared: bool = True,
-    task: Task | None = None,
-) -> TorchModels:
-    """The models of one run, or of an ensemble; arguments are those of `Translator.load`.
+) -> Torch:
+    """The backend of one run, or of an ensemble; arguments are those of `Translator.load`.
 
     Raises:
         MtkitError: if the checkpoint or the device does not exist.
     """
     on_device = choose_device(device)
     _note_process(workers, on_device)
-    loaded = [_load(run, vocabularies, checkpoint) for run in runs]
-    models = [model for model, _ in loaded]
-    is_native = prepared and has_native_steps(config, on_device.type)
-    precision: native.Precision = "fp32"
-    if is_native:
-        precision = native_precision(config.precision, exact=True)
-    elif prepared:
-        precision = choose_precision(torch_precision(config, on_device.type), on_device)
-    engine = f"PyTorch, {precision}, {describe_device(on_device)}"
-    together, steps = nn.ModuleList(models).to(on_device), []
-    if is_native:
-        steps = [NativeStep(model, precision) for model in models]
-        engine = f"PyTorch with the native engine, {precision}, {native.kernels(precision)}"
-    elif prepared and on_device.type != "cpu":
-        pack_weights(together, precision)
+    models, descriptions = load_models(runs, checkpoint, on_device)
+    hardware = describe_device(on_device)
+    if choice.model == "native":
+        hardware = native.kernels(choice.precision)
+        backend = with_native_steps(models, runs, choice.precision)
+    else:
+        if choice.precision == "bf16":
+            choose_precision("bf16", on_device)  # It warns of a GPU without bf16.
+        if prepared and on_device.type != "cpu":
+            pack_weights(nn.ModuleList(models), choice.precision)
+        backend = torch_backend(models, runs, on_device)
+    return backend.loaded(runs, descriptions, choice, hardware)
+
+
+def load_models(
+    runs: LoadedRuns, checkpoint: str | Selection | None, device: torch.device = CPU
+) -> tuple[list[Transformer], list[str]]:
+    """The models of runs in evaluation mode, on a device, and descriptions of their weights."""
+    models, descriptions = [], []
+    for run in runs.folders:
+        weights, description = run.select(checkpoint)
+        with torch.device("meta"):
+            src_size = runs.vocabularies.own_src_size
+            model = Transformer(run.config.model, len(runs.vocabularies.tgt), PAD_ID, src_size)
+        load_into(model, weights, of=run.path)
+        note_weights(run, description)
+        models.append(model.eval().to(device))
+        descriptions.append(description)
     disable_malloc_trim()
-    decoder = Decoder(models, vocabularies.tgt, config, device=on_device, task=task, steps=steps)
-    decoder.weights = ", ".join(
-        f"{run.path}, {of}" for run, (_, of) in zip(runs, loaded, strict=True)
+    select_matmul_backend(device)
+    return models, descriptions
+
+
+def torch_backend(
+    models: Sequence[Transformer],
+    runs: LoadedRuns,
+    device: torch.device = CPU,
+    steps: Sequence[NativeStep] = (),
+) -> Torch:
+    """The backend of given models on their device; arguments are those of `Torch`."""
+    return Torch(
+        models, runs.vocabularies.tgt, runs.config, device=device, task=runs.task, steps=steps
     )
-    select_matmul_backend(on_device)
-    descriptions = ", ".join(description for _, description in loaded)
-    named = in_results(precision, is_native=is_native)
-    return TorchModels(models, descriptions, on_device, decoder, engine, named)
+
+
+def with_native_steps(
+    models: Sequence[Transformer], runs: LoadedRuns, precision: native.Precision
+) -> Torch:
+    """PyTorch's search over models of the native engine, which have copies of the weights."""
+    return torch_backend(models, runs, steps=[NativeStep(model, precision) for model in models])
 
 
 class PaddedLinear(nn.Module):
@@ -136,16 +134,3 @@ def _note_process(workers: int | None, device: torch.device) -> None:
             "PyTorch translates in one process, on the CPU or one GPU, whatever --workers says; to "
             "use several GPUs, start one job for each with --shard I/N",
         )
-
-
-def _load(
-    run: Run, vocabularies: Vocabularies, checkpoint: str | Selection | None
-) -> tuple[Transformer, str]:
-    """The model of a run, and a description of its weights."""
-    weights, description = run.select(checkpoint)
-    with torch.device("meta"):
-        config, size = run.config.model, len(vocabularies.tgt)
-        model = Transformer(config, size, PAD_ID, vocabularies.own_src_size)
-    load_into(model, weights, of=run.path)
-    note_weights(run, description)
-    return model.eval(), description

@@ -7,27 +7,28 @@ it.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from mtkit.base.memory import memory_explained
 from mtkit.base.sentences import LineFacts
-from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig
-from mtkit.parsing import Task
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Vocabularies
-from mtkit.translate.choosing import choose, in_results
+from mtkit.translate.choosing import choose
+from mtkit.translate.decoding import Backend
 from mtkit.translate.doubts import Doubts
-from mtkit.translate.loading import check_combination, choose_direction, load_runs, unable
-from mtkit.translate.native_decoder import load_native
+from mtkit.translate.loading import (
+    LoadedRuns,
+    check_combination,
+    choose_direction,
+    load_runs,
+)
+from mtkit.translate.native_decoder import Native
 from mtkit.translate.reading import Window, windows
-from mtkit.translate.requests import BaseDecoder, PendingWindow, Translation, plan
+from mtkit.translate.requests import PendingWindow, Translation
 from mtkit.translate.sentences import SentenceReader
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment, AlignmentHead, Method
     from mtkit.model import Transformer
     from mtkit.translate.terms import Glossary
-    from mtkit.translate.torch_models import TorchModels
 
 
 class Translator:
@@ -46,56 +46,26 @@ class Translator:
     that makes the batches itself.
 
     Args:
-        models: one, or those of an ensemble; on their device, in evaluation mode. Their weights are
-            not copied. Or a function that loads them when they are needed, if `decoder` is
-            without PyTorch.
-        vocabularies: of all models.
-        decoder: by default one in this process.
-        task: by default translation.
-        src_prefix: ids that every source begins with: the language tag of a multilingual model.
+        runs: what it needs of its runs, besides their weights.
+        backend: decodes with their weights.
 
     Raises:
         MtkitError: if a glossary is combined with sampling or with a parser.
     """
 
     def __init__(
-        self,
-        models: Sequence[Transformer] | Callable[[], Sequence[Transformer]],
-        vocabularies: Vocabularies,
-        config: DecodeConfig,
-        *,
-        device: torch.device | None = None,
-        decoder: BaseDecoder | None = None,
-        glossary: Glossary | None = None,
-        task: Task | None = None,
-        src_prefix: Sequence[int] = (),
+        self, runs: LoadedRuns, backend: Backend, *, glossary: Glossary | None = None
     ) -> None:
-        self.task = task or Task()
-        check_combination(config, self.task, glossary)
-        self.src_prefix = list(src_prefix)
-        self._models = models
-        self.vocabularies = vocabularies
-        self.src_tokenizer, self.tokenizer = vocabularies
-        self.config = config
+        check_combination(runs.config, runs.task, glossary)
+        self.runs, self.config, self.task = runs, runs.config, runs.task
+        self.vocabularies = runs.vocabularies
+        self.src_tokenizer, self.tokenizer = runs.vocabularies
+        self.src_lang, self.tgt_lang = runs.src_lang, runs.tgt_lang
+        self.src_prefix = list(runs.src_prefix)
+        self.decoder = backend
         self.glossary = glossary
-        self._device = device
-        if decoder is None:
-            from mtkit.translate.decoder import Decoder
-
-            decoder = Decoder(
-                self.models, vocabularies.tgt, config, device=self.device, task=self.task
-            )
-        self.decoder = decoder
-        # What decodes with a glossary; loaded when it is asked for.
-        self._term_decoder: Callable[[], BaseDecoder] = lambda: self.decoder
-        # Of the runs, when they are known; variants share the list.
+        # When they are known; variants share the list.
         self._heads: list[list[AlignmentHead]] = []
-        # Set by `load`, like the checkpoint, the languages and the facts about training lines.
-        self._runs: list[Run] = []
-        self.checkpoint = self.engine = ""
-        self.precision: str = config.precision
-        self.src_lang = self.tgt_lang = ""
-        self.line_facts = LineFacts()
 
     @classmethod
     @memory_explained("loading the model; translate on a machine with more memory")
@@ -157,57 +127,49 @@ class Translator:
             tokenized=tokenized,
             linearised=linearised,
         )
-        used = loaded.config
-        lack = unable(runs, used, glossary=glossary, prepared=prepared)
-        choice = choose(used, device=device, exact=exact, unable=lack)
-        decoder: BaseDecoder | None
-        models: Sequence[Transformer] | Callable[[], Sequence[Transformer]]
-        if choice.is_native:
-            # PyTorch loads the same checkpoints later, whatever the run has then.
-            of_run = runs, loaded.vocabularies, runs[0].selection(checkpoint), used
-            decoder, found, engine = load_native(
-                *of_run, precision=choice.precision, threads=workers, task=loaded.task
-            )
-            # Once for a translator and its variants.
-            load = functools.cache(functools.partial(_on_cpu, *of_run, task=loaded.task))
-            models, place = lambda: load("fp32").models, None
-            precision = in_results(choice.precision, is_native=True)
-        else:
-            models, found, place, decoder, engine, precision = _torch_models(
-                runs,
-                loaded.vocabularies,
-                checkpoint,
-                used,
-                device=device,
-                workers=workers,
-                prepared=prepared,
-                task=loaded.task,
-            )
-        translator = cls(
-            models,
-            loaded.vocabularies,
-            used,
-            device=place,
-            decoder=decoder,
-            glossary=glossary,
-            task=loaded.task,
-            src_prefix=loaded.src_prefix,
+        choice = choose(
+            loaded.config,
+            device=device,
+            exact=exact,
+            has_terms=glossary is not None,
+            n_runs=len(runs),
+            prepared=prepared,
         )
-        translator._runs = list(runs)
-        if choice.is_native:
-            plain = "fp32" if used.precision == "auto" else used.precision
-            translator._term_decoder = lambda: load(plain).decoder
-        translator.checkpoint = found
-        translator.engine = engine + (f" ({choice.reason})" if choice.reason else "")
-        translator.precision = precision
-        translator.src_lang, translator.tgt_lang = loaded.src_lang, loaded.tgt_lang
-        translator.line_facts = runs[0].manifest.data.lines or LineFacts()
-        return translator
+        backend: Backend
+        if choice.search == "native":
+            backend = Native.load(loaded, checkpoint, choice, threads=workers)
+        else:
+            from mtkit.translate.torch_models import load_torch
 
-    @cached_property
-    def models(self) -> list[Transformer]:
+            backend = load_torch(
+                loaded, checkpoint, choice, device=device, workers=workers, prepared=prepared
+            )
+        return cls(loaded, backend, glossary=glossary)
+
+    @property
+    def checkpoint(self) -> str:
+        """Which checkpoint of each run it has."""
+        return self.decoder.checkpoint
+
+    @property
+    def engine(self) -> str:
+        """The engine, its precision and its search, in words."""
+        return self.decoder.summary
+
+    @property
+    def precision(self) -> str:
+        """The precision of results, prefixed with the engine if that changes them."""
+        return self.decoder.precision
+
+    @property
+    def line_facts(self) -> LineFacts:
+        """Facts about the training lines of the first run, if they are known."""
+        return next((run.manifest.data.lines for run in self.runs.folders), None) or LineFacts()
+
+    @property
+    def models(self) -> Sequence[Transformer]:
         """The models; if the native engine decodes, PyTorch loads them when they are asked for."""
-        return list(self._models() if callable(self._models) else self._models)
+        return self.decoder.models
 
     @property
     def model(self) -> Transformer:
@@ -217,9 +179,7 @@ class Translator:
     @property
     def device(self) -> torch.device:
         """The device of the models."""
-        import torch
-
-        return self._device or torch.device("cpu")
+        return self.decoder.device
 
     def __enter__(self) -> Self:
         return self
@@ -306,8 +266,7 @@ class Translator:
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self.reader.read(window)
         sentences = [one for line in lines for one in line if one.ids]
-        batches = plan(sentences, self.config, self.decoder, n_best=n_best)
-        return PendingWindow(window, lines, batches)
+        return PendingWindow(window, lines, self.decoder.plan(sentences, n_best))
 
     def variant(
         self,
@@ -327,12 +286,12 @@ class Translator:
         other = copy.copy(self)
         if src_lang is not None or tgt_lang is not None:
             tags = self.vocabularies.src.language_tags
-            found = choose_direction(self._runs[0], tags, src_lang, tgt_lang)
+            found = choose_direction(self.runs.folders[0], tags, src_lang, tgt_lang)
             other.src_lang, other.tgt_lang = found
             other.src_prefix = [tags[other.tgt_lang]] if tags else []
         if glossary is not None:
             check_combination(self.config, self.task, glossary)
-            other.glossary, other.decoder = glossary, self._term_decoder()
+            other.glossary, other.decoder = glossary, self.decoder.with_terms()
         return other
 
     @property
@@ -423,7 +382,7 @@ class Translator:
         from mtkit.align import Aligner, heads_of
 
         if heads is None and not self._heads:
-            runs: list[Run | None] = [*self._runs] or [None] * len(self.models)
+            runs: list[Run | None] = [*self.runs.folders] or [None] * len(self.models)
             self._heads += map(heads_of, runs, self.models)
         return Aligner(
             self.models,
@@ -452,27 +411,6 @@ class Translator:
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)
         return score_pairs(self.models, self.reader, pairs, config=self.config, device=self.device)
-
-
-def _on_cpu(
-    runs: list[Run],
-    vocabularies: Vocabularies,
-    checkpoint: str | Selection | None,
-    config: DecodeConfig,
-    precision: str,
-    *,
-    task: Task,
-) -> TorchModels:
-    """The models of runs that the native engine translates with."""
-    config = config.model_copy(update={"precision": precision})
-    return _torch_models(runs, vocabularies, checkpoint, config, device="cpu", task=task)
-
-
-def _torch_models(*arguments: Any, **options: Any) -> TorchModels:
-    """`torch_models.load_models`, which loads PyTorch."""
-    from mtkit.translate.torch_models import load_models
-
-    return load_models(*arguments, **options)
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:

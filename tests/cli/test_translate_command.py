@@ -317,7 +317,7 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
 def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
     """The run_mtkit, two lines at a time; each batch waits for a line at the gate."""
     # Whichever engine is installed.
-    used = decoder.Decoder if available() else native_decoder.NativeDecoder
+    used = decoder.Torch if available() else native_decoder.Native
     finish = used.finish
 
     def wait(self: Any, work: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mtkit import native
 from mtkit.config import DecodeConfig
 from mtkit.run_folder import Run
 from mtkit.translate.requests import Translation
+from mtkit.translate.torch_models import torch_backend
 from mtkit.translate.translator import Translator
 
 HOSTILE = [
@@ -51,7 +53,7 @@ def loaded(
 def with_batches_of(translator: Translator, batch_tokens: int) -> Translator:
     """The same run with other batches."""
     config = translator.config.model_copy(update={"batch_tokens": batch_tokens})
-    return Translator.load(translator._runs, config=config, device="cpu")
+    return Translator.load(translator.runs.folders, config=config, device="cpu")
 
 
 def numbers(count: int, seed: int = 1) -> list[str]:
@@ -62,15 +64,10 @@ def numbers(count: int, seed: int = 1) -> list[str]:
 
 
 def changed_to(translator: Translator, **settings: Any) -> Translator:
-    """The same models under other settings of `decode`."""
-    changed = Translator(
-        translator.models,
-        translator.vocabularies,
-        translator.config.model_copy(update=settings),
-        device=translator.device,
-    )
-    changed.src_lang, changed.tgt_lang = translator.src_lang, translator.tgt_lang
-    return changed
+    """The same models in PyTorch, under other settings of `decode`."""
+    config = translator.config.model_copy(update=settings)
+    runs = replace(translator.runs, config=config)
+    return Translator(runs, torch_backend(translator.models, runs, translator.device))
 
 
 def texts_of(found: Iterable[list[Translation]]) -> list[list[str]]:

@@ -19,7 +19,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
 from mtkit.train.validation import Validation, Validator
-from mtkit.translate import Translation, Translator
+from mtkit.translate import LoadedRuns, Translation, Translator, torch_backend
 
 CPU = torch.device("cpu")
 
@@ -82,9 +82,8 @@ def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: 
     trainer = Trainer(changed(config, "train", precision="bf16"), tiny_data, device=CPU)
     trainer.update(next(trainer.batches))
     found = trainer.validate().translations
-    translator = Translator(
-        [trainer.model.eval()], tiny_data.tokenizers(), config.decode.greedy(), device=CPU
-    )
+    runs = LoadedRuns(tiny_data.tokenizers(), config.decode.greedy())
+    translator = Translator(runs, torch_backend([trainer.model.eval()], runs))
     wanted = translator.translate_nbest(tiny_data.text("valid")[0], n_best=1)
     for mine, (theirs,) in zip(found, wanted, strict=True):
         assert mine.text == theirs.text

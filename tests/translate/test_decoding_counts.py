@@ -14,9 +14,9 @@ from mtkit.data import PreparedData
 from mtkit.kernels.loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
-from mtkit.translate import Translator
+from mtkit.translate import LoadedRuns, Translator
 from mtkit.translate.engine import Engine
-from mtkit.translate.torch_models import pack_weights
+from mtkit.translate.torch_models import pack_weights, torch_backend
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24
@@ -58,7 +58,8 @@ def counted(
     patch.setattr(Engine, "step", noted)
     with pretended_gpu() as counts:
         pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32")
-        translator = Translator([model], vocabularies, settings, device=GPU)
+        runs = LoadedRuns(vocabularies, settings)
+        translator = Translator(runs, torch_backend([model], runs, GPU))
         assert len(list(translator.translate(lines))) == len(lines)
     patch.undo()
     return before[TO] - before[FROM]

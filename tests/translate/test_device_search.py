@@ -26,7 +26,7 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator, device_search
 from mtkit.translate.constraints import Constraints
-from mtkit.translate.decoder import Decoder
+from mtkit.translate.decoder import Torch
 from mtkit.translate.device_search import (
     CHECK_EVERY,
     beam_search_on_device,
@@ -300,7 +300,7 @@ def test_on_a_gpu_the_search_is_there_unless_the_setting_is_plain(translator: Tr
     settings = SearchSettings([5], BOS_ID, EOS_ID, 0.6)
     for path, expected in {"auto": True, "plain": False, "device": True}.items():
         config = translator.config.model_copy(update={"gpu_path": path})
-        decoder = Decoder(translator.models, translator.tokenizer, config, device=CPU)
+        decoder = Torch(translator.models, translator.tokenizer, config, device=CPU)
         decoder.device_type = "cuda"
         assert decoder._searches_on_device(settings) == expected
 
@@ -309,9 +309,6 @@ def test_parsers_search_on_the_host(parser: Run, monkeypatch: pytest.MonkeyPatch
     plain = Translator.load(parser, device="cpu")
     copies = counted_copies(monkeypatch)
     masked = changed_to(plain, gpu_path="device", well_formed_trees=True)
-    masked = Translator(
-        plain.models, plain.vocabularies, masked.config, device=CPU, task=plain.task
-    )
     assert next(masked.translate(["a b"])).startswith("(")
     assert not copies
 
@@ -319,7 +316,7 @@ def test_parsers_search_on_the_host(parser: Run, monkeypatch: pytest.MonkeyPatch
 def test_learned_positions_that_do_not_suffice_are_for_the_host(translator: Translator) -> None:
     model = model_of(positions="learned", max_positions=20)
     config = translator.config.model_copy(update={"gpu_path": "device"})
-    decoder = Decoder([model], translator.tokenizer, config, device=CPU)
+    decoder = Torch([model], translator.tokenizer, config, device=CPU)
     for limit in (20, 21):
         settings = SearchSettings([3, limit], BOS_ID, EOS_ID, 0.6)
         assert decoder._searches_on_device(settings) == (limit == 20)

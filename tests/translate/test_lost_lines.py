@@ -18,7 +18,7 @@ from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.translate import Glossary, Translator
-from mtkit.translate.decoding import LocalDecoder
+from mtkit.translate.decoding import Backend
 from mtkit.translate.requests import Sentence
 from mtkit.translate.settings import Hypothesis
 
@@ -137,7 +137,7 @@ def test_lines_without_a_hypothesis_are_counted_and_named_at_the_end(
     untrained: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for kind in LocalDecoder.__subclasses__():
+    for kind in Backend.__subclasses__():
         monkeypatch.setattr(kind, "search", without(kind.search, lost))
     place.write("in.txt", text)
     arguments = ["--input", "in.txt", "--device", "cpu"]

@@ -100,7 +100,7 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
     lines = [*numbers(60, seed=2), "", "nine " * 12, "x" * 300, "one"]
     order = random.Random(1).sample(range(len(lines)), len(lines))
     # So that two threads have several batches, whose sizes differ from those of one thread.
-    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 60)
+    monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 60)
     results = {}
     for batch_tokens in (1, 100_000):
         for threads in (1, 2):
@@ -122,7 +122,7 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
 def test_samples_are_the_same_bits_in_any_batch_and_number_of_threads(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 60)
+    monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 60)
     results = []
     for batch_tokens, threads in ((1, 1), (100_000, 1), (100_000, 2)):
         update = {"sample": True, "batch_tokens": batch_tokens}

@@ -18,7 +18,7 @@ import torch
 from conftest import copied_run
 from support import native_engine
 from support.native_engine import Copier
-from support.translators import numbers
+from support.translators import changed_to, numbers
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
@@ -27,12 +27,12 @@ from mtkit.native import available
 from mtkit.run_folder import Run
 from mtkit.translate import Glossary, Translation, Translator, choosing, torch_models
 from mtkit.translate.constraints import Constraints
-from mtkit.translate.decoder import Decoder
 from mtkit.translate.independent import greedy_search
-from mtkit.translate.native_decoder import NativeDecoder
+from mtkit.translate.native_decoder import Native
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
 from mtkit.translate.settings import Sampling, SearchSettings
+from mtkit.translate.torch_models import torch_backend
 
 CPU = torch.device("cpu")
 
@@ -41,9 +41,7 @@ class Searcher:
     """A model as the native engine has one, which searches with PyTorch."""
 
     def __init__(self, translator: Translator) -> None:
-        self.engine = Decoder(
-            translator.models, translator.tokenizer, translator.config, device=CPU
-        ).engine
+        self.engine = torch_backend(translator.models, translator.runs).engine
 
     @torch.inference_mode()
     def translate(
@@ -83,8 +81,8 @@ class Searcher:
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
     """The same translator, which decodes with such a model."""
     config = translator.config.model_copy(update=changes)
-    decoder = NativeDecoder(model, translator.tokenizer, config, threads=threads)
-    return Translator(translator.models, translator.vocabularies, config, decoder=decoder)
+    backend = Native(model, translator.tokenizer, config, threads=threads)
+    return Translator(replace(translator.runs, config=config), backend)
 
 
 def untimed(found: list[list[Translation]]) -> list[list[Translation]]:
@@ -108,8 +106,7 @@ def test_the_engine_gets_all_that_a_translation_depends_on(
     lines, prefixes = [*numbers(20), "", "nine " * 30], [*["eins zwei", ""] * 10, "", "drei"]
     # The same batches, because PyTorch computes in both cases.
     changes = {**changes, "batch_tokens": 4096}
-    config = translator.config.model_copy(update=changes)
-    plain = Translator(translator.models, translator.vocabularies, config, device=CPU)
+    plain = changed_to(translator, **changes)
     own = natively(translator, Searcher(translator), **changes)
     expected, found = (
         untimed(list(one.translate_nbest(lines, n_best=2, prefixes=prefixes)))
@@ -187,24 +184,30 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(tran
 @pytest.mark.parametrize(
     ("changes", "device", "reason", "expected"),
     [
-        ({}, "cpu", "", (True, "fp32", "")),
-        ({"precision": "int8"}, "cpu", "", (True, "int8", "")),
-        ({"engine": "native"}, "cpu", "", (True, "fp32", "")),
-        ({"engine": "torch"}, "cpu", "", (False, "fp32", "")),
-        ({}, "cuda", "", (False, "fp32", "a GPU needs PyTorch")),
-        ({}, "cpu", "no compiler", (False, "fp32", "no compiler")),
+        ({}, "cpu", "", ("native", "native", "fp32", "")),
+        ({"precision": "int8"}, "cpu", "", ("native", "native", "int8", "")),
+        ({"engine": "native"}, "cpu", "", ("native", "native", "fp32", "")),
+        ({"engine": "torch"}, "cpu", "", ("PyTorch", "PyTorch", "fp32", "")),
+        ({}, "cuda", "", ("PyTorch", "PyTorch", "fp32", "a GPU needs PyTorch")),
+        (
+            {"precision": "bf16"},
+            "cuda",
+            "",
+            ("PyTorch", "PyTorch", "bf16", "a GPU needs PyTorch"),
+        ),
+        ({}, "cpu", "no compiler", ("PyTorch", "PyTorch", "fp32", "no compiler")),
     ],
 )
 def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
     changes: dict[str, Any],
     device: str,
     reason: str,
-    expected: tuple[bool, str, str],
+    expected: tuple[str, str, str, str],
     monkeypatch: pytest.MonkeyPatch,
 ):
     native_engine.install(monkeypatch.setattr, reason=reason)
     config = DecodeConfig(**changes)
-    assert choosing.choose(config, device=device, exact=True) == expected
+    assert choosing.choose(config, device=device) == expected
 
 
 @pytest.mark.parametrize(
@@ -229,16 +232,21 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
 ):
     native_engine.install(monkeypatch.setattr)
     with Translator.load(untrained, device="cpu", workers=2) as native:
-        assert native.engine == "native, fp32, plain, 2 threads"
+        assert native.engine == "native, fp32, plain, 2 threads; search: native"
         assert list(native.translate(["one two"])) == ["one two"]
         # PyTorch is loaded for what needs it.
         assert native.device == CPU
         assert next(native.score_given(["one"], ["eins"])).log_prob < 0
-    steps = "PyTorch with the native engine, fp32, plain"
+    steps = "native, fp32, plain; search: PyTorch"
     for run, how, why, options in (
         ([untrained, untrained], steps, "several runs need PyTorch", {}),
         (untrained, steps, "a glossary needs PyTorch", {"glossary": Glossary({"one": "eins"})}),
-        (untrained, "PyTorch, fp32, CPU, .*", "packed weights need PyTorch", {"prepared": False}),
+        (
+            untrained,
+            "PyTorch, fp32, CPU, .*; search: PyTorch",
+            "weights as trained need PyTorch",
+            {"prepared": False},
+        ),
     ):
         with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]
             assert re.search(rf"^{how} \({why}\)$", other.engine)
@@ -291,7 +299,8 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
             config=config.decode.model_copy(update=changes),
             glossary=glossary,
         ) as translator:
-            assert ("with the native engine" in translator.engine) == (engine == "auto")
+            assert translator.engine.startswith("native") == (engine == "auto")
+            assert "; search: PyTorch" in translator.engine
             found[engine] = list(translator.translate_nbest(lines, n_best=2))
     for own, plain in zip(*found.values(), strict=True):
         assert [one.text for one in own] == [one.text for one in plain]
@@ -329,7 +338,7 @@ def test_an_ensemble_is_resumed_in_int8_by_the_native_engine_only(untrained: Run
     ("changes", "not_built", "why"),
     [
         ({"engine": "torch"}, "", "decode.engine is torch"),
-        ({"gpu_path": "device"}, "", "decode.gpu_path is device"),
+        ({"gpu_path": "device"}, "", "gpu_path device needs PyTorch"),
         ({}, "no compiler", "no compiler"),
     ],
 )
@@ -357,9 +366,9 @@ def test_pytorch_on_a_cpu_computes_in_float32_and_refuses_another_precision(
 
 def test_a_gpu_has_float32_and_bf16_and_no_int8():
     for wanted, chosen in (("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")):
-        assert choosing.torch_precision(DecodeConfig(precision=wanted), "cuda") == chosen
+        assert choosing.choose(DecodeConfig(precision=wanted), device="cuda").precision == chosen
     with pytest.raises(MtkitError, match=r"^decode\.precision int8: is for CPUs"):
-        choosing.torch_precision(DecodeConfig(precision="int8"), "cuda")
+        choosing.choose(DecodeConfig(precision="int8"), device="cuda")
 
 
 def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
@@ -387,7 +396,7 @@ def test_a_batch_has_so_many_source_tokens_that_its_hypotheses_need_little_memor
 ):
     model: Any = Copier({}, precision="fp32")
     config = DecodeConfig(**settings)
-    decoder = NativeDecoder(model, translator.tokenizer, config)
+    decoder = Native(model, translator.tokenizer, config)
     assert decoder.batch_budget(config, n_best) == expected
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.translate.decoding import LocalDecoder
-from mtkit.translate.native_decoder import NativeDecoder
+from mtkit.translate.decoding import Backend
+from mtkit.translate.native_decoder import Native
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import PendingBatch, Sentence, Translation
 from mtkit.translate.translator import Translator
@@ -23,16 +23,13 @@ def decode(_: object, sentences: Sequence[Sentence], n_best: int) -> list[list[T
     return [[Translation(f"{len(one.prefix)} {one.text}")] * n_best for one in sentences]
 
 
-class AtOnce(LocalDecoder):
+class AtOnce(Backend):
     """Decodes when a batch must be finished, as PyTorch does."""
 
     decode = decode
 
-    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
-        return self.decode(pending.sentences, pending.n_best)
 
-
-class Threaded(NativeDecoder):
+class Threaded(Native):
     """Decodes in threads, as the native engine does."""
 
     decode = decode
@@ -52,12 +49,12 @@ class Failing(Threaded):
 
 def with_decoder(translator: Translator, kind: Any) -> Translator:
     config = translator.config
-    if issubclass(kind, NativeDecoder):
+    if issubclass(kind, Native):
         model: Any = None
         decoder = kind(model, translator.tokenizer, config, threads=THREADS)
     else:
         decoder = kind(translator.tokenizer, config, task=None)
-    return Translator(translator.models, translator.vocabularies, config, decoder=decoder)
+    return Translator(translator.runs, decoder)
 
 
 @pytest.fixture(params=[AtOnce, Threaded])
@@ -70,7 +67,7 @@ def test_the_order_of_lines_prefixes_and_windows_is_kept(
     fake: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
-    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 10)
+    monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 10)
     lines = [f"one {'two ' * (i * 7 % 9)}nine" if i % 5 else "" for i in range(40)]
     prefixes = ["acht" if i % 3 else "" for i in range(40)]
     count = len(fake.tokenizer.encode_batch(["acht"])[0])
