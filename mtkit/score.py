@@ -36,11 +36,6 @@ PAPER_NOTE = (
 
 _TOKENISED_LINES = 100
 
-# Lines that `sentence_chrf` compares at a time, and the most different characters of one of them.
-# Six characters, the line and the side are then 59 bits of a number.
-_LINES_AT_ONCE = 1024
-_MOST_CHARACTERS = 256
-
 
 @dataclass(frozen=True)
 class Score:
@@ -152,73 +147,12 @@ def _renamed(found: Score, metric: Metric) -> Score:
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """sacreBLEU's sentence chrF of each line against its reference, in points.
 
-    The values are those of `sentence_scores`, to the last bit, about six times as fast: the
-    n-grams of many lines are numbers that are sorted together.
-
     Raises:
         MtkitError: if the numbers of lines differ.
     """
-    if len(hypotheses) != len(references):
-        raise MtkitError(
-            f"{len(hypotheses)} translations do not line up with {len(references)} references"
-        )
-    found: list[float] = []
-    for first in range(0, len(hypotheses), _LINES_AT_ONCE):
-        part = slice(first, first + _LINES_AT_ONCE)
-        found += _chrf_of_some(hypotheses[part], references[part])
-    return found
-
-
-def _chrf_of_some(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """`sentence_chrf` of a few lines."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    count = len(hypotheses)
-    # Of each line the translation, then the reference, without spaces.
-    texts = [
-        "".join(text.split()) for pair in zip(hypotheses, references, strict=True) for text in pair
-    ]
-    lengths = np.array([len(text) for text in texts])
-    sides = np.repeat(np.arange(2 * count), lengths)
-    lines = sides >> 1
-    letters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-    # Characters are numbered within their line, so that six of them fit into a number. What does
-    # not fit is wrong, and in the end replaced.
-    distinct, number = np.unique(lines << 21 | letters, return_inverse=True)
-    firsts = np.searchsorted(distinct >> 21, np.arange(count + 1))
-    codes = (number - firsts[lines]) % _MOST_CHARACTERS
-    # Where the text of each character ends.
-    ends = np.repeat(np.cumsum(lengths), lengths)
-    places = np.arange(len(letters))
-    # Sums over the orders that both texts have.
-    precision, recall, orders = np.zeros((3, count))
-    ngrams = np.zeros_like(codes)
-    for order in range(CHRF.CHAR_ORDER):
-        # The n-gram that begins at each character; those beyond the end of a text are left out.
-        following = np.minimum(places + order, len(letters) - 1)
-        ngrams = ngrams * _MOST_CHARACTERS + codes[following]
-        inside = places + order < ends
-        bits = 8 * (order + 1)
-        keys = np.sort((lines[inside] << bits | ngrams[inside]) << 1 | sides[inside] & 1)
-        starts = np.flatnonzero(np.diff(keys >> 1, prepend=-1))
-        occurrences = np.diff(starts, append=len(keys))
-        in_reference = np.add.reduceat(keys & 1, starts) if len(keys) else starts
-        matches = np.minimum(in_reference, occurrences - in_reference)
-        matched = np.bincount(keys[starts] >> bits + 1, matches, count)
-        sizes = np.maximum(lengths - order, 0).reshape(count, 2)
-        both = sizes.all(1)
-        precision[both] += (matched / np.maximum(sizes[:, 0], 1))[both]
-        recall[both] += (matched / np.maximum(sizes[:, 1], 1))[both]
-        orders += both
-    precision, recall = (total / np.maximum(orders, 1) for total in (precision, recall))
-    factor = CHRF.BETA**2
-    # Texts without common n-grams have 0.
-    weighted = np.maximum(factor * precision + recall, np.finfo(float).tiny)
-    scores = (1 + factor) * precision * recall / weighted
-    found = [100 * float(score) for score in scores]
-    for line in map(int, np.flatnonzero(np.diff(firsts) > _MOST_CHARACTERS)):
-        found[line] = CHRF().sentence_score(hypotheses[line], [references[line]]).score
-    return found
+    if not hypotheses and not references:
+        return []
+    return [line.value for line in sentence_scores(hypotheses, [references], metric="chrf")]
 
 
 def mutual_chrf(texts: Sequence[str]) -> list[float]:
@@ -307,9 +241,19 @@ def paired_tests(
 
     found: dict[str, list[Any]] = {}
     signatures = []
+    scorer = new_scorer()
+    # Of each text once, for both tests. The texts live as long as this.
+    statistics: dict[int, Any] = {}
+
+    def statistics_of(items: Sequence[Any], _references: None = None) -> Any:
+        if id(items) not in statistics:
+            statistics[id(items)] = scorer._extract_corpus_statistics(items, None)
+        return statistics[id(items)]
+
     for test in ("bs", "ar"):
-        scorer = new_scorer()
-        by_name, results = PairedTest(list(systems), {"": scorer}, None, test_type=test)()
+        tested = new_scorer()
+        tested._extract_corpus_statistics = statistics_of
+        by_name, results = PairedTest(list(systems), {"": tested}, None, test_type=test)()
         ((name, described),) = by_name.items()
         found[test] = results[name]
         signatures.append(str(described))
@@ -317,12 +261,10 @@ def paired_tests(
     parts = zip(*(text.split("|") for text in signatures), strict=True)
     signature = "|".join(one if one == other else f"{one}|{other}" for one, other in parts)
 
-    def statistics(index: int) -> Any:
-        return scorer._extract_corpus_statistics(list(systems[index][1]), None)
-
     def compared(index: int, bootstrap: Any, randomisation: Any) -> OneScore:
         # Without any difference, sacreBLEU's p-values are the lowest that there are.
-        identical = bootstrap.score == found["bs"][0].score and statistics(index) == statistics(0)
+        same = bootstrap.score == found["bs"][0].score
+        identical = same and statistics_of(systems[index][1]) == statistics_of(systems[0][1])
         return kind(
             name,
             float(bootstrap.score),

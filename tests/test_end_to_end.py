@@ -96,8 +96,7 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Progr
 
     # The model gives its own translations the scores that it found them with.
     reported = mtkit(*translate, "--nbest", "1")
-    given = ["--src", "input", "--hyp", "output"]
-    rows = [line.split("\t") for line in mtkit("score", "--model-score", *given).splitlines()]
+    rows = [line.split("\t") for line in mtkit("force-decode", "input", "output").splitlines()]
     pairs = list(zip(reported.splitlines(), rows, strict=True))
     assert len(pairs) == counts["test"]
     for best, (number, log_prob, score) in pairs:

@@ -22,6 +22,7 @@ from .links import (
     parse_links as parse_links,
     read_golds as read_golds,
     refuse_words as refuse_words,
+    score_links as score_links,
     swapped as swapped,
     word_spans as word_spans,
     words_of_subwords as words_of_subwords,

@@ -7,6 +7,7 @@ index of a target word, both from 0. Words are the parts of a line between white
 from __future__ import annotations
 
 import heapq
+import logging
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
+
+log = logging.getLogger(__name__)
 
 Link = tuple[int, int]
 Links = frozenset[Link]
@@ -200,6 +203,47 @@ def alignment_score(alignments: Sequence[Links], golds: Sequence[Gold]) -> Align
         in_possible / found if found else 0.0,
         in_sure / sure,
     )
+
+
+def score_links(
+    files: Sequence[tuple[str, Sequence[str]]],
+    gold: tuple[str, Sequence[str]],
+    *,
+    first_gold: int = 0,
+    is_swapped: bool = False,
+) -> list[AlignmentScore]:
+    """The score of each file of links, given by name and lines, as many as the gold alignments.
+
+    A text that probably counts words from 1, unlike the other one, is named in a warning.
+
+    Args:
+        first_gold: the index of the first word in the gold alignments.
+        is_swapped: whether links have the target word first.
+
+    Raises:
+        MtkitError: for a line that has no links, and if there is no sure gold link.
+    """
+    gold_name, gold_lines = gold
+    golds = read_golds(gold_lines, name=gold_name, first=first_gold)
+    gold_doubt = "" if first_gold else index_doubt(gold_lines)
+    if not any(gold.sure for gold in golds):
+        raise MtkitError(f"{gold_name}: has no sure link (i-j), so nothing can be scored")
+    scores, warnings = [], {}
+    for name, lines in files:
+        links = [
+            parse_links(line, place=f"{name}, line {number}")
+            for number, line in enumerate(lines, start=1)
+        ]
+        doubt = index_doubt(lines)
+        # If both texts count from 1, the scores are right.
+        if doubt and not gold_doubt:
+            warnings[name] = f"{doubt}; if so, subtract 1 from each index"
+        elif gold_doubt and not doubt:
+            warnings[gold_name] = f"{gold_doubt}; if so, give --one-based"
+        scores.append(alignment_score(list(map(swapped, links)) if is_swapped else links, golds))
+    for warning in warnings.items():
+        log.warning("%s: %s", *warning)
+    return scores
 
 
 Spans = list[tuple[int, int]]

@@ -14,12 +14,13 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
 from mtkit.cli.options import DecodeOptions
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
-from mtkit.cli.score_systems import (
+from mtkit.cli.scoring import (
+    TRANSLATING,
+    Text,
     TextChoice,
-    common_texts,
     is_multilingual,
     segment_metrics,
-    test_set_of,
+    texts_of,
     translated,
 )
 
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Options about a run that translates, but for --device, which does no harm.
-_TRANSLATING = (
-    *("data_path", "split", "checkpoint", "beam_size", "length_penalty", "split_sentences"),
-    *("engine", "precision", "workers", "batch_tokens"),
-)
-
-
 # Lines that say which language a file is in.
 _IDENTIFIED = 2000
 
@@ -48,7 +42,6 @@ class _Options:
 
     src_path: Path | None
     references: tuple[Path, ...]
-    test_set: str | None
     choice: TextChoice
     decode: DecodeOptions
 
@@ -74,16 +67,7 @@ class _Options:
     help="Source text of --reference; without it, the lines of files are not checked. Without"
     " --reference: a text that has none, so there are no scores.",
 )
-@shared.in_out_option(
-    "--data FOLDER",
-    "data_path",
-    help="Prepared folder with the text. Default: the one that the runs were trained on.",
-)
-@shared.in_out_option(
-    "--split [test|valid]",
-    default="test",
-    help="Compare on the test set of the data (default) or on the validation set.",
-)
+@shared.data_text_options
 @shared.in_out_option(
     "--metric [bleu|chrf|chrf++|ter]",
     "metrics",
@@ -101,12 +85,7 @@ class _Options:
 )
 @shared.checkpoint_option
 @shared.beam_options
-@shared.search_option(
-    "--split-sentences/--no-split-sentences",
-    default=None,
-    help="Translate the sentences of a line one by one. Default: each line as a whole, as"
-    " published scores are.",
-)
+@shared.whole_lines_option
 @shared.hardware_options
 def compare(
     paths: tuple[Path, ...],
@@ -140,8 +119,8 @@ def compare(
     every browser.
     """
     advice = "or --src and --reference"
-    choice = TextChoice(data_path, split, src_lang, tgt_lang, advice)
-    options = _Options(src_path, references, test_set, choice, DecodeOptions.parse(**decode))
+    choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang, advice)
+    options = _Options(src_path, references, choice, DecodeOptions.parse(**decode))
     files = [path for path in paths if not path.is_dir()]
     _check(paths, files, options)
     output = output_of(output_path)
@@ -183,8 +162,8 @@ def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> N
             raise MtkitError(f"{path}: does not exist; give a run folder or a file of translations")
     has_runs = len(files) < len(paths)
     if not has_runs:
-        shared.refuse_given(_TRANSLATING, "requires a RUN")
-    if options.test_set is not None:
+        shared.refuse_given(TRANSLATING, "requires a RUN")
+    if options.choice.test_set is not None:
         others = ["references", "src_path", "data_path", "split"]
         shared.refuse_given(others, "cannot be combined with --test-set")
     elif options.references:
@@ -215,30 +194,30 @@ def _text(
     from mtkit.check import ComparedText
     from mtkit.score import refuse_unequal
 
-    src_lang, tgt_lang = options.choice.src_lang or "", options.choice.tgt_lang or ""
-    if options.test_set is not None:
-        return _public_text(runs, options.test_set, src_lang=src_lang, tgt_lang=tgt_lang), False
-    if not options.references and options.src_path is None:
-        found = common_texts(runs, options.choice)
-        if len(found) > 1:
+    choice = options.choice
+    if choice.test_set is not None or (not options.references and options.src_path is None):
+        texts = texts_of(runs, choice)
+        if len(texts) > 1:
             raise click.UsageError(
-                f"mtkit compare takes one direction, not {', '.join(found)}: give --src-lang and "
+                f"mtkit compare takes one direction, not {', '.join(texts)}: give --src-lang and "
                 "--tgt-lang"
             )
-        ((direction, text),) = found.items()
-        name = "validation set" if options.choice.split == "valid" else "test set"
-        name = f"{direction} {name} of the data".strip()
-        compared = ComparedText(name, text.tgt, text.src, text.src_lang, text.tgt_lang)
+        ((direction, text),) = texts.items()
+        name = "validation set" if choice.split == "valid" else "test set"
+        name = text.test_set or f"{direction} {name} of the data".strip()
+        first, *others = text.references
+        compared = ComparedText(name, first, text.src, *text[:2], others, text.test_set)
         return compared, bool(direction)
+    src_lang, tgt_lang = choice.src_lang or "", choice.tgt_lang or ""
     sets = [list(shared.lines_of(path, keeps_mark=True)) for path in options.references]
     names = list(map(shared.name_of, options.references))
     sources = None
     if options.src_path is not None:
         sources = list(shared.lines_of(options.src_path))
         names.append(shared.name_of(options.src_path))
-    texts = [*sets, *([] if sources is None else [sources])]
-    for name, lines in zip(names[1:], texts[1:], strict=True):
-        refuse_unequal(name, lines, names[0], texts[0])
+    given = [*sets, *([] if sources is None else [sources])]
+    for name, lines in zip(names[1:], given[1:], strict=True):
+        refuse_unequal(name, lines, names[0], given[0])
     if runs and not is_multilingual(runs[0]):
         data = runs[0].manifest.data
         src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
@@ -247,20 +226,6 @@ def _text(
     shown = " and ".join(map(shareable_name, names[: len(sets)] or names))
     references, others = next(iter(sets), None), sets[1:]
     return ComparedText(shown, references, sources, src_lang, tgt_lang, others), False
-
-
-def _public_text(runs: Sequence[Run], wanted: str, *, src_lang: str, tgt_lang: str) -> ComparedText:
-    """A test set of sacreBLEU; if it names no direction, in that of the options or of a run."""
-    from mtkit.check import ComparedText
-    from mtkit.public_test_sets import find_test_set
-
-    if runs:
-        found = test_set_of(runs[0], wanted, src_lang=src_lang, tgt_lang=tgt_lang)
-    else:
-        found = find_test_set(wanted, src_lang=src_lang, tgt_lang=tgt_lang)
-    name, (references, *others) = found.full_name, found.references
-    languages = found.src_lang, found.tgt_lang
-    return ComparedText(name, references, found.src, *languages, others=others, test_set=name)
 
 
 def _language(lines: Sequence[str]) -> str:
@@ -282,7 +247,6 @@ def _systems(
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
     from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker, warn_of_checkpoint
-    from mtkit.data import DirectionText
     from mtkit.score import refuse_unequal
 
     other_text = ("the source", text.sources or ())
@@ -291,7 +255,7 @@ def _systems(
     for path, lines in files.items():
         refuse_unequal(shared.name_of(path), lines, *other_text)
     checkers = {path: _checker(run, text) for path, run in runs.items()}
-    direction = DirectionText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
+    sources = Text(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
     found: dict[Path, list[Translation]] = {}
     for path, run in runs.items():
         checker = checkers[path]
@@ -302,7 +266,7 @@ def _systems(
                 warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
 
         found[path] = translated(
-            run, direction, options.decode, has_directions=has_directions, on_loaded=report
+            run, sources, options.decode, has_directions=has_directions, on_loaded=report
         )
     translations = files | {path: [one.text for one in best] for path, best in found.items()}
     # Files are checked like the first run that can say what is usual.

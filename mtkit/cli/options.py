@@ -139,10 +139,12 @@ hardware_option = option_group("Hardware")
 information_option = option_group(INFORMATION)
 
 
-def command(short_help: str, *examples: str, **attributes: Any) -> Callable[..., Command]:
+def command(
+    short_help: str, *examples: str, cls: type[Command] = Command, **attributes: Any
+) -> Callable[..., Command]:
     """`click.command` for a command whose help ends with examples, which run as printed."""
     epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
-    return click.command(cls=Command, short_help=short_help, epilog=epilog, **attributes)
+    return click.command(cls=cls, short_help=short_help, epilog=epilog, **attributes)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -267,6 +269,22 @@ output_options = _together(
     ),
 )
 
+json_option = in_out_option("--json", "as_json", help="Print JSON.")
+
+# Which text of the data of runs is translated.
+data_text_options = _together(
+    in_out_option(
+        "--data FOLDER",
+        "data_path",
+        help="Prepared folder with the text. Default: the one that the run was trained on.",
+    ),
+    in_out_option(
+        "--split [test|valid]",
+        default="test",
+        help="Translate the test set (default) or the validation set of the data.",
+    ),
+)
+
 references_option = in_out_option(
     "--reference FILE",
     "references",
@@ -303,13 +321,45 @@ def segment_score_options(option: Callable[..., Decorator]) -> Decorator:
     )
 
 
-beam_options = _together(
-    search_option("--beam-size N", help="Beam size. 1: greedy search."),
-    search_option(
-        "--length-penalty ALPHA",
-        type=float,
-        help="Length penalty alpha: higher favours longer translations, 0 is off.",
+analysis_option = option_group("Comparison and analysis")
+analysis_options = _together(
+    analysis_option(
+        "--paired",
+        help="Test the difference of each system from the first: p-values of paired bootstrap"
+        " resampling, and for texts 95 % confidence intervals and approximate randomisation.",
     ),
+    analysis_option(
+        "--sentence",
+        help="Print sentence-level scores: line number, scores, output and reference,"
+        " tab-separated.",
+    ),
+    analysis_option(
+        "--worst-first", help="Sort --sentence by the first metric, worst score first."
+    ),
+)
+
+scored_runs_option = model_option(
+    "--run FOLDER",
+    "run_paths",
+    multiple=True,
+    help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
+)
+
+length_penalty_option = search_option(
+    "--length-penalty ALPHA",
+    type=float,
+    help="Length penalty alpha: higher favours longer translations, 0 is off.",
+)
+
+beam_options = _together(
+    search_option("--beam-size N", help="Beam size. 1: greedy search."), length_penalty_option
+)
+
+whole_lines_option = search_option(
+    "--split-sentences/--no-split-sentences",
+    default=None,
+    help="Translate the sentences of a line one by one. Default: each line as a whole, as"
+    " published scores are.",
 )
 
 well_formed_option = parsing_option(
@@ -325,6 +375,17 @@ device_option = hardware_option(
     help="Device to compute on. auto (default): a GPU if there is one, else the CPU.",
 )
 
+precision_option = hardware_option(
+    "--precision [auto|fp32|bf16|int8]",
+    help="Precision of matrix products. auto (default): fp32, but for translate and serve bf16 if"
+    " the native engine runs on a CPU with AMX. int8 is the fastest on most CPUs, and slightly"
+    " less accurate.",
+)
+
+batch_tokens_option = hardware_option(
+    "--batch-tokens N", help="Batch size in source tokens. Lower it if memory runs out."
+)
+
 hardware_options = _together(
     device_option,
     hardware_option(
@@ -337,15 +398,8 @@ hardware_options = _together(
         type=WORKERS,
         help="Threads of the native engine. Default: one per core.",
     ),
-    hardware_option(
-        "--precision [auto|fp32|bf16|int8]",
-        help="Precision of matrix products. auto (default): fp32, but for translate and serve bf16"
-        " if the native engine runs on a CPU with AMX. int8 is the fastest on most CPUs, and"
-        " slightly less accurate.",
-    ),
-    hardware_option(
-        "--batch-tokens N", help="Batch size in source tokens. Lower it if memory runs out."
-    ),
+    precision_option,
+    batch_tokens_option,
 )
 
 

@@ -3,41 +3,82 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
-from mtkit.cli import score_systems
+from mtkit.cli import scoring
 from mtkit.cli.console import print_text
-from mtkit.cli.score_systems import ScoreOptions
+from mtkit.cli.scoring import Text, TextChoice
+
+if TYPE_CHECKING:
+    from mtkit.run_folder import Run
+    from mtkit.score import Metric, Score, System
+    from mtkit.segment_scores import SegmentMetric
 
 log = logging.getLogger(__name__)
 
 metric_option = shared.option_group("Metrics")
-analysis_option = shared.option_group("Comparison and analysis")
-alignment_option = shared.option_group("Word alignments")
-force_decoding_option = shared.option_group("Log-probability of given translations")
 
-# Options about a run that translates, but for --device, which does no harm.
-TRANSLATING = (
-    *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty", "src_lang"),
-    *("batch_tokens", "engine", "precision", "workers", "well_formed_trees", "split_sentences"),
-)
-# Options about scores of texts.
-TEXT_SCORES = (
-    *("data_path", "split", "test_set", "metrics", "protocol", "lowercase", "segment_scores"),
-    *("lower_is_better", "paired", "sentence", "worst_first"),
-)
-# Options about texts that trees have no use for.
-TEXTS_ONLY = (
-    *("test_set", "protocol", "lowercase", "segment_scores", "lower_is_better"),
-    *("src_lang", "tgt_lang", "split_sentences"),
-)
+
+# What `mtkit score` did in earlier versions, by the command that does it now, and the argument that
+# asked for it. NUL stands before and behind each argument.
+_MOVED = {
+    "score-alignments": r"\0--align(?=\0)",
+    "force-decode": r"\0--model-score(?=\0)",
+    "score-trees": r"\0--metric[=\0]parseval(?=\0)|(?=\0--(?:no-)?well-formed\0)",
+}
+
+
+class _ScoreCommand(shared.Command):
+    """Gives arguments of earlier versions to the commands that have them now."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> click.Context:
+        """The context of the command that does what the arguments ask for."""
+        given = "\0".join(["", *args, ""])
+        for name, pattern in _MOVED.items():
+            rest, count = re.subn(pattern, "", given)
+            if count:
+                # The names of both files are arguments of the new command.
+                for option in ("--src", "--hyp") if name == "force-decode" else ():
+                    rest = re.sub(rf"\0{option}[=\0]([^\0]*)(\0.*)", r"\2\1\0", rest, flags=re.S)
+                return _context_of(name, rest.split("\0")[1:-1], parent)
+        return super().make_context(info_name, args, parent, obj=list(args), **extra)
+
+
+def _context_of(name: str, arguments: list[str], parent: click.Context) -> click.Context:
+    """The context of another command, which is named as it is typed now."""
+    log.info("now typed as: mtkit %s", one_line(shlex.join([name, *arguments])))
+    command: click.Command = parent.command.commands[name]  # type: ignore[attr-defined]
+    return command.make_context(name, arguments, parent)
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Which scores are computed and printed; the values of options, by their names."""
+
+    metrics: tuple[Metric, ...]
+    protocol: str
+    lowercase: bool
+    segment_scores: tuple[tuple[str, Path], ...]
+    lower_is_better: tuple[str, ...]
+    paired: bool
+    sentence: bool
+    as_json: bool
+
+    def of_lines(self, systems: Sequence[tuple[str, int]]) -> list[SegmentMetric]:
+        """The scores from outside, of systems given by name and number of lines."""
+        given = self.segment_scores
+        return scoring.segment_metrics(given, systems, lower_is_better=self.lower_is_better)
 
 
 @shared.command(
@@ -46,30 +87,18 @@ TEXTS_ONLY = (
     "mtkit score output.de --reference test.de --metric bleu --metric chrf",
     "mtkit score output.de other.de --reference test.de --paired",
     "mtkit score output.de --reference test.de --segment-scores COMET=comet.txt",
-    "mtkit score output.trees --reference gold.trees --metric parseval",
-    "mtkit score --align links.txt --reference gold.txt",
-    "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
+    cls=_ScoreCommand,
 )
 @click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=shared.PathArgument)
 @shared.references_option
-@shared.in_out_option(
-    "--data FOLDER",
-    "data_path",
-    help="Prepared folder with the test set. Default: the one that the run was trained on.",
-)
-@shared.in_out_option(
-    "--split [test|valid]",
-    default="test",
-    help="Translate and score the test set (default) or the validation set.",
-)
+@shared.data_text_options
 @shared.test_set_option
-@shared.in_out_option("--json", "as_json", help="Print JSON.")
+@shared.json_option
 @metric_option(
-    "--metric [bleu|chrf|chrf++|ter|parseval]",
+    "--metric [bleu|chrf|chrf++|ter]",
     "metrics",
     multiple=True,
-    help="Metric. Repeatable. Default: bleu. parseval, the default for a parser: precision, recall"
-    " and F1 of the brackets of trees, by the rules of evalb.",
+    help="Metric. Repeatable. Default: bleu.",
 )
 @metric_option(
     "--protocol [wmt|paper]",
@@ -87,194 +116,218 @@ TEXTS_ONLY = (
 @metric_option(
     "--src-lang L", help="Of a model with several languages: score only this source language."
 )
-@analysis_option(
-    "--paired",
-    help="Test the difference of each system from the first: 95 % confidence intervals, and"
-    " p-values of paired bootstrap resampling and approximate randomisation.",
-)
-@analysis_option(
-    "--sentence",
-    help="Print sentence-level scores: line number, scores, translation and reference,"
-    " tab-separated.",
-)
-@analysis_option("--worst-first", help="Sort --sentence by the first metric, worst score first.")
-@alignment_option(
-    "--align",
-    help="HYP has word alignments, and --reference gold alignments: print the alignment error rate"
-    " (AER), precision and recall, in percent.",
-)
-@alignment_option("--swap-links", help="With --align: exchange source and target of HYP.")
-@alignment_option("--one-based", help="With --align: --reference counts words from 1, not from 0.")
-@force_decoding_option(
-    "--model-score",
-    help="Print log P(hyp given src) for each line of --src and --hyp: line number,"
-    " log-probability, and score (with the length penalty), tab-separated. With --json, also of"
-    " each token.",
-)
-@force_decoding_option("--src FILE", "src_path", help="Source text.")
-@force_decoding_option("--hyp FILE", "hyp_path", help="Translations of --src.")
-@shared.model_option(
-    "--run FOLDER",
-    "run_paths",
-    multiple=True,
-    help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
-)
+@shared.analysis_options
+@shared.scored_runs_option
 @shared.checkpoint_option
 @shared.beam_options
-@shared.search_option(
-    "--split-sentences/--no-split-sentences",
-    default=None,
-    help="Translate the sentences of a line one by one. Default: each line as a whole, as"
-    " published scores are.",
-)
-@shared.well_formed_option
+@shared.whole_lines_option
 @shared.hardware_options
 def score(
-    align: bool,
-    swap_links: bool,
-    one_based: bool,
-    model_score: bool,
-    src_path: Path | None,
-    hyp_path: Path | None,
+    hypotheses: tuple[Path, ...],
+    references: tuple[Path, ...],
+    run_paths: tuple[Path, ...],
+    test_set: str | None,
+    data_path: Path | None,
+    split: Literal["valid", "test"],
+    src_lang: str | None,
+    tgt_lang: str | None,
+    worst_first: bool,
     **values: Any,
 ) -> None:
     """Score translations with sacreBLEU, and print each score with its signature.
 
     \b
     mtkit score [--run RUN]...          translate the test set, and score it
-      with --test-set NAME              ... a test set of sacreBLEU
     mtkit score HYP --reference FILE    score a file of detokenised translations
-      with --metric parseval            ... of trees
-      with --align                      ... of word alignments
-    mtkit score --model-score           print log P(hyp given src) of two files
+      with --test-set NAME              ... on a test set of sacreBLEU
 
     Several HYP or --run give a table. For runs that differ only in their seed, it also has the
     mean and standard deviation. HYP may be -, standard input. A run of several languages has a
-    score for each direction, and a parser has those of trees.
+    score for each direction, and a parser has those of trees (mtkit score-trees).
     """
-    options = ScoreOptions.parse(**values)
-    if shared.given("model_score", "src_path", "hyp_path"):
-        if not (model_score and src_path and hyp_path):
-            raise click.UsageError("--model-score, --src and --hyp require each other")
-        _print_log_probabilities(src_path, hyp_path, options)
-        return
-    if align:
-        _print_alignment_scores(options, swap_links=swap_links, one_based=one_based)
-        return
-    shared.refuse_given(["swap_links", "one_based"], "requires --align")
-    if not options.sentence:
-        shared.refuse_given(["worst_first"], "requires --sentence")
-    if options.hypotheses:
-        shared.refuse_given(TRANSLATING, "cannot be combined with HYP, which is translated already")
-        _check_number(options.hypotheses, options)
-        if "parseval" in options.metrics:
-            _check_trees(options)
-            score_systems.score_tree_files(options)
-            return
-        if options.protocol != "paper" or not options.tgt_lang:
-            shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
-        if options.test_set is not None:
-            shared.refuse_given(["references"], "cannot be combined with --test-set")
-        score_systems.score_files(options)
+    scores = _Scores(**{field.name: values.pop(field.name) for field in fields(_Scores)})
+    decode = shared.DecodeOptions.parse(**values)
+    choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang)
+    if hypotheses:
+        _score_files(hypotheses, references, choice, scores)
         return
     shared.refuse_given(["references"], "requires HYP, the translations to score")
-    runs = [shared.open_run(path) for path in options.run_paths or (None,)]
-    _check_number(runs, options)
-    paths = {run.manifest.data.task: run.path for run in runs}
-    if len(paths) > 1:
-        raise MtkitError(
-            f"cannot compare a parser ({paths['parsing']}) with a translation model "
-            f"({paths['translation']})"
-        )
-    if "parsing" in paths:
-        _check_trees(options)
-        score_systems.score_parsers(runs, options)
+    runs = [shared.open_run(path) for path in run_paths or (None,)]
+    if any(run.manifest.data.task == "parsing" for run in runs):
+        context = click.get_current_context()
+        assert context.parent is not None
+        named = [] if run_paths else ["--run", str(runs[0].path)]
+        with _context_of("score-trees", [*named, *context.obj], context.parent) as other:
+            other.command.invoke(other)
         return
-    if options.test_set is not None:
+    scoring.refuse_analysis(runs)
+    if test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
-    if "parseval" in options.metrics:
-        raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
-    shared.refuse_given(["well_formed_trees"], "requires a parser")
-    if options.data_path is None and not any(map(score_systems.is_multilingual, runs)):
+    elif data_path is None and not any(map(scoring.is_multilingual, runs)):
         unlike = f"a model with several languages, unlike {runs[0].path}"
         shared.refuse_given(["src_lang"], f"requires {unlike}")
-        if options.protocol != "paper":
+        if scores.protocol != "paper":
             shared.refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
-    score_systems.score_runs(runs, options)
+    _score_runs(runs, choice, scores, decode)
 
 
-def _check_number(systems: Sequence[object], options: ScoreOptions) -> None:
-    if len(systems) < 2:
-        shared.refuse_given(["paired"], "requires two or more HYP or --run")
-    if options.paired or len(systems) > 1:
-        shared.refuse_given(
-            ["sentence"], "requires one system, and cannot be combined with --paired"
-        )
+def _score_files(
+    paths: Sequence[Path], references: Sequence[Path], choice: TextChoice, scores: _Scores
+) -> None:
+    """Print the scores of files of translations."""
+    from mtkit.score import System, refuse_unequal
 
-
-def _check_trees(options: ScoreOptions) -> None:
-    shared.refuse_given(TEXTS_ONLY, "is for translations, and cannot be combined with trees")
-    for metric in options.metrics:
-        if metric != "parseval":
-            raise click.UsageError(f"--metric {metric} is for translations, not for trees")
-
-
-def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool, one_based: bool) -> None:
-    """Compare word alignments with a gold alignment, and print the scores."""
-    from mtkit.align import alignment_score, index_doubt, parse_links, read_golds, swapped
-    from mtkit.cli import tables
-    from mtkit.score import refuse_unequal
-
-    shared.refuse_given([*TEXT_SCORES, *TRANSLATING, "tgt_lang"], "cannot be combined with --align")
-    if not options.hypotheses or len(options.references) != 1:
-        raise click.UsageError("--align requires HYP, a file of links, and one --reference")
-    shared.refuse_stdin_twice([*options.hypotheses, *options.references])
-    gold_name = shared.name_of(options.references[0])
-    gold_lines = list(shared.lines_of(options.references[0]))
-    golds = read_golds(gold_lines, name=gold_name, first=int(one_based))
-    gold_doubt = "" if one_based else index_doubt(gold_lines)
-    if not any(gold.sure for gold in golds):
-        raise MtkitError(f"{gold_name}: has no sure link (i-j), so nothing can be scored")
-    scores, warnings = [], {}
-    for path in options.hypotheses:
-        name, lines = shared.name_of(path), list(shared.lines_of(path))
-        refuse_unequal(name, lines, gold_name, gold_lines)
-        links = [
-            parse_links(line, place=f"{name}, line {number}")
-            for number, line in enumerate(lines, start=1)
-        ]
-        doubt = index_doubt(lines)
-        # If both texts count from 1, the scores are right.
-        if doubt and not gold_doubt:
-            warnings[name] = f"{doubt}; if so, subtract 1 from each index"
-        elif gold_doubt and not doubt:
-            warnings[gold_name] = f"{gold_doubt}; if so, give --one-based"
-        scores.append(alignment_score(list(map(swapped, links)) if swap_links else links, golds))
-    for warning in warnings.items():
-        log.warning("%s: %s", *warning)
-    names = [one_line(str(path)) for path in options.hypotheses]
-    print_text(tables.alignment_scores(names, scores, as_json=options.as_json))
-
-
-def _print_log_probabilities(src_path: Path, hyp_path: Path, options: ScoreOptions) -> None:
-    """Force-decode given translations, and print their log-probabilities."""
-    from mtkit.cli import tables
-    from mtkit.score import refuse_unequal
-
-    others = (*TEXT_SCORES, "references", "workers", "align", "swap_links", "one_based")
-    shared.refuse_given(others, "cannot be combined with --model-score")
-    if options.hypotheses or len(options.run_paths) > 1:
-        raise click.UsageError("--model-score takes at most one --run, and --hyp instead of HYP")
-    shared.refuse_stdin_twice([src_path, hyp_path])
-    run = shared.open_run(options.run_paths[0] if options.run_paths else None)
-    sources, translations = list(shared.lines_of(src_path)), list(shared.lines_of(hyp_path))
-    refuse_unequal(shared.name_of(hyp_path), translations, shared.name_of(src_path), sources)
-    decode = replace(
-        options.decode,
-        workers=1,
-        changes={**options.decode.changes, "engine": "torch"},
-        src_lang=options.src_lang,
-        tgt_lang=options.tgt_lang,
+    shared.refuse_given(
+        [*scoring.TRANSLATING, "src_lang"],
+        "cannot be combined with HYP, which is translated already",
     )
-    scored = decode.load([run]).score_given(sources, translations)
-    print_text(tables.model_scores(scored, as_json=options.as_json))
+    scoring.refuse_analysis(paths)
+    is_paper = scores.protocol == "paper"
+    if not (is_paper and choice.tgt_lang):
+        shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
+    if choice.test_set is not None:
+        shared.refuse_given(["references"], "cannot be combined with --test-set")
+    elif not references and (scores.metrics or is_paper or not scores.segment_scores):
+        raise click.UsageError("HYP requires at least one --reference, or --test-set")
+    shared.refuse_stdin_twice([*paths, *references, *(path for _, path in scores.segment_scores)])
+    text = Text("", choice.tgt_lang or "", [], [])
+    names = [*map(shared.name_of, references)]
+    if choice.test_set is not None:
+        (text,) = scoring.texts_of([], choice).values()
+        text = text._replace(tgt_lang=choice.tgt_lang or text.tgt_lang)
+        names = [choice.test_set] * len(text.references)
+    _check(scores, text.tgt_lang)
+    systems = [System(str(path), list(shared.lines_of(path, keeps_mark=True))) for path in paths]
+    text.references.extend(list(shared.lines_of(path, keeps_mark=True)) for path in references)
+    for path, (_, lines) in zip(paths, systems, strict=True):
+        for name, reference in zip(names, text.references, strict=True):
+            refuse_unequal(shared.name_of(path), lines, name, reference)
+            if not lines:
+                raise MtkitError(f"{shared.name_of(path)} and {name} are empty: nothing to score")
+    sizes = [
+        (shared.name_of(path), len(lines)) for path, (_, lines) in zip(paths, systems, strict=True)
+    ]
+    _print({"": (text, systems)}, scores.of_lines(sizes), scores)
+
+
+def _score_runs(
+    runs: Sequence[Run], choice: TextChoice, scores: _Scores, decode: shared.DecodeOptions
+) -> None:
+    """Translate the text with each run, and print the scores, for each direction."""
+    from mtkit.base.sentences import split as sentences_of
+    from mtkit.score import System
+
+    _check(scores, choice.tgt_lang or runs[0].manifest.data.tgt_lang)
+    texts = scoring.texts_of(runs, choice)
+    for option in shared.given("sentence", "segment_scores") if len(texts) > 1 else ():
+        raise click.UsageError(
+            f"{option} requires one direction, not {', '.join(texts)}: give --src-lang and "
+            "--tgt-lang"
+        )
+    size = len(next(iter(texts.values())).src)
+    outside = scores.of_lines([(str(run.path), size) for run in runs])
+    whole = "; they are translated whole (--split-sentences: one by one)"
+    translated = {}
+    for name, text in texts.items():
+        if several := sum(len(sentences_of(line, text.src_lang)) > 1 for line in text.src):
+            log.info(
+                "%s of %s source lines have several sentences%s",
+                f"{several:,}",
+                f"{len(text.src):,}",
+                "" if decode.changes.get("split_sentences") else whole,
+            )
+        systems = []
+        for run in runs:
+            best = scoring.translated(run, text, decode, has_directions=bool(name))
+            systems.append(System(str(run.path), [translation.text for translation in best]))
+        translated[name] = text, systems
+    _print(translated, outside, scores, _seed_groups(runs))
+
+
+def _check(scores: _Scores, tgt_lang: str | None) -> None:
+    """Refuse what cannot be scored, before anything is translated."""
+    from mtkit.score import check_seed
+
+    if scores.protocol == "paper" and not tgt_lang:
+        raise click.UsageError("--protocol paper requires --tgt-lang, for its tokeniser")
+    if scores.paired:
+        check_seed()
+
+
+def _print(
+    translated: Mapping[str, tuple[Text, Sequence[System]]],
+    outside: Sequence[SegmentMetric],
+    scores: _Scores,
+    groups: Sequence[Sequence[int]] = (),
+) -> None:
+    """Print the scores of each direction, or of the sentences of the only one."""
+    from mtkit import score
+    from mtkit.cli import tables
+
+    metrics: list[Metric] = [*dict.fromkeys(scores.metrics)]
+    if not metrics and all(text.references for text, _ in translated.values()):
+        metrics = ["bleu"]
+    if scores.protocol == "paper":
+        # Both kinds of BLEU come first.
+        metrics = ["bleu", "paper", *(metric for metric in metrics if metric != "bleu")]
+        log.info("%s", score.PAPER_NOTE)
+    printed = {}
+    for direction, (text, systems) in translated.items():
+        names = [system.name for system in systems]
+        common: dict[str, Any] = {
+            "references": text.references,
+            "tgt_lang": text.tgt_lang or None,
+            "lowercase": scores.lowercase,
+            "test_set": text.test_set,
+        }
+        if "bleu" in metrics:
+            for system in systems:
+                score.note_tokenised(*system)
+        by_metric: list[Sequence[Score]]
+        if scores.sentence:
+            ((_, lines),) = systems
+            by_metric = [score.sentence_scores(lines, metric=name, **common) for name in metrics]
+            by_metric += [metric.of_lines() for metric in outside]
+            scoring.print_sentences(lines, text.references, by_metric)
+            return
+        if scores.paired:
+            by_metric = [score.compare(systems, metric=name, **common) for name in metrics]
+            by_metric += [metric.compare(names) for metric in outside]
+        else:
+            by_metric = [
+                [score.score(lines, metric=name, **common) for _, lines in systems]
+                for name in metrics
+            ]
+            by_metric += [metric.means() for metric in outside]
+        printed[direction] = tables.scores(
+            list(map(one_line, names)), by_metric, groups, as_json=scores.as_json
+        )
+    if len(printed) > 1:
+        print_text(tables.by_direction(printed, as_json=scores.as_json))
+    else:
+        print_text(*printed.values())
+
+
+def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
+    """The indices of runs with the same configuration and data but different seeds, in groups."""
+    from mtkit.run_manifest import MAY_CHANGE, differences
+
+    # Of the settings that may change, only the length of training and the search are compared.
+    compared = ("train.max_steps", "train.finish_", "decode.")
+    ignore = [key for key in MAY_CHANGE if not key.startswith(compared)]
+    ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
+    groups: list[list[int]] = []
+    for index, run in enumerate(runs):
+        for group in groups:
+            first = runs[group[0]]
+            seeds = [runs[other].config.train.seed for other in group]
+            if (
+                run.config.train.seed not in seeds
+                and first.data_fingerprint == run.data_fingerprint
+                and not differences(first.config, run.config, ignore=ignore)
+            ):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return [group for group in groups if len(group) > 1]

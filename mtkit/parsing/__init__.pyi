@@ -1,8 +1,8 @@
 from .bracketing import (
     Scores as Scores,
     compare_trees as compare_trees,
-    different_words as different_words,
     score_trees as score_trees,
+    trees_of_lines as trees_of_lines,
 )
 from .parser import Parsing as Parsing, counted_words as counted_words, make_task as make_task
 from .task import Task as Task

@@ -22,6 +22,7 @@ Three rules are ours. evalb leaves such sentences out, and so a parser can look 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +33,9 @@ import numpy as np
 import mtkit
 from mtkit.base.arrays import IntArray
 from mtkit.base.errors import MtkitError
-from mtkit.parsing.trees import Tree
+from mtkit.parsing.trees import Tree, parse_trees
+
+log = logging.getLogger(__name__)
 
 # COLLINS.prm: DELETE_LABEL, EQ_LABEL, and the length of "short" sentences.
 # The first list is for tags of words and for labels of phrases alike.
@@ -42,6 +45,8 @@ SHORT = 40
 # As sacreBLEU has them for other metrics.
 _SAMPLES = 1000
 _SEED = 12345
+# How other parsers write that they have found no tree.
+_FAILURES = frozenset(("", "()", "(())"))
 
 
 class SentenceCounts(NamedTuple):
@@ -164,17 +169,56 @@ def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
     rows = []
     for number, (tree, gold) in enumerate(zip(trees, golds, strict=True), 1):
         if tree is not None and tree.words != gold.words:
-            raise MtkitError(f"sentence {number}: {different_words(tree, gold)}")
+            raise MtkitError(f"sentence {number}: {_different_words(tree, gold)}")
         rows.append(count_brackets(gold, tree or Tree.flat(gold.words)))
     return np.array(rows, np.int64)
 
 
-def different_words(tree: Tree, gold: Tree) -> str:
+def _different_words(tree: Tree, gold: Tree) -> str:
     """How the words of a tree differ from those of the gold tree."""
     for number, (word, wanted) in enumerate(zip(tree.words, gold.words, strict=False), 1):
         if word != wanted:
             return f"word {number} is {word!r}, and {wanted!r} in the gold tree"
     return f"{len(tree.words)} words, and {len(gold.words)} in the gold tree"
+
+
+def trees_of_lines(
+    lines: Sequence[str], golds: Sequence[Tree], *, name: str, gold_name: str
+) -> list[Tree | None]:
+    """The tree on each line of a file, or None and a warning if it is not one of its sentence.
+
+    Raises:
+        MtkitError: if there are more or fewer lines than gold trees, or if all lines are wrong.
+    """
+    if len(lines) != len(golds):
+        raise MtkitError(
+            f"{name} has {len(lines)} lines and {gold_name} has {len(golds)} trees; line n of one "
+            "must be the tree of sentence n of the other, or blank"
+        )
+    trees: list[Tree | None] = []
+    failures = []
+    for number, (line, gold) in enumerate(zip(lines, golds, strict=True), start=1):
+        try:
+            trees.append(_tree_of_line(line, gold, name=name, number=number))
+        except MtkitError as error:
+            trees.append(None)
+            failures.append(str(error))
+    if failures:
+        count = f"{len(failures)} of {len(lines)} lines have no tree of their sentence"
+        if len(failures) == len(lines) and not _FAILURES.issuperset(map(str.strip, lines)):
+            raise MtkitError(f"{failures[0]}; {count} in {gold_name}")
+        log.warning("%s; %s, and count as flat trees", failures[0], count)
+    return trees
+
+
+def _tree_of_line(line: str, gold: Tree, *, name: str, number: int) -> Tree:
+    """The tree of a line, if it has one, and of the words of the gold tree."""
+    is_blank = line.strip() in _FAILURES
+    trees = [] if is_blank else list(parse_trees([line], name=name, first_line=number))
+    if len(trees) == 1 and trees[0].words == gold.words:
+        return trees[0]
+    difference = _different_words(trees[0], gold) if len(trees) == 1 else f"{len(trees)} trees"
+    raise MtkitError(f"{name}, line {number}: {difference}")
 
 
 def _total(counts: IntArray) -> BracketingScore:

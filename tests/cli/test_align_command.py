@@ -1,4 +1,4 @@
-"""`mtkit align`, `mtkit translate --alignments` and `mtkit score --align`."""
+"""`mtkit align`, `mtkit translate --alignments` and `mtkit score-alignments`."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_align_tunes_to_gold_alignments_and_stores_the_choice(pairs: Place):
     assert (settings.pairs, settings.reference) == (2, "gold")
     found = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
     pairs.write("links.txt", found)
-    score = pairs.mtkit("-q", "score", "--align", "links.txt", "--reference", "gold.txt", "--json")
+    score = pairs.mtkit("-q", "score-alignments", "links.txt", "--reference", "gold.txt", "--json")
     (row,) = json.loads(score.out)["alignments"]
     assert row["aer"] == pytest.approx(100 * settings.error_rate)
 
@@ -320,25 +320,20 @@ def test_translate_prints_alignments_with_its_translations(place: Place, ending_
     assert " ".join(f"{i}-{j}" for i, j, _ in found["links"]) == links[0]
 
 
-def test_score_of_alignments_is_refused_with_options_about_translations(place: Place):
+def test_alignments_are_scored_against_one_gold_alignment_for_each_line(place: Place):
     place.write("links.txt", "0-0\n")
     place.write("gold.txt", "0-0 1p1\n")
-    assert place.mtkit("-q", "score", "--align", "links.txt", "--reference", "gold.txt").out == (
-        "AER 0.0 precision 100.0 recall 100.0\n"
-    )
-    together = ("score", "--align", "links.txt", "--reference", "gold.txt")
-    assert "--metric cannot be combined with --align" in place.refused(*together, "--metric", "ter")
-    assert "--align requires HYP" in place.refused("score", "--align", "links.txt")
-    for option in ("--swap-links", "--one-based"):
-        assert f"{option} requires --align" in place.refused("score", "links.txt", option)
     place.write("short.txt", "")
-    assert "short.txt has 0 lines" in place.refused(*together[:2], "short.txt", *together[3:])
+    score = ("score-alignments", "links.txt", "--reference", "gold.txt")
+    assert place.mtkit("-q", *score).out == "AER 0.0 precision 100.0 recall 100.0\n"
+    assert "'--reference'" in place.refused(*score[:2])
+    assert "short.txt has 0 lines" in place.refused(*score, "short.txt")
 
 
 def test_links_may_be_numbered_target_first(place: Place):
     place.write("links.txt", "0-1 2-0\n")
     place.write("gold.txt", "1-0 0-2\n")
-    score = ("-q", "score", "--align", "links.txt", "--reference", "gold.txt")
+    score = ("-q", "score-alignments", "links.txt", "--reference", "gold.txt")
     assert place.mtkit(*score).out == "AER 100.0 precision 0.0 recall 0.0\n"
     assert place.mtkit(*score, "--swap-links").out == "AER 0.0 precision 100.0 recall 100.0\n"
 
@@ -367,7 +362,7 @@ def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(
 ):
     place.write("links.txt", links)
     place.write("gold.txt", gold)
-    outcome = place.mtkit("score", "--align", "links.txt", "--reference", "gold.txt")
+    outcome = place.mtkit("score-alignments", "links.txt", "--reference", "gold.txt")
     assert outcome.status == 0
     assert outcome.err == (f"mtkit: warning: {message}\n" if message else "")
 
@@ -384,7 +379,7 @@ def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(
 def test_gold_alignments_can_count_words_from_1(place: Place, links: str, gold: str, scores: str):
     place.write("links.txt", links)
     place.write("gold.txt", gold)
-    score = ("score", "--align", "links.txt", "--reference", "gold.txt", "--one-based")
+    score = ("score-alignments", "links.txt", "--reference", "gold.txt", "--one-based")
     outcome = place.mtkit(*score)
     assert (outcome.status, outcome.out, outcome.err) == (0, scores, "")
     place.write("gold.txt", f"0-0 {gold}")
@@ -405,5 +400,5 @@ def test_gold_alignments_without_sure_links_are_refused(place: Place):
     place.write("links.txt", "0-0\n")
     for gold in ("0p0\n", "\n"):
         place.write("gold.txt", gold)
-        error = place.refused("score", "--align", "links.txt", "--reference", "gold.txt")
+        error = place.refused("score-alignments", "links.txt", "--reference", "gold.txt")
         assert "gold.txt: has no sure link (i-j)" in error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,6 @@ def test_a_tokenised_text_is_named_in_one_line(place: Place):
         (["hyp", "--reference", "ref", "--reference", "hyp"], "hyp and ref are empty"),
         (["hyp", "ref", "--reference", "ref"], "hyp and ref are empty"),
         (["hyp", "--reference", "ref", "--sentence"], "hyp and ref are empty"),
-        (["hyp", "--reference", "ref", "--metric", "parseval"], "ref has no trees"),
     ],
 )
 def test_empty_files_are_named(arguments: list[str], named: str, place: Place):
@@ -150,7 +150,7 @@ def test_sentences_come_one_a_row_and_the_worst_first_if_asked(captions: Place):
 def test_a_model_scores_given_translations(trained: Place):
     trained.write("src.txt", "one two\n\nthree\n")
     trained.write("hyp.txt", "zwei eins\n\ndrei\n")
-    arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
+    arguments = ["force-decode", "src.txt", "hyp.txt"]
     rows = [line.split("\t") for line in trained.mtkit(*arguments).out.splitlines()]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert rows[1][1:] == ["0.000000", "0.000000"]
@@ -164,27 +164,49 @@ def test_a_model_scores_given_translations(trained: Place):
     trained.write("short.txt", "zwei eins\n")
     error = trained.refused(*arguments[:-1], "short.txt")
     assert "short.txt has 1 line and src.txt has 3" in error
-    assert "--src" in trained.refused("score", "--model-score", "--hyp", "hyp.txt")
-    assert "--model-score" in trained.refused("score", "--src", "src.txt")
-    assert "once" in trained.refused("score", "--model-score", "--src", "-", "--hyp", "-")
+    assert "once" in trained.refused("force-decode", "-", "-")
 
 
 @pytest.mark.parametrize(
-    "option", ["--metric=ter", "--protocol=paper", "--split=valid", "--data=x", "--worst-first"]
+    ("earlier", "now"),
+    [
+        (
+            "--metric parseval g.trees --reference g.trees",
+            "score-trees g.trees --reference g.trees",
+        ),
+        (
+            "g.trees --json --metric=parseval --reference - --sentence",
+            "score-trees g.trees --json --reference - --sentence",
+        ),
+        (
+            "g.trees --reference g.trees --well-formed",
+            "score-trees g.trees --reference g.trees --well-formed",
+        ),
+        ("--align 'my links' --reference links", "score-alignments 'my links' --reference links"),
+        (
+            "links links --reference links --json --align",
+            "score-alignments links links --reference links --json",
+        ),
+        ("--model-score --src a --hyp b", "force-decode a b"),
+        (
+            "--model-score --hyp=b --json --src=a --run runs/tiny",
+            "force-decode --json --run runs/tiny a b",
+        ),
+        ("--src - --hyp b --model-score", "force-decode - b"),
+        ("--model-score --src a", "force-decode a"),
+    ],
 )
-def test_options_that_the_model_score_has_no_use_for_are_refused(option: str, trained: Place):
-    files = ["--src", "src.txt", "--hyp", "hyp.txt"]
-    name = option.partition("=")[0]
-    error = trained.refused("score", "--model-score", *files, option)
-    assert f"{name} cannot be combined with --model-score" in error
-
-
-def test_the_model_score_is_of_one_run_and_of_no_other_translations(trained: Place):
-    arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
-    for more in (["hyp.txt"], ["--run", "runs/tiny", "--run", "runs/tiny"]):
-        assert "takes at most one --run, and --hyp instead of HYP" in trained.refused(
-            *arguments, *more
-        )
+def test_what_other_commands_do_now_can_be_typed_as_before(earlier: str, now: str, trained: Place):
+    trained.write("g.trees", "(S (NP (NN a)) (VP (VB b)))\n")
+    for name in ("my links", "links"):
+        trained.write(name, "0-0 1-1\n")
+    for name in "ab":
+        trained.write(name, "one two\n")
+    stdin = (trained.folder / ("g.trees" if "trees" in now else "a")).read_bytes()
+    outcome = trained.mtkit("score", *shlex.split(earlier), stdin=stdin)
+    expected = trained.mtkit(*shlex.split(now), stdin=stdin)
+    assert (outcome.status, outcome.out) == (expected.status, expected.out)
+    assert outcome.err == f"mtkit: now typed as: mtkit {now}\n{expected.err}"
 
 
 @pytest.mark.parametrize("option", ["--beam-size=4", "--split=test", "--run=x", "--workers=1"])

@@ -1,4 +1,4 @@
-"""`mtkit score` for trees: of a parser and of files; what does not match is refused by line."""
+"""`mtkit score-trees`: of a parser and of files; what does not match is refused by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtkit.run_folder import Run
 GOLD = "(S (NP (NN a)) (VP (VB b)))\n(NP (NN c) (NN d))\n"
 # The first has three of three brackets, the second none of one.
 FOUND = "(S (NP (XX a)) (VP (XX b)))\n(VP (XX c) (XX d))\n"
-FILES = ("score", "found.trees", "--reference", "gold.trees", "--metric", "parseval")
+FILES = ("score-trees", "found.trees", "--reference", "gold.trees")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_line_without_a_tree_counts_as_a_flat_one_and_is_told(files: Place, fa
 
 def test_gold_trees_may_be_spread_over_lines_and_come_from_standard_input(files: Place):
     gold = b"( (S\n    (NP (NN a))\n    (VP (VB b))) )\n( (NP (NN c) (NN d)))\n"
-    arguments = ["score", "found.trees", "--reference", "-", "--metric", "parseval", "--json"]
+    arguments = ["score-trees", "found.trees", "--reference", "-", "--json"]
     (system,) = json.loads(files.mtkit(*arguments, stdin=gold).out)["systems"]
     assert system["all"]["f1"] == 75.0
 
@@ -79,8 +79,7 @@ def test_paired_gives_the_p_value_of_each_system_against_the_first(files: Place)
     files.write("gold.trees", GOLD * 30)
     files.write("found.trees", FOUND * 30)
     files.write("same.trees", FOUND * 30)
-    arguments = ["score", "found.trees", "same.trees", "gold.trees", "--reference", "gold.trees"]
-    arguments += ["--metric", "parseval", "--paired"]
+    arguments = [*FILES, "same.trees", "gold.trees", "--paired"]
     out = files.mtkit(*arguments).out
     rows = [row.split() for row in out.splitlines() if " all " in row]
     assert [row[-1] for row in rows] == ["baseline", "1.0000", "0.0010"]
@@ -165,38 +164,40 @@ def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Pl
     assert "gold.trees has no trees: nothing to score" in files.refused(*FILES)
 
 
-def test_options_that_do_not_go_with_trees_are_refused(files: Place, untrained: Run):
-    assert "--metric bleu is for translations" in files.refused(*FILES, "--metric", "bleu")
-    assert "--protocol is for translations" in files.refused(
-        *FILES, "--protocol", "paper", "--tgt-lang", "en"
-    )
-    assert "requires one --reference" in files.refused(*FILES, "--reference", "found.trees")
-    error = files.refused("score", "--run", untrained.path, "--metric", "parseval")
-    assert "requires a parser" in error
-    error = files.refused("score", "found.trees", "--reference", "gold.trees", "--well-formed")
-    assert "--well-formed" in error
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["found.trees"], "TREES requires --reference"),
+        (["--reference", "gold.trees"], "--reference requires TREES"),
+        ([*FILES[1:], "--well-formed"], "--well-formed cannot be combined with TREES"),
+        ([*FILES[1:], "--paired"], "--paired requires two or more files or --run"),
+        ([*FILES[1:], "--worst-first"], "--worst-first requires --sentence"),
+        ([*FILES[1:], "gold.trees", "--sentence"], "--sentence requires one system"),
+    ],
+)
+def test_options_that_do_not_go_with_trees_are_refused(
+    files: Place, options: list[str], message: str
+):
+    assert message in files.refused("score-trees", *options)
 
 
-def test_a_parser_is_scored_on_its_test_or_validation_trees(place: Place, parser: Run):
-    outcome = place.mtkit("score", "--run", parser.path)
-    assert outcome.status == 0
-    assert cells(outcome.out, "all")[0] == "20"
-    (system,) = json.loads(
-        place.mtkit("score", "--run", parser.path, "--split", "valid", "--json").out
-    )["systems"]
-    assert system["repaired"] > 0
-    (system,) = json.loads(
-        place.mtkit("score", "--run", parser.path, "--well-formed", "--json").out
-    )["systems"]
-    assert (system["repaired"], system["failures"]) == (0, 0)
-    error = place.refused("score", "--run", parser.path, "--metric", "bleu")
-    assert "--metric bleu is for translations" in error
-
-
-def test_a_parser_and_a_translator_are_not_compared(
+def test_a_parser_is_scored_on_its_test_or_validation_trees(
     place: Place, parser: Run, untrained: Run, tiny_data: PreparedData
 ):
+    score = ("score-trees", "--run", parser.path)
+    outcome = place.mtkit(*score)
+    assert outcome.status == 0
+    assert cells(outcome.out, "all")[0] == "20"
+    (system,) = json.loads(place.mtkit(*score, "--split", "valid", "--json").out)["systems"]
+    assert system["repaired"] > 0
+    (system,) = json.loads(place.mtkit(*score, "--well-formed", "--json").out)["systems"]
+    assert (system["repaired"], system["failures"]) == (0, 0)
+    assert "is data for translation" in place.refused(*score, "--data", tiny_data.path)
+    # `mtkit score` leaves parsers to this command.
+    by_score = place.mtkit("score", "--run", parser.path)
+    assert by_score.out == outcome.out
+    assert f"now typed as: mtkit score-trees --run {parser.path}\n" in by_score.err
     error = place.refused("score", "--run", parser.path, "--run", untrained.path)
-    assert f"cannot compare a parser ({parser.path}) with a translation model" in error
-    error = place.refused("score", "--run", parser.path, "--data", tiny_data.path)
-    assert "is data for translation" in error
+    assert f"{untrained.path}: translates, and mtkit score-trees takes parsers" in error
+    error = place.refused("score", "--run", parser.path, "--metric", "bleu")
+    assert "No such option '--metric'" in error

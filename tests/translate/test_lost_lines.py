@@ -99,7 +99,7 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
         ["translate", "--input", "in.txt", "--engine", "torch"],
         ["translate", "--input", "in.txt", "--format", "html"],
         ["score"],
-        ["score", "--model-score", "--src", "in.txt", "--hyp", "in.txt"],
+        ["force-decode", "in.txt", "in.txt"],
         ["align", "in.txt", "in.txt"],
         ["serve", "--port", "0"],
     ],

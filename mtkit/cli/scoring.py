@@ -1,0 +1,240 @@
+"""What `score`, `score-trees` and `compare` share: the texts of runs, and scores of lines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import click
+
+from mtkit.base.errors import MtkitError
+from mtkit.cli.console import print_text
+from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_given
+
+if TYPE_CHECKING:
+    from mtkit.data import PreparedData
+    from mtkit.run_folder import Run
+    from mtkit.score import Score
+    from mtkit.segment_scores import SegmentMetric
+    from mtkit.translate import Translation, Translator
+
+log = logging.getLogger(__name__)
+
+# Options about a run that translates, but for --device, which does no harm.
+TRANSLATING = (
+    *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
+    *("split_sentences", "engine", "precision", "workers", "batch_tokens"),
+)
+
+
+class TextChoice(NamedTuple):
+    """A public test set, or else a text of the data of runs; `advice` is for runs without data."""
+
+    test_set: str | None
+    data_path: Path | None
+    split: Literal["valid", "test"]
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    advice: str = "or HYP and --reference"
+
+
+class Text(NamedTuple):
+    """What systems translate; `test_set` is the full name of a public test set.
+
+    A language that is not known is empty.
+    """
+
+    src_lang: str
+    tgt_lang: str
+    src: list[str]
+    references: list[list[str]]
+    test_set: str | None = None
+
+
+def refuse_analysis(systems: Sequence[object]) -> None:
+    """Refuse options of analysis that this number of systems, or other options, make useless."""
+    flags = click.get_current_context().params
+    if not flags["sentence"]:
+        refuse_given(["worst_first"], "requires --sentence")
+    if len(systems) < 2:
+        refuse_given(["paired"], "requires two or more files or --run")
+    elif flags["sentence"]:
+        refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
+
+
+def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, Text]:
+    """The text of each chosen direction, by its name, which is empty if there is only one.
+
+    Raises:
+        MtkitError: if the runs have other test sets, or data for another task.
+    """
+    if choice.test_set is not None:
+        return {"": _public_text(runs, choice.test_set, choice)}
+    by_run: list[dict[str, Text]] = []
+    for run in runs:
+        data = _data_of(run, choice)
+        if data.task != run.manifest.data.task:
+            raise MtkitError(
+                f"{data.path}: is data for {data.task}, and {run.path} is for "
+                f"{run.manifest.data.task}; give another --data"
+            )
+        by_run.append(_texts_of_data(data, choice, has_notes=not by_run))
+        first, last = ([text[2:] for text in by_run[i].values()] for i in (0, -1))
+        if first != last:
+            raise MtkitError(
+                f"{run.path} was trained on data with another {choice.split} text than "
+                f"{runs[0].path}, so their scores cannot be compared; give --data to translate the "
+                "same text with all"
+            )
+    return by_run[0]
+
+
+def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> Text:
+    """A test set of sacreBLEU; if it names no direction, in that of the options or of a run."""
+    from mtkit.public_test_sets import find_test_set
+
+    src_lang, tgt_lang = choice.src_lang, choice.tgt_lang
+    if runs:
+        own = runs[0].manifest.data
+        src_lang, tgt_lang = src_lang or own.src_lang, tgt_lang or own.tgt_lang
+    public = find_test_set(wanted, src_lang=src_lang, tgt_lang=tgt_lang)
+    is_known = runs and src_lang and tgt_lang and not is_multilingual(runs[0])
+    if is_known and (src_lang, tgt_lang) != (public.src_lang, public.tgt_lang):
+        log.warning(
+            "%s translates from %s to %s, and the test set is %s",
+            *(runs[0].path, src_lang, tgt_lang, public.full_name),
+        )
+    return Text(public.src_lang, public.tgt_lang, public.src, public.references, public.full_name)
+
+
+def _texts_of_data(data: PreparedData, choice: TextChoice, *, has_notes: bool) -> dict[str, Text]:
+    texts = [
+        Text(src_lang, tgt_lang, src, [tgt])
+        for src_lang, tgt_lang, src, tgt in data.texts(choice.split)
+    ]
+    if not data.directions:
+        (text,) = texts
+        return {
+            "": text._replace(
+                src_lang=choice.src_lang or text.src_lang, tgt_lang=choice.tgt_lang or text.tgt_lang
+            )
+        }
+    by_name = {f"{text.src_lang}-{text.tgt_lang}": text for text in texts}
+    names = [
+        direction.name
+        for direction in data.directions
+        if choice.src_lang in (None, direction.src_lang)
+        and choice.tgt_lang in (None, direction.tgt_lang)
+    ]
+    missing = [name for name in names if name not in by_name]
+    if len(missing) == len(names):
+        raise MtkitError(
+            f"{data.path}: no {choice.split} set for this direction; "
+            f"available: {', '.join(by_name)}"
+        )
+    if missing and has_notes:
+        log.info("%s: no %s set for %s, so not scored", data.path, choice.split, ", ".join(missing))
+    return {name: by_name[name] for name in names if name in by_name}
+
+
+def _data_of(run: Run, choice: TextChoice) -> PreparedData:
+    """The chosen data, or else the data that a run was trained on, unchanged since then."""
+    from mtkit.data import PreparedData, is_prepared
+
+    if choice.data_path is not None:
+        return PreparedData.open(choice.data_path)
+    if run.manifest.imported is not None:
+        raise MtkitError(
+            f"{run.path}: was imported, so it has no test set; give --data, {choice.advice}"
+        )
+    try:
+        data = PreparedData.open(run.data_path)
+    except MtkitError as error:
+        reason = error if is_prepared(run.data_path) else f"{run.data_path} is not there"
+        raise MtkitError(
+            f"--data: give the folder with the test set of {run.path}, {choice.advice} ({reason})"
+        ) from error
+    if data.fingerprint != run.data_fingerprint:
+        raise MtkitError(
+            f"{data.path}: was prepared anew after {run.path} was trained on it; "
+            "give --data to score on it nevertheless"
+        )
+    return data
+
+
+def is_multilingual(run: Run) -> bool:
+    """Whether the sources of a run begin with the tag of a language."""
+    return bool(run.tokenizers().src.language_tags)
+
+
+def translated(
+    run: Run,
+    text: Text,
+    decode: DecodeOptions,
+    *,
+    has_directions: bool,
+    on_loaded: Callable[[Translator], None] | None = None,
+) -> list[Translation]:
+    """The translations of a text by a run; the data of the text may have several directions.
+
+    `on_loaded` is as in `DecodeOptions.translations`.
+    """
+    # A bilingual model is not asked for languages, because they may be codes of regions.
+    languages: dict[str, Any] = {}
+    if has_directions or is_multilingual(run):
+        languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
+    return replace(decode, **languages).translations(run, text.src, on_loaded=on_loaded)
+
+
+def segment_metrics(
+    segment_scores: Sequence[tuple[str, Path]],
+    systems: Sequence[tuple[str, int]],
+    *,
+    lower_is_better: Sequence[str],
+) -> list[SegmentMetric]:
+    """The metrics of `--segment-scores`, for systems given by name and number of lines."""
+    from mtkit.segment_scores import SegmentMetric, parse_scores
+
+    files: dict[str, list[Path]] = {}
+    for name, path in segment_scores:
+        files.setdefault(name, []).append(path)
+    for name in lower_is_better:
+        if name not in files:
+            raise click.UsageError(
+                f"--lower-is-better {name}: requires --segment-scores {name}=FILE"
+            )
+    for name, paths in files.items():
+        if len(paths) != len(systems):
+            raise click.UsageError(
+                f"--segment-scores {name}: give one FILE for each system, in their order "
+                f"(systems: {len(systems)}, files: {len(paths)})"
+            )
+    return [
+        SegmentMetric(
+            name,
+            [
+                parse_scores(lines_of(path), file=name_of(path), name=name, text=text, count=count)
+                for path, (text, count) in zip(paths, systems, strict=True)
+            ],
+            lower_is_better=name in lower_is_better,
+        )
+        for name, paths in files.items()
+    ]
+
+
+def print_sentences(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    by_metric: Sequence[Sequence[Score]],
+) -> None:
+    """Print the scores of each sentence, and the signatures as notes."""
+    from mtkit.cli import tables
+
+    for scores in by_metric:
+        log.info("%s %s", scores[0].name, scores[0].signature)
+    params = click.get_current_context().params
+    flags = {name: params[name] for name in ("worst_first", "as_json")}
+    print_text(tables.sentences(outputs, references, by_metric, **flags))
