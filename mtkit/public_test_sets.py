@@ -21,24 +21,22 @@ log = logging.getLogger(__name__)
 _TIMEOUT = 30
 
 
-class PublicTestSet(NamedTuple):
-    """A test set of one direction: sources, and one or more references for all of them."""
+class ScoredText(NamedTuple):
+    """What systems translate, and one or more references for all lines.
 
-    name: str
+    A language that is not known is empty. `test_set` is `NAME:SRC-TGT` of a public test set.
+    """
+
     src_lang: str
     tgt_lang: str
     src: list[str]
     references: list[list[str]]
-
-    @property
-    def full_name(self) -> str:
-        """`NAME:SRC-TGT`, as `find_test_set` takes it."""
-        return f"{self.name}:{self.src_lang}-{self.tgt_lang}"
+    test_set: str | None = None
 
 
 def find_test_set(
     wanted: str, *, src_lang: str | None = None, tgt_lang: str | None = None
-) -> PublicTestSet:
+) -> ScoredText:
     """A test set of sacreBLEU, which is downloaded the first time.
 
     It is kept in the folder that the environment variable SACREBLEU names, or in ~/.sacrebleu.
@@ -71,7 +69,7 @@ def find_test_set(
     for path, lines in zip(reference_paths, references, strict=True):
         refuse_unequal(str(path), lines, str(src_path), src)
     source, target = pair.split("-", 1)
-    return PublicTestSet(name, source, target, src, references)
+    return ScoredText(source, target, src, references, f"{name}:{pair}")
 
 
 def _files(dataset: Any, pair: str) -> list[Path]:

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
@@ -75,7 +75,7 @@ class Score:
         return f"{self.name} {self.shown(self.value)} {self.signature}"
 
 
-OneScore = TypeVar("OneScore", bound=Score)
+AnyScore = TypeVar("AnyScore", bound=Score)
 
 
 class System(NamedTuple):
@@ -85,20 +85,12 @@ class System(NamedTuple):
     translations: Sequence[str]
 
 
-def score(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    metric: Metric = "bleu",
-    tgt_lang: str | None = None,
-    lowercase: bool = False,
-    test_set: str | None = None,
-) -> Score:
-    """Score detokenised translations.
+@dataclass(frozen=True)
+class TextMetric:
+    """A metric of sacreBLEU, for the detokenised translations of one text by several systems.
 
-    Args:
-        hypotheses: one per sentence.
-        references: one or more whole sets of references, each as long as `hypotheses`.
+    Attributes:
+        references: one or more whole sets of references, each as long as the translations.
         metric: BLEU is cased and tokenises as WMT does (13a); chrF and TER are sacreBLEU's
             defaults; chrF++ is chrF with words and pairs of words; `paper` is the paper's BLEU.
         tgt_lang: language of the text, for `paper`.
@@ -108,40 +100,74 @@ def score(
     Raises:
         MtkitError: if the numbers of lines differ, or there are none.
     """
-    _check(hypotheses, references)
-    scorer = _scorer(metric, tgt_lang, lowercase=lowercase, test_set=test_set)
-    result = scorer.corpus_score(list(hypotheses), [list(r) for r in references])
-    return _renamed(Score(result.name, float(result.score), str(scorer.get_signature())), metric)
+
+    systems: Sequence[System]
+    references: Sequence[Sequence[str]]
+    metric: Metric = "bleu"
+    tgt_lang: str | None = None
+    lowercase: bool = False
+    test_set: str | None = None
+
+    def __post_init__(self) -> None:
+        for system in self.systems:
+            _check(system.translations, self.references)
+
+    def means(self) -> list[Score]:
+        """The score of each system."""
+        scorer = self._scorer(of_sentences=False)
+        references = list(map(list, self.references))
+        results = [scorer.corpus_score(list(lines), references) for _, lines in self.systems]
+        return self._scores(results, scorer)
+
+    def of_lines(self) -> list[Score]:
+        """The score of every sentence of the first system by itself.
+
+        A sentence shorter than four words has no four-grams; its BLEU is over the orders it has
+        (`eff:yes` in the signature).
+        """
+        scorer = self._scorer(of_sentences=True)
+        lines = zip(self.systems[0].translations, *self.references, strict=True)
+        results = [scorer.sentence_score(line, references) for line, *references in lines]
+        return self._scores(results, scorer)
+
+    def compare(self) -> list[Score]:
+        """The score of each system, compared with the first by `paired_tests`."""
+
+        def scorer() -> Any:
+            made = self._scorer(of_sentences=False)
+            # Its constructor would do this before the paper's tokeniser is in place.
+            made._ref_cache = made._cache_references(list(map(list, self.references)))
+            return made
+
+        translations = [lines for _, lines in self.systems]
+        return [self._renamed(value) for value in paired_tests(translations, scorer, kind=Score)]
+
+    def _scores(self, results: Iterable[Any], scorer: Any) -> list[Score]:
+        signature = str(scorer.get_signature())
+        return [self._renamed(Score(r.name, float(r.score), signature)) for r in results]
+
+    def _renamed(self, value: Score) -> Score:
+        """The score with what sacreBLEU does not know of the metric."""
+        name = PAPER_NAME if self.metric == "paper" else value.name
+        return replace(value, name=name, lower_is_better=self.metric == "ter")
+
+    def _scorer(self, *, of_sentences: bool) -> Any:
+        """sacreBLEU's object for the metric."""
+        scorer = _scorer(
+            self.metric, self.tgt_lang, lowercase=self.lowercase, of_sentences=of_sentences
+        )
+        if self.test_set:
+            scorer.test_set, scorer.langpair = self.test_set.rsplit(":", 1)
+        return scorer
 
 
-def sentence_scores(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    metric: Metric = "bleu",
-    tgt_lang: str | None = None,
-    lowercase: bool = False,
-    test_set: str | None = None,
-) -> list[Score]:
-    """The score of every sentence by itself.
+def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], **options: Any) -> Score:
+    """Score detokenised translations, one per sentence; references and options as `TextMetric`.
 
-    A sentence shorter than four words has no four-grams; its BLEU is over the orders it has
-    (`eff:yes` in the signature).
+    Raises:
+        MtkitError: if the numbers of lines differ, or there are none.
     """
-    _check(hypotheses, references)
-    scorer = _scorer(metric, tgt_lang, lowercase=lowercase, test_set=test_set, sentences=True)
-    results = [
-        scorer.sentence_score(hypothesis, list(of_line))
-        for hypothesis, *of_line in zip(hypotheses, *references, strict=True)
-    ]
-    signature = str(scorer.get_signature())
-    return [_renamed(Score(one.name, float(one.score), signature), metric) for one in results]
-
-
-def _renamed(found: Score, metric: Metric) -> Score:
-    """The score with what sacreBLEU does not know of the metric."""
-    name = PAPER_NAME if metric == "paper" else found.name
-    return replace(found, name=name, lower_is_better=metric == "ter")
+    return TextMetric([System("", hypotheses)], references, **options).means()[0]
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -152,7 +178,8 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     """
     if not hypotheses and not references:
         return []
-    return [line.value for line in sentence_scores(hypotheses, [references], metric="chrf")]
+    metric = TextMetric([System("", hypotheses)], [references], "chrf")
+    return [line.value for line in metric.of_lines()]
 
 
 def mutual_chrf(texts: Sequence[str]) -> list[float]:
@@ -196,41 +223,16 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     return [float(total) for total in totals[rows]]
 
 
-def compare(
-    systems: Sequence[System],
-    references: Sequence[Sequence[str]],
-    *,
-    metric: Metric = "bleu",
-    tgt_lang: str | None = None,
-    lowercase: bool = False,
-    test_set: str | None = None,
-) -> list[Score]:
-    """Compare every system with the first, by `paired_tests`."""
-    for system in systems:
-        _check(system.translations, references)
-
-    def scorer() -> Any:
-        made = _scorer(metric, tgt_lang, lowercase=lowercase, test_set=test_set)
-        # Its constructor would do this before the paper's tokeniser is in place.
-        made._ref_cache = made._cache_references([list(one) for one in references])
-        return made
-
-    return [_renamed(one, metric) for one in paired_tests(systems, scorer, kind=Score)]
-
-
 def paired_tests(
-    systems: Sequence[tuple[str, Sequence[Any]]],
-    new_scorer: Callable[[], Any],
-    *,
-    kind: type[OneScore],
-) -> list[OneScore]:
+    systems: Sequence[Sequence[Any]], new_scorer: Callable[[], Any], *, kind: type[AnyScore]
+) -> list[AnyScore]:
     """Compare every system with the first, by sacreBLEU's two paired tests and its defaults.
 
     1,000 bootstrap samples, 10,000 randomisation trials, and the seed 12345 unless SACREBLEU_SEED
     is set: the same p-values as its command line with `--paired-bs` and `--paired-ar`.
 
     Args:
-        systems: the name of each, and one item per line.
+        systems: of each, one item per line.
         new_scorer: makes what has the interface of a metric of sacreBLEU for such items.
         kind: what to return for each system.
     """
@@ -239,44 +241,39 @@ def paired_tests(
     check_seed()
     from sacrebleu.significance import PairedTest
 
-    found: dict[str, list[Any]] = {}
-    signatures = []
+    named = [(str(index), items) for index, items in enumerate(systems)]
     scorer = new_scorer()
-    # Of each text once, for both tests. The texts live as long as this.
-    statistics: dict[int, Any] = {}
-
-    def statistics_of(items: Sequence[Any], _references: None = None) -> Any:
-        if id(items) not in statistics:
-            statistics[id(items)] = scorer._extract_corpus_statistics(items, None)
-        return statistics[id(items)]
-
+    statistics = [scorer._extract_corpus_statistics(items, None) for items in systems]
+    known = {id(items): rows for items, rows in zip(systems, statistics, strict=True)}
+    results: list[Sequence[Any]] = []
+    signatures = []
     for test in ("bs", "ar"):
-        tested = new_scorer()
-        tested._extract_corpus_statistics = statistics_of
-        by_name, results = PairedTest(list(systems), {"": tested}, None, test_type=test)()
-        ((name, described),) = by_name.items()
-        found[test] = results[name]
-        signatures.append(str(described))
+        scorer = new_scorer()
+        # Of each text once, for both tests.
+        scorer._extract_corpus_statistics = lambda items, _: known[id(items)]
+        by_name, of_metrics = PairedTest(named, {"": scorer}, None, test_type=test)()
+        ((name, signature),) = by_name.items()
+        results.append(of_metrics[name])
+        signatures.append(str(signature).split("|"))
     # The signatures differ in the kind and number of samples.
-    parts = zip(*(text.split("|") for text in signatures), strict=True)
-    signature = "|".join(one if one == other else f"{one}|{other}" for one, other in parts)
-
-    def compared(index: int, bootstrap: Any, randomisation: Any) -> OneScore:
+    parts = [a if a == b else f"{a}|{b}" for a, b in zip(*signatures, strict=True)]
+    scores = []
+    for index, (bootstrap, randomisation) in enumerate(zip(*results, strict=True)):
         # Without any difference, sacreBLEU's p-values are the lowest that there are.
-        same = bootstrap.score == found["bs"][0].score
-        identical = same and statistics_of(systems[index][1]) == statistics_of(systems[0][1])
-        return kind(
-            name,
-            float(bootstrap.score),
-            signature,
-            mean=float(bootstrap.mean),
-            interval=float(bootstrap.ci),
-            p_bootstrap=None if identical else bootstrap.p_value,
-            p_randomisation=None if identical else randomisation.p_value,
-            identical=identical if index else None,
+        same = bootstrap.score == results[0][0].score and statistics[index] == statistics[0]
+        scores.append(
+            kind(
+                name,
+                float(bootstrap.score),
+                "|".join(parts),
+                mean=float(bootstrap.mean),
+                interval=float(bootstrap.ci),
+                p_bootstrap=None if same else bootstrap.p_value,
+                p_randomisation=None if same else randomisation.p_value,
+                identical=same if index else None,
+            )
         )
-
-    return [compared(i, *both) for i, both in enumerate(zip(found["bs"], found["ar"], strict=True))]
+    return scores
 
 
 def note_tokenised(name: str, lines: Sequence[str]) -> None:
@@ -361,24 +358,7 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> No
         raise MtkitError("there is nothing to score: 0 translations")
 
 
-def _scorer(
-    metric: Metric,
-    tgt_lang: str | None,
-    *,
-    lowercase: bool = False,
-    test_set: str | None = None,
-    sentences: bool = False,
-) -> Any:
-    """sacreBLEU's object for a metric."""
-    scorer = _scorer_of_text(metric, tgt_lang, lowercase=lowercase, sentences=sentences)
-    if test_set:
-        scorer.test_set, scorer.langpair = test_set.rsplit(":", 1)
-    return scorer
-
-
-def _scorer_of_text(
-    metric: Metric, tgt_lang: str | None, *, lowercase: bool, sentences: bool
-) -> Any:
+def _scorer(metric: Metric, tgt_lang: str | None, *, lowercase: bool, of_sentences: bool) -> Any:
     # Imported here, because `mtkit translate` needs none of it.
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -389,13 +369,17 @@ def _scorer_of_text(
     if metric == "ter":
         return TER()
     # `force` silences a warning of three lines that text looks tokenised: see `note_tokenised`.
-    common: dict[str, Any] = {"lowercase": lowercase, "effective_order": sentences, "force": True}
+    common: dict[str, Any] = {
+        "lowercase": lowercase,
+        "effective_order": of_sentences,
+        "force": True,
+    }
     if metric == "bleu":
         return BLEU(**common)
     if tgt_lang is None:
         raise ValueError("the paper's BLEU needs the language, for its tokeniser")
     # multi-bleu.perl does not smooth.
-    smooth = "exp" if sentences else "none"
+    smooth = "exp" if of_sentences else "none"
     scorer = BLEU(tokenize="none", smooth_method=smooth, **common)
     scorer.tokenizer = _paper_tokenizer(tgt_lang)
     scorer.tokenizer_signature = scorer.tokenizer.signature()

@@ -60,13 +60,12 @@ class SegmentMetric:
         """The score of each line of the first system."""
         return [self._score(value) for value in self.by_system[0]]
 
-    def compare(self, names: Sequence[str]) -> list[SegmentScore]:
-        """The mean of each system, compared with the first one; `names` are those of the systems.
+    def compare(self) -> list[SegmentScore]:
+        """The mean of each system, compared with the first one.
 
         The p-values are those of sacreBLEU for a metric whose score is the mean over the lines.
         """
-        systems = list(zip(names, self.by_system, strict=True))
-        tested = paired_tests(systems, lambda: _Mean(self), kind=SegmentScore)
+        tested = paired_tests(self.by_system, lambda: _Mean(self), kind=SegmentScore)
         return [replace(one, lower_is_better=self.lower_is_better) for one in tested]
 
     def _score(self, value: float) -> SegmentScore:

@@ -104,7 +104,7 @@ def test_a_test_set_is_downloaded_once_and_has_all_of_its_references(
 ) -> None:
     caplog.set_level(logging.INFO, "mtkit")
     found = find_test_set("mine/full:en-fr")
-    assert (found.name, found.src_lang, found.tgt_lang) == ("mine/full", "en", "fr")
+    assert (found.test_set, found.src_lang, found.tgt_lang) == ("mine/full:en-fr", "en", "fr")
     assert found.src == SOURCE
     assert found.references == REFERENCES
     (message,) = caplog.messages

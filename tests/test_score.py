@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from mtkit.base.errors import MtkitError
 from mtkit.score import (
     System,
-    compare,
+    TextMetric,
     first_shift,
     mutual_chrf,
     note_tokenised,
     refuse_unequal,
     score,
     sentence_chrf,
-    sentence_scores,
     split_compounds,
 )
 
@@ -86,8 +85,8 @@ def test_a_score_without_case_is_that_of_the_lowercased_texts(metric: Any) -> No
     found = score(hypotheses, [REF], metric=metric, lowercase=True)
     assert found.value == score(lowered, [REF], metric=metric).value
     assert "|case:lc|" in found.signature
-    (first, _) = sentence_scores(hypotheses, [REF], metric=metric, lowercase=True)
-    assert first.value == sentence_scores(lowered, [REF], metric=metric)[0].value
+    of_lines = TextMetric([System("", hypotheses)], [REF], metric, lowercase=True).of_lines()
+    assert of_lines[0].value == TextMetric([System("", lowered)], [REF], metric).of_lines()[0].value
     if metric != "ter":
         # TER ignores case in any event.
         assert found.value > score(hypotheses, [REF], metric=metric).value
@@ -303,11 +302,13 @@ def test_the_papers_bleu_equals_its_pipeline_step_by_step(lang: str, reference: 
 
 
 def test_a_sentence_without_four_words_still_has_a_score() -> None:
-    scores = sentence_scores(["guten Morgen", "x"], [["guten Morgen", "guten Tag"]], metric="bleu")
+    systems = [System("", ["guten Morgen", "x"])]
+    scores = TextMetric(systems, [["guten Morgen", "guten Tag"]]).of_lines()
     assert [round(value.value) for value in scores] == [100, 0]
     assert "eff:yes" in scores[0].signature
-    by_the_paper = sentence_scores(["ein A-Team"], [["ein A-Team"]], metric="paper", tgt_lang="de")
-    assert by_the_paper[0].value == pytest.approx(100.0)
+    systems = [System("", ["ein A-Team"])]
+    (by_the_paper,) = TextMetric(systems, [["ein A-Team"]], "paper", "de").of_lines()
+    assert by_the_paper.value == pytest.approx(100.0)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ def test_p_values_and_intervals_equal_those_of_sacrebleus_program(
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     reference = [f"{line} {i}" for i in range(6) for line in GERMAN]
     systems = [System(str(tmp_path / x), edited(reference, seed)) for seed, x in enumerate("abc")]
-    ours = compare(systems, [reference], metric=metric)
+    ours = TextMetric(systems, [reference], metric=metric).compare()
     *rows, p_values = by_sacrebleus_program(tmp_path, metric, "bs", systems, reference)
     assert [(v.value, v.mean, v.interval) for v in ours] == [
         pytest.approx(row, abs=1e-6) for row in rows
@@ -371,7 +372,7 @@ def test_text_that_looks_tokenised_is_pointed_out_once(
     ]
     # sacreBLEU does not say it again.
     score(lines, [lines])
-    compare([System("one", lines), System("two", ["a dog ."] * 100)], [lines])
+    TextMetric([System("one", lines), System("two", ["a dog ."] * 100)], [lines]).compare()
     assert len(caplog.messages) == 1
     assert capfd.readouterr().err == ""
 
@@ -383,7 +384,7 @@ def test_a_system_that_has_the_text_of_the_baseline_is_identical_and_has_no_p_va
     # sacreBLEU gives equal systems the smallest p-values there are.
     lines = edited(GERMAN, seed=3)
     systems = [System("one", lines), System("two", list(lines)), System("three", GERMAN)]
-    baseline, twin, other = compare(systems, [GERMAN], metric=metric)
+    baseline, twin, other = TextMetric(systems, [GERMAN], metric=metric).compare()
     assert (twin.identical, twin.p_bootstrap, twin.p_randomisation) == (True, None, None)
     assert (twin.value, twin.mean, twin.interval) == (
         baseline.value,
@@ -398,19 +399,19 @@ def test_a_system_that_has_the_text_of_the_baseline_is_identical_and_has_no_p_va
 def test_texts_that_differ_only_in_what_the_metric_ignores_are_identical() -> None:
     lines = edited(GERMAN, seed=3)
     systems = [System("one", lines), System("two", [line.replace("e", "E") for line in lines])]
-    assert compare(systems, [GERMAN], lowercase=True)[1].identical is True
-    assert compare(systems, [GERMAN])[1].identical is False
+    assert TextMetric(systems, [GERMAN], lowercase=True).compare()[1].identical is True
+    assert TextMetric(systems, [GERMAN]).compare()[1].identical is False
     # The same score by chance: each line of the other is one of the first.
     turned = [lines[1], lines[0], *lines[2:]]
     references = [GERMAN[0], GERMAN[0], *GERMAN[2:]]
-    found = compare([System("one", lines), System("two", turned)], [references])
+    found = TextMetric([System("one", lines), System("two", turned)], [references]).compare()
     assert found[0].value == found[1].value
     assert found[1].identical is False
 
 
 def test_the_papers_bleu_can_be_compared_too() -> None:
     systems = [System("one", edited(GERMAN, seed=3)), System("two", edited(GERMAN, seed=4))]
-    found = compare(systems, [GERMAN], metric="paper", tgt_lang="de")
+    found = TextMetric(systems, [GERMAN], metric="paper", tgt_lang="de").compare()
     for value, system in zip(found, systems, strict=True):
         alone = score(system.translations, [GERMAN], metric="paper", tgt_lang="de")
         assert (value.name, value.value) == (alone.name, alone.value)

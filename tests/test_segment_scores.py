@@ -91,7 +91,7 @@ def test_means_and_p_values_are_sacrebleus_for_a_mean_of_lines(
         for scores in by_system
     ]
     names = ["one", "two", "three"]
-    ours = SegmentMetric("mine", by_system).compare(names)
+    ours = SegmentMetric("mine", by_system).compare()
     named = list(zip(names, systems, strict=True))
     for test, attribute in (("bs", "p_bootstrap"), ("ar", "p_randomisation")):
         _, found = PairedTest(named, {"mine": metric()}, [references], test_type=test)()
@@ -118,7 +118,7 @@ def test_the_score_is_the_mean(scores: list[float]) -> None:
 
 
 def test_equal_scores_are_identical_and_have_no_p_value() -> None:
-    first, second, third = SegmentMetric("mine", [[1, 2, 3], [1, 2, 3], [2, 1, 3]]).compare("abc")
+    first, second, third = SegmentMetric("mine", [[1, 2, 3], [1, 2, 3], [2, 1, 3]]).compare()
     assert first.identical is None
     assert (second.identical, second.p_bootstrap, second.p_randomisation) == (True, None, None)
     # The same mean of other scores.
@@ -131,7 +131,7 @@ def test_the_signature_says_how_many_lines_and_which_way_is_better() -> None:
     (first, _) = errors.means()
     assert str(first) == "errors 1.5000 mean:lines|lines:2|better:lower"
     assert first.lower_is_better
-    (first, _) = errors.compare("ab")
+    (first, _) = errors.compare()
     assert first.signature == ("mean:lines|lines:2|better:lower|seed:12345|bs:1000|ar:10000")
     assert first.lower_is_better
     assert [one.value for one in errors.of_lines()] == [1, 2]

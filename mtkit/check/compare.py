@@ -17,7 +17,7 @@ from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
 from mtkit.check.checker import Checked, Checker, Decoded
 from mtkit.check.facts import UNDETERMINED, PairFacts
 from mtkit.check.findings import KINDS, Finding
-from mtkit.score import Metric, Score, System, compare, refuse_unequal, score, sentence_chrf
+from mtkit.score import Metric, Score, System, TextMetric, refuse_unequal, sentence_chrf
 from mtkit.segment_scores import SegmentMetric, SegmentScore
 
 # A bar of a histogram is so many points of chrF wide.
@@ -153,7 +153,7 @@ def comparison_page(
         names=names,
         by_metric=[
             *(_scores(systems, text, metric) for metric in (metrics if text.sets else ())),
-            *(one.means() if len(systems) == 1 else one.compare(names) for one in segment_metrics),
+            *(one.means() if len(systems) == 1 else one.compare() for one in segment_metrics),
         ],
         is_paired=len(systems) > 1,
         charts=_charts(names, by_line) if by_line else [],
@@ -204,12 +204,9 @@ def _line_scores(translations: Sequence[str], text: ComparedText) -> list[float 
 
 def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metric) -> list[Score]:
     """The score of each system; of several with the paired tests."""
-    if len(systems) == 1:
-        (one,) = systems
-        found = [score(one.translations, text.sets, metric=metric, test_set=text.test_set)]
-    else:
-        named = [System(system.name, system.translations) for system in systems]
-        found = compare(named, text.sets, metric=metric, test_set=text.test_set)
+    named = [System(system.name, system.translations) for system in systems]
+    of_text = TextMetric(named, text.sets, metric, test_set=text.test_set)
+    found = of_text.means() if len(systems) == 1 else of_text.compare()
     # sacreBLEU adds the weight of recall to the name.
     return [replace(one, name=one.name.replace("chrF2", "chrF")) for one in found]
 

@@ -16,7 +16,6 @@ from mtkit.cli.options import DecodeOptions
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
 from mtkit.cli.scoring import (
     TRANSLATING,
-    Text,
     TextChoice,
     is_multilingual,
     segment_metrics,
@@ -247,6 +246,7 @@ def _systems(
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
     from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker, warn_of_checkpoint
+    from mtkit.public_test_sets import ScoredText
     from mtkit.score import refuse_unequal
 
     other_text = ("the source", text.sources or ())
@@ -255,7 +255,7 @@ def _systems(
     for path, lines in files.items():
         refuse_unequal(shared.name_of(path), lines, *other_text)
     checkers = {path: _checker(run, text) for path, run in runs.items()}
-    sources = Text(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
+    sources = ScoredText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
     found: dict[Path, list[Translation]] = {}
     for path, run in runs.items():
         checker = checkers[path]

@@ -16,11 +16,12 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
 from mtkit.cli import scoring
 from mtkit.cli.console import print_text
-from mtkit.cli.scoring import Text, TextChoice
+from mtkit.cli.scoring import TextChoice
 
 if TYPE_CHECKING:
+    from mtkit.public_test_sets import ScoredText
     from mtkit.run_folder import Run
-    from mtkit.score import Metric, Score, System
+    from mtkit.score import Metric, System, TextMetric
     from mtkit.segment_scores import SegmentMetric
 
 log = logging.getLogger(__name__)
@@ -175,6 +176,7 @@ def _score_files(
     paths: Sequence[Path], references: Sequence[Path], choice: TextChoice, scores: _Scores
 ) -> None:
     """Print the scores of files of translations."""
+    from mtkit.public_test_sets import ScoredText
     from mtkit.score import System, refuse_unequal
 
     shared.refuse_given(
@@ -190,7 +192,7 @@ def _score_files(
     elif not references and (scores.metrics or is_paper or not scores.segment_scores):
         raise click.UsageError("HYP requires at least one --reference, or --test-set")
     shared.refuse_stdin_twice([*paths, *references, *(path for _, path in scores.segment_scores)])
-    text = Text("", choice.tgt_lang or "", [], [])
+    text = ScoredText("", choice.tgt_lang or "", [], [])
     names = [*map(shared.name_of, references)]
     if choice.test_set is not None:
         (text,) = scoring.texts_of([], choice).values()
@@ -255,7 +257,7 @@ def _check(scores: _Scores, tgt_lang: str | None) -> None:
 
 
 def _print(
-    translated: Mapping[str, tuple[Text, Sequence[System]]],
+    translated: Mapping[str, tuple[ScoredText, Sequence[System]]],
     outside: Sequence[SegmentMetric],
     scores: _Scores,
     groups: Sequence[Sequence[int]] = (),
@@ -273,34 +275,27 @@ def _print(
         log.info("%s", score.PAPER_NOTE)
     printed = {}
     for direction, (text, systems) in translated.items():
-        names = [system.name for system in systems]
-        common: dict[str, Any] = {
-            "references": text.references,
-            "tgt_lang": text.tgt_lang or None,
-            "lowercase": scores.lowercase,
-            "test_set": text.test_set,
-        }
         if "bleu" in metrics:
             for system in systems:
                 score.note_tokenised(*system)
-        by_metric: list[Sequence[Score]]
+        of_text = [
+            score.TextMetric(
+                *(systems, text.references, metric, text.tgt_lang or None),
+                lowercase=scores.lowercase,
+                test_set=text.test_set,
+            )
+            for metric in metrics
+        ]
+        all_metrics: list[TextMetric | SegmentMetric] = [*of_text, *outside]
         if scores.sentence:
-            ((_, lines),) = systems
-            by_metric = [score.sentence_scores(lines, metric=name, **common) for name in metrics]
-            by_metric += [metric.of_lines() for metric in outside]
-            scoring.print_sentences(lines, text.references, by_metric)
+            by_line = [metric.of_lines() for metric in all_metrics]
+            scoring.print_sentences(systems[0].translations, text.references, by_line)
             return
-        if scores.paired:
-            by_metric = [score.compare(systems, metric=name, **common) for name in metrics]
-            by_metric += [metric.compare(names) for metric in outside]
-        else:
-            by_metric = [
-                [score.score(lines, metric=name, **common) for _, lines in systems]
-                for name in metrics
-            ]
-            by_metric += [metric.means() for metric in outside]
+        by_metric = [
+            metric.compare() if scores.paired else metric.means() for metric in all_metrics
+        ]
         printed[direction] = tables.scores(
-            list(map(one_line, names)), by_metric, groups, as_json=scores.as_json
+            [one_line(system.name) for system in systems], by_metric, groups, as_json=scores.as_json
         )
     if len(printed) > 1:
         print_text(tables.by_direction(printed, as_json=scores.as_json))

@@ -14,7 +14,7 @@ from mtkit.cli.console import print_text
 @shared.command(
     "Score word alignments against gold alignments.",
     "mtkit score-alignments links.txt --reference gold.txt",
-    "mtkit score-alignments links.txt --reference gold.txt --one-based --json",
+    "mtkit score-alignments links.txt --reference gold.txt --json",
 )
 @click.argument("paths", metavar="LINKS...", nargs=-1, required=True, type=shared.PathArgument)
 @shared.in_out_option(

@@ -54,8 +54,8 @@ def score_trees(
     """Print precision, recall and F1 of the brackets of trees, by the rules of evalb.
 
     \b
-    mtkit score-trees [--run PARSER]...          parse the test set, and score the trees
-    mtkit score-trees TREES... --reference FILE  score files with a tree on each line
+    mtkit score-trees [--run PARSER]...     parse the test set, and score it
+    mtkit score-trees TREES --reference F   score a file with a tree on each line
 
     A line without a tree of its sentence counts as a flat tree. TREES may be -, standard input.
     """

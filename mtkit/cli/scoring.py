@@ -16,6 +16,7 @@ from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_given
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
+    from mtkit.public_test_sets import ScoredText
     from mtkit.run_folder import Run
     from mtkit.score import Score
     from mtkit.segment_scores import SegmentMetric
@@ -41,19 +42,6 @@ class TextChoice(NamedTuple):
     advice: str = "or HYP and --reference"
 
 
-class Text(NamedTuple):
-    """What systems translate; `test_set` is the full name of a public test set.
-
-    A language that is not known is empty.
-    """
-
-    src_lang: str
-    tgt_lang: str
-    src: list[str]
-    references: list[list[str]]
-    test_set: str | None = None
-
-
 def refuse_analysis(systems: Sequence[object]) -> None:
     """Refuse options of analysis that this number of systems, or other options, make useless."""
     flags = click.get_current_context().params
@@ -65,7 +53,7 @@ def refuse_analysis(systems: Sequence[object]) -> None:
         refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
 
 
-def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, Text]:
+def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, ScoredText]:
     """The text of each chosen direction, by its name, which is empty if there is only one.
 
     Raises:
@@ -73,7 +61,7 @@ def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, Text]:
     """
     if choice.test_set is not None:
         return {"": _public_text(runs, choice.test_set, choice)}
-    by_run: list[dict[str, Text]] = []
+    by_run: list[dict[str, ScoredText]] = []
     for run in runs:
         data = _data_of(run, choice)
         if data.task != run.manifest.data.task:
@@ -92,7 +80,7 @@ def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, Text]:
     return by_run[0]
 
 
-def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> Text:
+def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> ScoredText:
     """A test set of sacreBLEU; if it names no direction, in that of the options or of a run."""
     from mtkit.public_test_sets import find_test_set
 
@@ -102,17 +90,21 @@ def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> Text:
         src_lang, tgt_lang = src_lang or own.src_lang, tgt_lang or own.tgt_lang
     public = find_test_set(wanted, src_lang=src_lang, tgt_lang=tgt_lang)
     is_known = runs and src_lang and tgt_lang and not is_multilingual(runs[0])
-    if is_known and (src_lang, tgt_lang) != (public.src_lang, public.tgt_lang):
+    if is_known and (src_lang, tgt_lang) != public[:2]:
         log.warning(
             "%s translates from %s to %s, and the test set is %s",
-            *(runs[0].path, src_lang, tgt_lang, public.full_name),
+            *(runs[0].path, src_lang, tgt_lang, public.test_set),
         )
-    return Text(public.src_lang, public.tgt_lang, public.src, public.references, public.full_name)
+    return public
 
 
-def _texts_of_data(data: PreparedData, choice: TextChoice, *, has_notes: bool) -> dict[str, Text]:
+def _texts_of_data(
+    data: PreparedData, choice: TextChoice, *, has_notes: bool
+) -> dict[str, ScoredText]:
+    from mtkit.public_test_sets import ScoredText
+
     texts = [
-        Text(src_lang, tgt_lang, src, [tgt])
+        ScoredText(src_lang, tgt_lang, src, [tgt])
         for src_lang, tgt_lang, src, tgt in data.texts(choice.split)
     ]
     if not data.directions:
@@ -172,7 +164,7 @@ def is_multilingual(run: Run) -> bool:
 
 def translated(
     run: Run,
-    text: Text,
+    text: ScoredText,
     decode: DecodeOptions,
     *,
     has_directions: bool,

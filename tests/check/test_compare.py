@@ -24,7 +24,7 @@ from mtkit.check import (
     comparison_page,
     learned_checker,
 )
-from mtkit.score import System, compare, sentence_scores
+from mtkit.score import System, TextMetric
 from mtkit.score import score as score_of
 from mtkit.segment_scores import SegmentMetric
 
@@ -59,7 +59,7 @@ def test_the_scores_and_their_signatures_are_those_of_mtkit_score() -> None:
     systems = [System(one.name, one.translations) for one in (GOOD, BAD)]
     cells, codes = page.texts("td"), page.texts("code")
     for metric in ("bleu", "chrf"):
-        first, second = compare(systems, [REFERENCES], metric=metric)
+        first, second = TextMetric(systems, [REFERENCES], metric).compare()
         assert {f"{first.value:.2f}", f"{second.value:.2f}"} <= set(cells)
         assert {f"{second.p_bootstrap:.4f}", f"{second.p_randomisation:.4f}"} <= set(cells)
         assert f"{second.mean:.2f} ± {second.interval:.2f}" in cells
@@ -86,7 +86,7 @@ def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
     assert (data["sources"], data["references"]) == (SOURCES, REFERENCES)
     for system, packed in zip((GOOD, BAD), data["systems"], strict=True):
         assert packed["texts"] == system.translations
-        found = sentence_scores(system.translations, [REFERENCES], metric="chrf")
+        found = TextMetric([System("", system.translations)], [REFERENCES], "chrf").of_lines()
         # The last reference is blank.
         (scores,) = packed["scores"]
         assert scores[:3] == pytest.approx([one.value for one in found[:3]], abs=0.005)
@@ -104,7 +104,7 @@ def test_several_references_are_scored_together_and_a_line_by_the_nearest_one() 
         assert expected.signature in page.texts("code")
     data = data_of(page)
     assert (data["references"], data["others"]) == (REFERENCES, [others])
-    found = sentence_scores(BAD.translations, [REFERENCES, others], metric="chrf")
+    found = TextMetric([System("", BAD.translations)], [REFERENCES, others], "chrf").of_lines()
     (scores,) = data["systems"][0]["scores"]
     # The last line has a reference now.
     assert scores == pytest.approx([one.value for one in found], abs=0.005)

@@ -12,7 +12,7 @@ from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
 
 from mtkit.check import Checked, ComparedSystem, ComparedText, Finding, comparison_page
-from mtkit.score import Metric, sentence_scores
+from mtkit.score import Metric, sentence_chrf
 from mtkit.segment_scores import SegmentMetric
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
@@ -99,8 +99,8 @@ def marked(browser: Browser, line: int, row: int, name: str) -> list[str]:
 
 def test_the_lines_that_lost_most_come_first(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, SYSTEMS)
-    found = [sentence_scores(texts, [REFERENCES], metric="chrf") for texts in (FIRST, SECOND)]
-    gaps = [other.value - one.value for one, other in zip(*found, strict=True)]
+    found = [sentence_chrf(texts, REFERENCES) for texts in (FIRST, SECOND)]
+    gaps = [other - one for one, other in zip(*found, strict=True)]
     # The last line has no score, because its reference is blank.
     expected = sorted(range(1, 5), key=lambda line: gaps[line - 1])
     assert lines_of(browser) == [*expected, 5]
