@@ -14,7 +14,7 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
 from mtkit.cli.options import DecodeOptions
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
-from mtkit.cli.scoring import (
+from mtkit.cli.scored_texts import (
     TRANSLATING,
     TextChoice,
     is_multilingual,

@@ -14,9 +14,9 @@ import click
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
-from mtkit.cli import scoring
+from mtkit.cli import scored_texts
 from mtkit.cli.console import print_text
-from mtkit.cli.scoring import TextChoice
+from mtkit.cli.scored_texts import TextChoice
 
 if TYPE_CHECKING:
     from mtkit.public_test_sets import ScoredText
@@ -79,7 +79,7 @@ class _Scores:
     def of_lines(self, systems: Sequence[tuple[str, int]]) -> list[SegmentMetric]:
         """The scores from outside, of systems given by name and number of lines."""
         given = self.segment_scores
-        return scoring.segment_metrics(given, systems, lower_is_better=self.lower_is_better)
+        return scored_texts.segment_metrics(given, systems, lower_is_better=self.lower_is_better)
 
 
 @shared.command(
@@ -161,10 +161,10 @@ def score(
         with _context_of("score-trees", [*named, *context.obj], context.parent) as other:
             other.command.invoke(other)
         return
-    scoring.refuse_analysis(runs)
+    scored_texts.refuse_analysis(runs)
     if test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
-    elif data_path is None and not any(map(scoring.is_multilingual, runs)):
+    elif data_path is None and not any(map(scored_texts.is_multilingual, runs)):
         unlike = f"a model with several languages, unlike {runs[0].path}"
         shared.refuse_given(["src_lang"], f"requires {unlike}")
         if scores.protocol != "paper":
@@ -180,10 +180,10 @@ def _score_files(
     from mtkit.score import System, refuse_unequal
 
     shared.refuse_given(
-        [*scoring.TRANSLATING, "src_lang"],
+        [*scored_texts.TRANSLATING, "src_lang"],
         "cannot be combined with HYP, which is translated already",
     )
-    scoring.refuse_analysis(paths)
+    scored_texts.refuse_analysis(paths)
     is_paper = scores.protocol == "paper"
     if not (is_paper and choice.tgt_lang):
         shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
@@ -195,7 +195,7 @@ def _score_files(
     text = ScoredText("", choice.tgt_lang or "", [], [])
     names = [*map(shared.name_of, references)]
     if choice.test_set is not None:
-        (text,) = scoring.texts_of([], choice).values()
+        (text,) = scored_texts.texts_of([], choice).values()
         text = text._replace(tgt_lang=choice.tgt_lang or text.tgt_lang)
         names = [choice.test_set] * len(text.references)
     _check(scores, text.tgt_lang)
@@ -220,7 +220,7 @@ def _score_runs(
     from mtkit.score import System
 
     _check(scores, choice.tgt_lang or runs[0].manifest.data.tgt_lang)
-    texts = scoring.texts_of(runs, choice)
+    texts = scored_texts.texts_of(runs, choice)
     for option in shared.given("sentence", "segment_scores") if len(texts) > 1 else ():
         raise click.UsageError(
             f"{option} requires one direction, not {', '.join(texts)}: give --src-lang and "
@@ -240,7 +240,7 @@ def _score_runs(
             )
         systems = []
         for run in runs:
-            best = scoring.translated(run, text, decode, has_directions=bool(name))
+            best = scored_texts.translated(run, text, decode, has_directions=bool(name))
             systems.append(System(str(run.path), [translation.text for translation in best]))
         translated[name] = text, systems
     _print(translated, outside, scores, _seed_groups(runs))
@@ -289,7 +289,7 @@ def _print(
         all_metrics: list[TextMetric | SegmentMetric] = [*of_text, *outside]
         if scores.sentence:
             by_line = [metric.of_lines() for metric in all_metrics]
-            scoring.print_sentences(systems[0].translations, text.references, by_line)
+            scored_texts.print_sentences(systems[0].translations, text.references, by_line)
             return
         by_metric = [
             metric.compare() if scores.paired else metric.means() for metric in all_metrics

@@ -10,9 +10,9 @@ import click
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli import options as shared
-from mtkit.cli import scoring
+from mtkit.cli import scored_texts
 from mtkit.cli.console import print_text
-from mtkit.cli.scoring import TextChoice
+from mtkit.cli.scored_texts import TextChoice
 
 if TYPE_CHECKING:
     from mtkit.parsing import Tree
@@ -60,16 +60,16 @@ def score_trees(
     A line without a tree of its sentence counts as a flat tree. TREES may be -, standard input.
     """
     if paths:
-        translating = [*scoring.TRANSLATING, "well_formed_trees"]
+        translating = [*scored_texts.TRANSLATING, "well_formed_trees"]
         shared.refuse_given(translating, "cannot be combined with TREES, which are given")
-        scoring.refuse_analysis(paths)
+        scored_texts.refuse_analysis(paths)
         if gold_path is None:
             raise click.UsageError("TREES requires --reference, a file of gold trees")
         golds, systems = _trees_of_files(paths, gold_path)
     else:
         shared.refuse_given(["gold_path"], "requires TREES, the trees to score")
         runs = [shared.open_run(path) for path in run_paths or (None,)]
-        scoring.refuse_analysis(runs)
+        scored_texts.refuse_analysis(runs)
         for run in runs:
             if run.manifest.data.task != "parsing":
                 raise MtkitError(f"{run.path}: translates, and mtkit score-trees takes parsers")
@@ -88,7 +88,7 @@ def score_trees(
             for tree, gold in zip(trees, golds, strict=True)
         ]
         texts, references = [str(tree or "") for tree in trees], list(map(str, golds))
-        scoring.print_sentences(texts, [references], [by_sentence])
+        scored_texts.print_sentences(texts, [references], [by_sentence])
         return
     if paired:
         scores = parsing.compare_trees(all_trees, golds)
@@ -122,7 +122,7 @@ def _trees_of_parsers(
 ) -> tuple[list[Tree], list[Trees]]:
     from mtkit.parsing import parse_trees
 
-    (text,) = scoring.texts_of(runs, choice).values()
+    (text,) = scored_texts.texts_of(runs, choice).values()
     (lines,) = text.references
     golds = list(parse_trees(lines, name=f"{choice.split} trees"))
     systems: list[Trees] = []
