@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import pytest
 
+from mtkit.check import numbers
 from mtkit.check.number_words import numbers_in_words
-from mtkit.check.numbers import changed_words, numbers_of, unmatched
+from mtkit.check.numbers import ANSWERS, DIGITS, ENDINGS, changed_words, numbers_of, unmatched
 
 
 def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tuple[list[str], ...]:
     """What has no partner on each side."""
     found = unmatched(source, translation, src_lang=src, tgt_lang=tgt)
     return [one.text for one in found.src], [one.text for one in found.tgt]
+
+
+@pytest.mark.parametrize(("kinds", "name"), [(k, name) for k in (DIGITS, ENDINGS) for name in k])
+def test_each_kind_of_number_is_read_as_its_examples_say(kinds: dict[str, Any], name: str):
+    for text, values in kinds[name].examples.items():
+        for number, value in zip(numbers_of(text, lang="en"), values, strict=True):
+            assert value in number.readings
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_each_kind_of_answer_is_needed_for_its_examples(name: str, monkeypatch: pytest.MonkeyPatch):
+    kind = ANSWERS[name]
+    for english, german in kind.examples.items():
+        assert rest(english, german, "en", "de") == ([], [])
+        assert rest(german, english, "de", "en") == ([], [])
+    monkeypatch.delitem(ANSWERS, name)
+    monkeypatch.setattr(numbers._Pair, kind.read.__name__, lambda _: None)
+    for english, german in kind.examples.items():
+        assert any(rest(english, german, "en", "de"))
 
 
 @pytest.mark.parametrize(
