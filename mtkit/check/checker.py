@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mtkit.base.invisible import bounds_in, visible
-from mtkit.check import marks, rules
+from mtkit.base.invisible import bounds_in
+from mtkit.check import rules
 from mtkit.check.confidence import Forecast, features_of
 from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
+from mtkit.check.marks import Text
 
 # A text with a larger share of new words may be in another language.
 _FOREIGN = 0.34
@@ -90,45 +91,43 @@ class Checker:
 
         They are found without invisible characters, and are about characters as they were given.
         """
-        given = source, translation
-        source, translation = visible(source), visible(translation)
-        pair = None if self.coverage is None else self.coverage.of(source, translation)
+        src, tgt = self.facts.texts(source, translation)
+        pair = None if self.coverage is None else self.coverage.of(src, tgt)
         # The lexicon of a run knows more words of the language than the facts do.
         is_known = pair is not None and pair.tgt.new < _FOREIGN
-        found = rules.findings(source, translation, self.facts, knows_words=is_known)
+        found = rules.findings(src, tgt, self.facts, knows_words=is_known)
         if decoded is not None:
             found += _of_decoder(decoded)
-        if self.alphabet and not self.alphabet.issuperset(source.replace(" ", "")):
-            found += self._unknown(source)
+        if self.alphabet and not self.alphabet.issuperset(src.raw.replace(" ", "")):
+            found += self._unknown(src)
         confidence = None
         if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
             if not any(one.kind in _NO_TRANSLATION for one in found):
-                found += self.coverage.findings(source, translation, pair)
+                found += self.coverage.findings(src, tgt, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self.forecast.of(features_of(decoded.log_probs, pair))
-        if (source, translation) != given:
-            src, tgt = bounds_in(given[0], source), bounds_in(given[1], translation)
+        if (src.raw, tgt.raw) != (source, translation):
+            bounds = bounds_in(source, src.raw), bounds_in(translation, tgt.raw)
             found = [
-                replace(finding, src=_moved(finding.src, src), tgt=_moved(finding.tgt, tgt))
-                for finding in found
+                replace(one, src=_moved(one.src, bounds[0]), tgt=_moved(one.tgt, bounds[1]))
+                for one in found
             ]
         found.sort(key=lambda one: _ORDER[one.kind])
         return Checked(tuple(found), confidence)
 
-    def _unknown(self, source: str) -> Iterator[Finding]:
+    def _unknown(self, source: Text) -> Iterator[Finding]:
         """The characters that the vocabulary lacks in its normal form.
 
         Those of tags and placeholders are not meant.
         """
-        text = marks.words_alone(source)
         lacking = [
             character
-            for character in dict.fromkeys(unicodedata.normalize("NFKC", text))
+            for character in dict.fromkeys(unicodedata.normalize("NFKC", source.plain))
             if character not in self.alphabet and unicodedata.category(character)[0] in "LMNPS"
         ]
         if lacking:
-            start = text.find(lacking[0])
+            start = source.plain.find(lacking[0])
             shown = " ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
             span = range(start, start + 1) if start >= 0 else None
             yield Finding("unknown", f"the vocabulary lacks {shown}", 0.5, src=span)

@@ -24,7 +24,8 @@ from pydantic import model_validator
 
 from mtkit.base.files import Record
 from mtkit.check.findings import Finding
-from mtkit.check.lexicon import Entries, Lexicon, keys_of, words_of
+from mtkit.check.lexicon import Entries, Lexicon
+from mtkit.check.marks import Text
 
 FloatArray = npt.NDArray[np.float64]
 Kind = Literal["omission", "addition"]
@@ -295,21 +296,21 @@ class Coverage:
         self._settings = settings
         self._src, self._tgt = _sides(lexicon, settings.src_odds, settings.tgt_odds)
 
-    def of(self, source: str, translation: str) -> PairCoverage:
+    def of(self, src: Text, tgt: Text) -> PairCoverage:
         """The coverage of a pair of lines."""
-        return _pair_coverage(self._src, self._tgt, source, translation, self._settings.ratio)
+        return _pair_coverage(self._src, self._tgt, src, tgt, self._settings.ratio)
 
-    def findings(self, source: str, translation: str, pair: PairCoverage) -> Iterator[Finding]:
+    def findings(self, src: Text, tgt: Text, pair: PairCoverage) -> Iterator[Finding]:
         """Omission and addition, with the words of the worst run of them.
 
         Of a line with many new words nothing can be said but that.
         """
         if pair.new > self._settings.most_new:
-            yield from self._new_words(source, set(keys_of(translation)))
+            yield from self._new_words(src, set(tgt.keys))
             return
-        sides: tuple[tuple[Kind, SideCoverage, str], ...] = (
-            ("omission", pair.src, source),
-            ("addition", pair.tgt, translation),
+        sides: tuple[tuple[Kind, SideCoverage, Text], ...] = (
+            ("omission", pair.src, src),
+            ("addition", pair.tgt, tgt),
         )
         for kind, side, text in sides:
             regression: Regression = getattr(self._settings, kind)
@@ -318,12 +319,12 @@ class Coverage:
             if excess > 0 and side.log_odds:
                 yield _missing(kind, side, text, severity=1 - math.exp(-1 - excess))
 
-    def _new_words(self, source: str, translated: set[str]) -> Iterator[Finding]:
+    def _new_words(self, src: Text, translated: set[str]) -> Iterator[Finding]:
         """That many words of a source are new, but for names that the translation has too."""
-        keys = keys_of(source)
+        keys = src.keys
         new = [
-            source[start:end]
-            for key, (start, end) in zip(keys, words_of(source), strict=True)
+            src.raw[start:end]
+            for key, (start, end) in zip(keys, src.spans(), strict=True)
             if self._src.is_new(key) and key not in translated
         ]
         if len(new) >= _FEWEST_NEW and len(new) > self._settings.most_new * len(keys):
@@ -334,32 +335,34 @@ class Coverage:
     @classmethod
     def fit(cls, lexicon: Lexicon, pairs: Sequence[tuple[str, str]]) -> CoverageSettings:
         """Count the log-odds on pairs that the lexicon was not learned from, and fit the rest."""
-        keys = [(keys_of(src), keys_of(tgt)) for src, tgt in pairs]
+        texts = [(Text(src), Text(tgt)) for src, tgt in pairs]
         odds = []
         blank = [0.0] * (len(_FOUND) + 1) * _COLUMNS
         for side, this, other in zip(_sides(lexicon, blank, blank), (0, 1), (1, 0), strict=True):
-            odds.append(_count_odds(side, [k[this] for k in keys], [k[other] for k in keys]))
+            odds.append(
+                _count_odds(side, *([pair[i].keys for pair in texts] for i in (this, other)))
+            )
         characters = [sum(map(len, side)) for side in zip(*pairs, strict=True)]
         ratio = (characters[1] + _CHARACTERS) / (characters[0] + _CHARACTERS)
         sides = _sides(lexicon, *odds)
-        new = [_pair_coverage(*sides, *pair, ratio).new for pair in pairs]
+        new = [_pair_coverage(*sides, *pair, ratio).new for pair in texts]
         most_new = max(_MOST_NEW, float(np.quantile(new, _NEARLY_ALL)))
         pick = random.Random(1)
-        regressions = {kind: _fit_regression(kind, sides, pairs, ratio, pick) for kind in _MARKED}
+        regressions = {kind: _fit_regression(kind, sides, texts, ratio, pick) for kind in _MARKED}
         return CoverageSettings(
             src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, most_new=most_new, **regressions
         )
 
 
-def _missing(kind: Kind, side: SideCoverage, text: str, *, severity: float) -> Finding:
+def _missing(kind: Kind, side: SideCoverage, text: Text, *, severity: float) -> Finding:
     """An omission or an addition, with the words that nothing on the other side is for."""
     first, end = side.worst
     if first == end:
         than = "shorter" if kind == "omission" else "longer"
         return Finding(kind, f"the translation is {than} than usual", severity)
-    spans = words_of(text)
+    spans = text.spans()
     span = range(spans[first][0], spans[end - 1][1])
-    words = text[span.start : span.stop]
+    words = text.raw[span.start : span.stop]
     if kind == "omission":
         return Finding(kind, f'not translated: "{words}"', severity, src=span)
     return Finding(kind, f'not in the source: "{words}"', severity, tgt=span)
@@ -375,16 +378,15 @@ def _sides(
 
 
 def _pair_coverage(
-    src: _Side, tgt: _Side, source: str, translation: str, ratio: float
+    src: _Side, tgt: _Side, source: Text, translation: Text, ratio: float
 ) -> PairCoverage:
-    src_keys, tgt_keys = keys_of(source), keys_of(translation)
-    length = math.log((len(translation) + _CHARACTERS) / (ratio * len(source) + _CHARACTERS))
+    characters = len(source.raw), len(translation.raw)
     return PairCoverage(
-        src.cover(src_keys, set(tgt_keys)),
-        tgt.cover(tgt_keys, set(src_keys)),
-        length,
-        len(src_keys),
-        _marks(translation) - _marks(source),
+        src.cover(source.keys, set(translation.keys)),
+        tgt.cover(translation.keys, set(source.keys)),
+        math.log((characters[1] + _CHARACTERS) / (ratio * characters[0] + _CHARACTERS)),
+        len(source.keys),
+        _marks(translation.raw) - _marks(source.raw),
     )
 
 
@@ -413,13 +415,13 @@ def _count_odds(
 def _fit_regression(
     kind: Kind,
     sides: tuple[_Side, _Side],
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[Text, Text]],
     ratio: float,
     pick: random.Random,
 ) -> Regression:
     """Fit the regression that finds omissions, or additions."""
 
-    def features(source: str, translation: str) -> list[float]:
+    def features(source: Text, translation: Text) -> list[float]:
         return _pair_coverage(*sides, source, translation, ratio).features(kind)
 
     rows, labels = [], []
@@ -429,9 +431,9 @@ def _fit_regression(
         # An addition is a part that the source does not have.
         pair = [source, translation]
         changed = 1 if kind == "omission" else 0
-        shorter = delete_part(pair[changed], pick)
+        shorter = delete_part(pair[changed].raw, pick)
         if shorter is not None:
-            pair[changed] = shorter
+            pair[changed] = Text(shorter)
             rows.append(features(*pair))
             labels.append(1.0)
         if number % 4 == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +15,7 @@ from mtkit.base.copied import may_have_copied_parts
 from mtkit.base.files import Record
 from mtkit.base.invisible import visible
 from mtkit.base.scripts import script_table
-from mtkit.base.text import END_MARKS, WORD, base_language
+from mtkit.base.text import END_MARKS
 from mtkit.check import marks
 from mtkit.check.language import FEWEST_LETTERS, other_language
 from mtkit.check.number_words import single_words
@@ -53,11 +52,6 @@ _IDENTIFIED = 2000
 _SPREADS = (0.7, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3)
 # The narrowest spread; all pairs of a few templates have one ratio.
 _LEAST_SPREAD = 0.05
-
-# Languages whose words are not separated by spaces; each of their characters counts as a word.
-_UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
-_WORDS = re.compile(f"[{WORD}]+")
-_CHARACTERS = re.compile(r"\w")
 # Brackets and quotation marks that may follow the mark at the end of a sentence.
 _CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"
 
@@ -128,18 +122,17 @@ class PairFacts(Record):
 
     # -- Words
 
-    def source_words(self, text: str) -> list[str]:
-        """The words of a source in lower case."""
-        return _word_pattern(self.src_lang).findall(text.lower())
-
-    def target_words(self, text: str) -> list[str]:
-        """The words of a translation in lower case."""
-        return _word_pattern(self.tgt_lang).findall(text.lower())
+    def texts(self, source: str, translation: str) -> tuple[marks.Text, marks.Text]:
+        """Both sides of a pair, without invisible characters."""
+        return (
+            marks.Text(visible(source), self.src_lang),
+            marks.Text(visible(translation), self.tgt_lang),
+        )
 
     @functools.cached_property
     def is_unspaced(self) -> bool:
         """Whether the words of the target are its characters."""
-        return base_language(self.tgt_lang) in _UNSPACED
+        return marks.is_unspaced(self.tgt_lang)
 
     @functools.cached_property
     def src_numbers(self) -> dict[str, int]:
@@ -198,11 +191,6 @@ class PairFacts(Record):
         return table[place if place < len(table) else -1]
 
 
-@functools.cache
-def _word_pattern(language: str) -> re.Pattern[str]:
-    return _CHARACTERS if base_language(language) in _UNSPACED else _WORDS
-
-
 def language_of(lines: Sequence[str]) -> str:
     """The language that most lines are in; `und` if they are too few to identify it."""
     # The identifier takes a while to load, and a run knows its languages.
@@ -252,7 +240,7 @@ def _foreign_words(targets: Sequence[str], facts: PairFacts) -> set[str]:
     own: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
     for target in targets[:: -(-len(targets) // _IDENTIFIED)]:
-        words = facts.target_words(target)
+        words = marks.words_of(target, facts.tgt_lang)
         is_foreign = len(target) > FEWEST_LETTERS and other_language(target, facts.tgt_lang)
         (foreign if is_foreign else own).update(words)
     return {word for word, count in foreign.items() if count > own[word]}
@@ -263,8 +251,8 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
     counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     last: Counter[str] = Counter()
     for source, target in sample:
-        counts[0].update(facts.source_words(source))
-        words = facts.target_words(target)
+        counts[0].update(marks.words_of(source, facts.src_lang))
+        words = marks.words_of(target, facts.tgt_lang)
         if 2 * sum(map(foreign.__contains__, words)) > len(words):
             continue
         counts[1].update(words)
@@ -291,7 +279,7 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
     shares = [
         sum(map(known.__contains__, words)) / len(words)
         for _, target in sample
-        if (words := facts.target_words(target))
+        if (words := marks.words_of(target, facts.tgt_lang))
     ]
     return {
         "src_words": usual[0],

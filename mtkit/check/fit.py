@@ -18,6 +18,7 @@ from mtkit.check.confidence import FEWEST, Forecast, features_of
 from mtkit.check.coverage import Coverage, CoverageSettings
 from mtkit.check.facts import SAMPLED, PairFacts
 from mtkit.check.lexicon import Lexicon
+from mtkit.check.marks import Text
 from mtkit.check.run_checks import DirectionChecks, RunChecks, save_checks
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -169,7 +170,8 @@ def _fit_forecast(
     # A blank line has no log-probabilities.
     used = [i for i, one in enumerate(found) if one.log_probs]
     features = [
-        features_of(found[i].log_probs, coverage.of(sources[i], found[i].text)) for i in used
+        features_of(found[i].log_probs, coverage.of(Text(sources[i]), Text(found[i].text)))
+        for i in used
     ]
     chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
     if len(used) < FEWEST or max(chrf) - min(chrf) < _LEAST_DIFFERENCE:

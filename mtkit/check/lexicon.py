@@ -10,7 +10,6 @@ whether a text was translated, and most of the time would be spent on them.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,10 @@ import numpy.typing as npt
 from mtkit.base.arrays import IntArray, concat_ranges
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
-from mtkit.base.text import LETTER_MARKS, UNSPACED
-from mtkit.check import marks
+from mtkit.check.marks import Text
 
 # Probability that a word of one language translates to a word of the other, by their keys.
 Entries = dict[str, dict[str, float]]
-
-# Letters of a key.
-_KEY = 6
-_LETTERS = rf"[^\W_{UNSPACED}]"
-_WORD = re.compile(rf"[{UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
 
 # A key is in the lexicon if it is in at least this many lines, and at most this share of them.
 _FEWEST_LINES = 3
@@ -46,16 +39,6 @@ _NULL = 0.02
 # Entries that are kept.
 _LEAST_PROBABILITY = 0.01
 _LEAST_COUNT = 0.5
-
-
-def keys_of(text: str) -> list[str]:
-    """The keys of the words of a text, in order."""
-    return [word[:_KEY].lower() for word in _WORD.findall(marks.words_alone(text))]
-
-
-def words_of(text: str) -> list[tuple[int, int]]:
-    """The characters of each word of a text, in the order of `keys_of`."""
-    return [match.span() for match in _WORD.finditer(marks.words_alone(text))]
 
 
 @dataclass(frozen=True)
@@ -185,7 +168,7 @@ class _KeyLines:
     def add(self, text: str) -> int:
         """Add a line; returns the number of its different keys."""
         # In order, because that of a set changes from one start of Python to the next.
-        keys = sorted(set(keys_of(text)))
+        keys = sorted(set(Text(text).keys))
         self._lines.append(keys)
         self._counts.update(keys)
         return len(keys)

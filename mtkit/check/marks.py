@@ -1,4 +1,7 @@
-"""Parts of a text that a translation copies: placeholders, tags and entities, addresses."""
+"""A side of a pair: its words, and the parts of it that a translation copies.
+
+These are placeholders, tags and entities, and addresses.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 from mtkit.base.copied import COPIED, may_have_copied_parts
+from mtkit.base.text import LETTER_MARKS, UNSPACED, WORD, base_language
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
@@ -22,6 +28,63 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 _NO_POSITION = re.compile(r"^%(?!\d+\$|[({%]|L?\d%?$)")
 # The argument of a message with plurals or cases, and not its texts.
 _ARGUMENT = re.compile(r"(\{[\w.-]+,(?:plural|select|selectordinal)),.*")
+# Languages whose words are not separated by spaces; each of their characters counts as a word.
+_UNSPACED_LANGUAGES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
+_CHARACTER, _WORD = re.compile(r"\w"), re.compile(f"[{WORD}]+")
+# Letters of a key, and a word that has one.
+_KEY = 6
+_LETTERS = rf"[^\W_{UNSPACED}]"
+_KEY_WORD = re.compile(rf"[{UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
+
+
+def is_unspaced(language: str) -> bool:
+    """Whether the words of a language are its characters."""
+    return base_language(language) in _UNSPACED_LANGUAGES
+
+
+def word_pattern(language: str) -> re.Pattern[str]:
+    """A pattern of a word of a language."""
+    return _CHARACTER if is_unspaced(language) else _WORD
+
+
+def words_of(text: str, language: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return word_pattern(language).findall(text.lower())
+
+
+@dataclass(frozen=True)
+class Text:
+    """A side of a pair, without invisible characters.
+
+    Attributes:
+        raw: the text.
+        language: its code; it matters to `words` alone.
+    """
+
+    raw: str
+    language: str = ""
+
+    @cached_property
+    def plain(self) -> str:
+        """As long as the text, with spaces in place of the parts that a translation copies."""
+        text = self.raw
+        for pattern in (COPIED, _TAG, _ENTITY) if may_have_copied_parts(text) else ():
+            text = pattern.sub(lambda match: " " * len(match[0]), text)
+        return text
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words of the plain text, in lower case."""
+        return words_of(self.plain, self.language)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The keys of the lexicon for its words, whatever the language is."""
+        return [word[:_KEY].lower() for word in _KEY_WORD.findall(self.plain)]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The characters of each word, in the order of `keys`."""
+        return [match.span() for match in _KEY_WORD.finditer(self.plain)]
 
 
 def placeholders(text: str) -> Counter[str]:
@@ -91,12 +154,3 @@ def is_balanced(text: str) -> bool:
         elif not opened or opened.pop() != name:
             return False
     return not opened
-
-
-def words_alone(text: str) -> str:
-    """A text of the same length with spaces in place of all these parts, which have no language."""
-    if not may_have_copied_parts(text):
-        return text
-    for pattern in (COPIED, _TAG, _ENTITY):
-        text = pattern.sub(lambda match: " " * len(match[0]), text)
-    return text

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mtkit.base.scripts import script_share
-from mtkit.base.text import WORD
 from mtkit.check import marks
 from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
 from mtkit.check.language import FEWEST_LETTERS, name_of, other_language
+from mtkit.check.marks import Text
 from mtkit.check.numbers import Unmatched, changed_words, has_digit, unmatched
 
 # The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
@@ -45,40 +45,35 @@ _UNFINISHED = tuple(",;(–-")
 _SHOWN = 40
 
 
-def findings(
-    source: str, translation: str, facts: PairFacts, *, knows_words: bool = False
-) -> list[Finding]:
+def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
     """All that the rules find wrong with a translation, in the order of `KINDS`.
 
     Args:
         knows_words: whether most words are known to be of the target language; then it need not be
             identified, which would take half a second once.
     """
-    if not (translation and not translation.isspace()):
-        if source and not source.isspace():
-            return [Finding("length", "the translation is empty", 1.0)]
-        return []
-    if not source or source.isspace():
+    is_blank, is_source_blank = (not side.raw or side.raw.isspace() for side in (tgt, src))
+    if is_blank:
+        return [] if is_source_blank else [Finding("length", "the translation is empty", 1.0)]
+    if is_source_blank:
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    src, tgt = marks.words_alone(source), marks.words_alone(translation)
-    src_words, tgt_words = facts.source_words(src), facts.target_words(tgt)
-    found = list(_loop(src, tgt, src_words, tgt_words, facts))
-    copied = list(_copied(src_words, tgt_words, source == translation, facts))
+    found = list(_loop(src, tgt, facts))
+    copied = list(_copied(src, tgt, facts))
     found += copied
     if not copied:
-        if source != translation and not (facts.is_latin and not _NOT_LATIN.search(tgt)):
+        if src.raw != tgt.raw and not (facts.is_latin and not _NOT_LATIN.search(tgt.plain)):
             found += _script(src, tgt, facts)
         if not knows_words:
-            found += _language(tgt, src_words, tgt_words, facts)
-    if has_digit(src) or has_digit(tgt):
+            found += _language(src, tgt, facts)
+    if has_digit(src.plain) or has_digit(tgt.plain):
         found += _numbers(src, tgt, facts)
-    elif not facts.src_numbers.keys().isdisjoint(src_words):
-        found += _number_words(src, tgt, src_words, tgt_words, facts)
-    if (src, tgt) != (source, translation):
-        found += _copied_parts(source, translation, facts)
-    sigmas = facts.sigmas(len(source), len(translation))
-    found += _length(source, translation, sigmas, facts)
-    found += _cut(source, translation, tgt_words, sigmas, facts)
+    elif not facts.src_numbers.keys().isdisjoint(src.words):
+        found += _number_words(src, tgt, facts)
+    if (src.plain, tgt.plain) != (src.raw, tgt.raw):
+        found += _copied_parts(src.raw, tgt.raw, facts)
+    sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
+    found += _length(src.raw, tgt.raw, sigmas, facts)
+    found += _cut(src.raw, tgt, sigmas, facts)
     return found
 
 
@@ -94,38 +89,31 @@ class _Repeat(NamedTuple):
     times: int
 
 
-def _loop(
-    source: str,
-    translation: str,
-    src_words: Sequence[str],
-    tgt_words: Sequence[str],
-    facts: PairFacts,
-) -> Iterator[Finding]:
+def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    words = tgt.words
     longest, least = _LONGEST_PHRASE, _LOOPS
     if facts.is_unspaced:
         longest, least = _LONGEST_PHRASE_CHARS, _CHARACTER_LOOPS
-    worst = _longest_repeat(tgt_words, longest, least) if _may_repeat(tgt_words) else None
+    worst = _longest_repeat(words, longest, least) if _may_repeat(words) else None
     if worst is not None:
         # Whatever the length of the phrase is in the source.
-        usual = _longest_repeat(src_words, longest, {})
+        usual = _longest_repeat(src.words, longest, {})
         if usual is None or worst.times > usual.times:
             phrase = ("" if facts.is_unspaced else " ").join(
-                tgt_words[worst.start : worst.start + worst.size]
+                words[worst.start : worst.start + worst.size]
             )
-            spans = [
-                match.span()
-                for match in re.finditer(r"\w" if facts.is_unspaced else f"[{WORD}]+", translation)
-            ]
+            pattern = marks.word_pattern(tgt.language)
+            spans = [match.span() for match in pattern.finditer(tgt.plain)]
             end = min(len(spans), worst.start + worst.size * worst.times) - 1
             # Lower case may have other words.
             span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
             reason = f"{_quoted(phrase)} occurs {worst.times} times in a row"
             yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
             return
-    if not facts.is_unspaced and tgt_words and len(max(tgt_words, key=len)) >= _LONG_WORD:
-        for match in re.finditer(rf"\w{{{_LONG_WORD},}}", translation):
+    if not facts.is_unspaced and words and len(max(words, key=len)) >= _LONG_WORD:
+        for match in re.finditer(rf"\w{{{_LONG_WORD},}}", tgt.plain):
             inside = _INSIDE_WORD.search(match[0])
-            if inside and 2 * len(inside[0]) > _LONG_WORD and inside[0] not in source:
+            if inside and 2 * len(inside[0]) > _LONG_WORD and inside[0] not in src.plain:
                 count = len(inside[0]) // len(inside[1])
                 start = match.start() + inside.start()
                 reason = f"{_quoted(inside[1])} occurs {count} times in a row"
@@ -179,18 +167,16 @@ def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]
 # Copied text, and other languages
 
 
-def _copied(
-    src_words: Sequence[str], tgt_words: Sequence[str], is_identical: bool, facts: PairFacts
-) -> Iterator[Finding]:
-    total = len(tgt_words)
-    shared = set(src_words).intersection(tgt_words)
+def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    total, is_identical = len(tgt.words), src.raw == tgt.raw
+    shared = set(src.words).intersection(tgt.words)
     if not total or 2 * len(shared) < total / 2:
         return
-    count = sum(word in shared for word in tgt_words)
+    count = sum(word in shared for word in tgt.words)
     if count < _COPIED * total:
         return
-    foreign = sum(word in facts.source_only for word in tgt_words)
-    own = sum(word in facts.target_only for word in tgt_words)
+    foreign = sum(word in facts.source_only for word in tgt.words)
+    own = sum(word in facts.target_only for word in tgt.words)
     if facts.sampled < FEWEST:
         # Nothing is known of the words: only a long and equal text is certain.
         some = sum(not word.isdigit() for word in shared)
@@ -207,32 +193,30 @@ def _copied(
         yield Finding("copied", reason, severity)
 
 
-def _language(
-    translation: str, src_words: Sequence[str], tgt_words: Sequence[str], facts: PairFacts
-) -> Iterator[Finding]:
+def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     usual, limit = facts.usual_targets, _USUAL * facts.usual_share
-    if not usual or sum(map(usual.__contains__, tgt_words)) >= limit * len(tgt_words):
+    if not usual or sum(map(usual.__contains__, tgt.words)) >= limit * len(tgt.words):
         return
     # Names are in no language.
-    names = set(src_words) - facts.source_only
-    words = [word for word in tgt_words if word not in names]
+    names = set(src.words) - facts.source_only
+    words = [word for word in tgt.words if word not in names]
     share = sum(map(usual.__contains__, words)) / max(1, len(words))
     if share >= limit or sum(len(word) for word in words if word.isalpha()) < FEWEST_LETTERS:
         return
-    other = other_language(translation, facts.tgt_lang)
+    other = other_language(tgt.plain, facts.tgt_lang)
     if other:
         name = name_of(other)
         yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
 
 
-def _script(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     # Names keep their script.
     names = {
         word
-        for word in _LATIN.findall(source)
+        for word in _LATIN.findall(src.plain)
         if not word.islower() and word.lower() not in facts.source_only
     }
-    words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], translation)
+    words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], tgt.plain)
     letters, share = script_share(words, facts.tgt_lang) or (0, 0.0)
     if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:
         reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
@@ -243,27 +227,22 @@ def _script(source: str, translation: str, facts: PairFacts) -> Iterator[Finding
 # Numbers, placeholders, markup, addresses
 
 
-def _numbers(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     if "numbers" in facts.loose:
         return
-    rest = unmatched(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+    rest = unmatched(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
     is_changed = bool(rest.src and rest.tgt)
     if is_changed or ((rest.src or rest.tgt) and facts.is_strict_about_numbers):
-        src, tgt = (side[0].span if side else None for side in (rest.src, rest.tgt))
-        yield Finding("numbers", _changed(rest), 0.8 if is_changed else 0.7, src=src, tgt=tgt)
+        spans = [side[0].span if side else None for side in (rest.src, rest.tgt)]
+        severity = 0.8 if is_changed else 0.7
+        yield Finding("numbers", _changed(rest), severity, src=spans[0], tgt=spans[1])
 
 
-def _number_words(
-    source: str,
-    translation: str,
-    src_words: Sequence[str],
-    tgt_words: Sequence[str],
-    facts: PairFacts,
-) -> Iterator[Finding]:
-    src = {facts.src_numbers[word] for word in src_words if word in facts.src_numbers}
-    tgt = {facts.tgt_numbers[word] for word in tgt_words if word in facts.tgt_numbers}
-    if tgt and src != tgt:
-        rest = changed_words(source, translation, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+def _number_words(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    values = {facts.src_numbers[word] for word in src.words if word in facts.src_numbers}
+    others = {facts.tgt_numbers[word] for word in tgt.words if word in facts.tgt_numbers}
+    if others and values != others:
+        rest = changed_words(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
         if rest.src:
             yield Finding("numbers", _changed(rest), 0.7)
 
@@ -308,12 +287,10 @@ def _length(source: str, translation: str, sigmas: float, facts: PairFacts) -> I
         yield Finding("length", reason, min(1.0, 0.3 * excess))
 
 
-def _cut(
-    source: str, translation: str, tgt_words: Sequence[str], sigmas: float, facts: PairFacts
-) -> Iterator[Finding]:
-    if ends_with_mark(translation):
+def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Finding]:
+    if ends_with_mark(tgt.raw):
         return
-    last = tgt_words[-1] if tgt_words else ""
+    last = tgt.words[-1] if tgt.words else ""
     signs = []
     if ends_with_mark(source) and facts.ends_kept > 0.9:
         if sigmas < facts.cut_below:
@@ -324,10 +301,10 @@ def _cut(
         return
     if last in facts.never_final:
         signs.append(f"no text ends with {_quoted(last)}")
-    if translation.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
+    if tgt.raw.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
         signs.append("it ends with a comma or a dash")
     if len(signs) > 1 or (signs and sigmas < facts.cut_below):
-        span = range(max(0, len(translation) - _SHOWN), len(translation))
+        span = range(max(0, len(tgt.raw) - _SHOWN), len(tgt.raw))
         yield Finding("cut", "; ".join(signs), 0.8, tgt=span)
 
 

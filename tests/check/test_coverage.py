@@ -10,6 +10,7 @@ import pytest
 from mtkit.check.coverage import Coverage, CoverageSettings, delete_part, logistic
 from mtkit.check.findings import Finding
 from mtkit.check.lexicon import Lexicon
+from mtkit.check.marks import Text
 
 WORDS = [f"s{chr(97 + i)}{chr(97 + j)}a" for i in range(8) for j in range(8)]
 
@@ -28,7 +29,8 @@ def coverage() -> Coverage:
 
 
 def _found(coverage: Coverage, source: str, translation: str) -> list[Finding]:
-    return list(coverage.findings(source, translation, coverage.of(source, translation)))
+    pair = Text(source), Text(translation)
+    return list(coverage.findings(*pair, coverage.of(*pair)))
 
 
 def test_whole_translations_have_no_findings(coverage: Coverage) -> None:
@@ -82,14 +84,13 @@ def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage) -> N
 
 def test_words_that_both_sides_have_are_covered(coverage: Coverage) -> None:
     source, translation = _pair(random.Random(6))
-    pair = coverage.of(f"{source} Anna", f"{translation} Anna")
+    pair = coverage.of(Text(f"{source} Anna"), Text(f"{translation} Anna"))
     assert pair.src.log_odds[-1] < 0
     assert pair.tgt.log_odds[-1] < 0
 
 
 @pytest.mark.parametrize("pair", [("", ""), ("...", "!"), ("saaa", "")])
 def test_texts_without_words_are_accepted(coverage: Coverage, pair: tuple[str, str]) -> None:
-    coverage.of(*pair)
     _found(coverage, *pair)
 
 
@@ -98,7 +99,7 @@ def test_the_worst_run_has_the_highest_sum(coverage: Coverage) -> None:
     for _ in range(30):
         source, translation = _pair(pick)
         kept = [word for word in translation.split() if pick.random() < 0.6]
-        side = coverage.of(source, " ".join(kept)).src
+        side = coverage.of(Text(source), Text(" ".join(kept))).src
         odds = side.log_odds
         sums = {
             (a, b): sum(odds[a:b]) for a in range(len(odds)) for b in range(a + 1, len(odds) + 1)

@@ -9,11 +9,16 @@ import pytest
 
 from mtkit.base.files import parse_record, read_record, write_record
 from mtkit.check import facts as facts_module
+from mtkit.check import rules
 from mtkit.check.facts import PairFacts, ends_with_mark, language_of
-from mtkit.check.rules import findings
+from mtkit.check.findings import Finding
 from mtkit.prepare.demo import sentences
 
 FRENCH = "La vieille femme a acheté hier un parapluie rouge dans une petite ville."
+
+
+def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
+    return rules.findings(*facts.texts(source, translation), facts)
 
 
 def pairs(count: int, *, seed: int = 1) -> list[tuple[str, str]]:

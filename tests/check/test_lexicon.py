@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.check.lexicon import Lexicon, keys_of, load_lexicon, save_lexicons, words_of
+from mtkit.check.lexicon import Lexicon, load_lexicon, save_lexicons
+from mtkit.check.marks import Text
 
 # Nothing is too frequent in so many lines of different words.
 WORDS = [f"s{chr(97 + i)}{chr(97 + j)}" for i in range(6) for j in range(5)]
@@ -128,11 +129,11 @@ def test_no_pairs_give_an_empty_lexicon() -> None:
     ],
 )
 def test_a_key_is_the_beginning_of_a_word(text: str, keys: list[str]) -> None:
-    assert keys_of(text) == keys
-    assert [text[a:b].lower()[:6] for a, b in words_of(text)] == keys
+    assert Text(text).keys == keys
+    assert [text[a:b].lower()[:6] for a, b in Text(text).spans()] == keys
 
 
 def test_words_and_keys_belong_together_where_lower_case_is_longer() -> None:
     # The capital İ has two code points in lower case.
-    text = "İzmir İstanbul und Köln"
-    assert len(words_of(text)) == len(keys_of(text))
+    text = Text("İzmir İstanbul und Köln")
+    assert len(text.spans()) == len(text.keys) == 4

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
+from mtkit.check import rules
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
-from mtkit.check.rules import findings
 from mtkit.prepare.demo import sentences
 
 Pair = tuple[str, str]
@@ -40,6 +40,10 @@ def facts() -> PairFacts:
 def no_facts() -> PairFacts:
     """What is known without a corpus."""
     return PairFacts.learn([], src_lang="en", tgt_lang="de")
+
+
+def findings(source: str, translation: str, facts: PairFacts) -> list[Finding]:
+    return rules.findings(*facts.texts(source, translation), facts)
 
 
 def kinds(source: str, translation: str, facts: PairFacts) -> set[str]:
@@ -528,4 +532,4 @@ def test_long_text_is_checked_in_a_moment(facts: PairFacts):
 @pytest.mark.parametrize("text", ["मामूली काकाकी बात।", "cafe\u0301 cafe\u0301"])
 def test_marks_belong_to_the_letters_before_them(text: str, facts: PairFacts):
     assert "loop" not in kinds("A small thing.", text, facts)
-    assert len(facts.target_words(text)) == len(text.split())
+    assert len(facts.texts("", text)[1].words) == len(text.split())

@@ -14,7 +14,8 @@ from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
-from mtkit.check.lexicon import keys_of, load_lexicon
+from mtkit.check.lexicon import load_lexicon
+from mtkit.check.marks import Text
 from mtkit.convert import export
 from mtkit.data import PreparedData
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
@@ -249,8 +250,10 @@ def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_langua
     fit_run(run, data, device="cpu")
     for tgt_lang, words in (("de", GERMAN), ("el", GREEK)):
         found = load_lexicon(run.path / LEXICON, tgt_lang)
-        assert set(found.tgt_shares) == {keys_of(word)[0] for word in words}
+        assert set(found.tgt_shares) == {Text(word).keys[0] for word in words}
         checker = load_checker(run, src_lang="en", tgt_lang=tgt_lang)
         assert checker.coverage is not None
-        pair = checker.coverage.of("one two three", " ".join(words[digit] for digit in (3, 2, 1)))
+        pair = checker.coverage.of(
+            Text("one two three"), Text(" ".join(words[digit] for digit in (3, 2, 1)))
+        )
         assert (pair.src.new, pair.tgt.new) == (0.0, 0.0)
