@@ -15,9 +15,11 @@ import re
 import shutil
 import textwrap
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 import torch
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import json_text, replacing
+from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import (
@@ -37,9 +40,9 @@ from mtkit.convert.check import (
     comparable,
 )
 from mtkit.convert.ctranslate2 import LONGEST, open_ctranslate2, write_ctranslate2
-from mtkit.convert.export_record import ExportRecord, Quantization, longest_sequence
+from mtkit.convert.export_record import RECORD, longest_sequence
 from mtkit.convert.sentence_model import sentence_model
-from mtkit.convert.target import Limits, Target, common_limits, quoted
+from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID
@@ -56,62 +59,8 @@ _MAX_BLEU_LOST = 0.3
 _METADATA = "metadata.json"
 
 
-def _limits(config: ModelConfig) -> Limits:
-    is_short = config.positions == "learned" and config.max_positions < _LONGEST_SOURCE
-    return common_limits(config) | {
-        "max_positions": (is_short, f"reads sources of up to {_LONGEST_SOURCE:,} subwords")
-    }
-
-
-def _check(translator: Translator, run: Run) -> None:
-    reason = ""
-    if run.manifest.data.task != "translation":
-        reason = f"a model for {run.manifest.data.task}, because Argos Translate only translates"
-    elif not translator.vocabularies.is_joint:
-        reason = "a vocabulary for each side, because a package has one SentencePiece model"
-    if reason:
-        raise MtkitError(
-            f"--format argos cannot express {reason}; --format safetensors takes every model"
-        )
-    for option, language in (
-        ("--src-lang", translator.src_lang),
-        ("--tgt-lang", translator.tgt_lang),
-    ):
-        if not re.fullmatch("[a-z]{2,3}", libretranslate_code(language)):
-            known = f"has {language!r}" if language else "does not say it"
-            raise MtkitError(
-                f"--format argos needs a code such as en for each language, and {run.path} "
-                f"{known}; give {option}"
-            )
-
-
 # ---------------------------------------------------------------------------------------------
 # Writing
-
-
-def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
-    src_tag = translator.src_prefix[0] if translator.src_prefix else None
-    write_ctranslate2(
-        translator.model,
-        translator.vocabularies,
-        folder / "model",
-        longest=max(longest_sequence(run.config), _LONGEST_SOURCE),
-        quantization=record.quantization,
-        src_tag=src_tag,
-    )
-    translator.vocabularies.src.save(folder / "sentencepiece.model")
-    metadata = {"package_version": "1.0", "argos_version": "1.11"}
-    for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
-        name = language_name(standard_tag(language))
-        metadata |= {f"{side}_code": libretranslate_code(language), f"{side}_name": name}
-    text = json_text(metadata, indent=2) + "\n"
-    (folder / _METADATA).write_text(text, encoding="utf-8")
-    splits = run.config.decode.split_sentences
-    if splits == "auto":
-        splits = run.manifest.data.has_single_sentences
-    (folder / "minisbd").mkdir()
-    model = sentence_model(translator.src_lang, splits=splits)
-    (folder / "minisbd" / "sentences.onnx").write_bytes(model)
 
 
 def _pack(folder: Path, file: Path) -> None:
@@ -135,7 +84,7 @@ def _pack(folder: Path, file: Path) -> None:
 class _ArgosModel:
     """A package as Argos uses it, with greedy search; a line is one sentence."""
 
-    def __init__(self, folder: Path, _: DecodeConfig) -> None:
+    def __init__(self, folder: Path) -> None:
         self._engine = open_ctranslate2(folder / "model")
         model_file = str(folder / "sentencepiece.model")
         self._pieces = sentencepiece.SentencePieceProcessor(model_file=model_file)
@@ -235,67 +184,44 @@ class _ArgosAgreement(Agreement):
         return text
 
 
-def _compare(
-    translator: Translator,
-    run: Run,
-    theirs: _ArgosModel,
-    text: CheckText,
-    quantization: Quantization,
-) -> _ArgosAgreement:
-    lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
-    longest = {"max_extra_length": _LONGEST_OUTPUT, "max_length": _LONGEST_OUTPUT}
-    greedy = _with_settings(translator, translator.config.model_copy(update=longest))
-    mine = [one for (one,) in greedy.translate_nbest(lines, n_best=1)]
-    ours = [_spaced(one.text) for one in mine]
-    outputs = theirs.search(lines, beam_size=1)
-    other = list(map(theirs.text, outputs))
-    checked = CheckText(text.name, lines, references, text.numbers[:_CHECKED])
-    found = agreement(RunModel(greedy), theirs, checked, [ours, other])
-    explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
-    for i, (one, two) in enumerate(zip(ours, other, strict=True)):
-        if comparable(one) == comparable(two):
-            continue
-        pieces = [piece for piece in mine[i].pieces if piece != end]
-        # Argos writes one subword at least.
-        if not pieces or theirs.is_tie(lines[i], pieces, outputs[i]):
-            reason = "a tie" if pieces else "empty"
-            line = f"line {checked.numbers[i]} ({reason})"
-            explained.append(f"{line}: {_short(one)} and {_short(two)}")
-    # Endless repetition would count for more than all other lines; the run cuts it off.
-    src, extra = translator.vocabularies.src, run.config.decode.max_extra_length
-    within = [
-        i
-        for i, line in enumerate(lines)
-        if max(len(mine[i].pieces), len(outputs[i]) + 1) <= len(src.encode(line)) + 1 + extra
-    ]
-    scores = [
-        score([side[i] for i in within], [[references[i] for i in within]]).value
-        if references and within
-        else None
-        for side in (ours, other)
-    ]
-    as_run = _with_settings(translator, run.config.decode.model_copy(update={"precision": "fp32"}))
-    searched = zip(as_run.translate(lines), theirs.search(lines, _BEAM_SIZE), strict=True)
-    return _ArgosAgreement(
-        **vars(found),
-        explained=explained if quantization == "float32" else None,
-        underscores=[
-            number for number, one in zip(checked.numbers, mine, strict=True) if "_" in one.text
-        ],
-        within=len(within),
-        bleu_of_run=scores[0],
-        bleu_of_package=scores[1],
-        other_with_beam=sum(
-            comparable(_spaced(one)) != comparable(theirs.text(two)) for one, two in searched
-        ),
-    )
-
-
 def _with_settings(translator: Translator, config: DecodeConfig) -> Translator:
     """A translator of whole lines with other settings."""
     whole = config.model_copy(update={"split_sentences": False})
     runs = LoadedRuns(translator.vocabularies, whole, src_prefix=translator.src_prefix)
     return Translator(runs, torch_backend(translator.models, runs))
+
+
+def _refuse_impossible(translator: Translator, run: Run) -> None:
+    """Refuse what a package cannot express and is not a setting of the model."""
+    reason = ""
+    if run.manifest.data.task != "translation":
+        reason = f"a model for {run.manifest.data.task}, because Argos Translate only translates"
+    elif not translator.vocabularies.is_joint:
+        reason = "a vocabulary for each side, because a package has one SentencePiece model"
+    if reason:
+        raise MtkitError(
+            f"--format argos cannot express {reason}; --format safetensors takes every model"
+        )
+    for option, language in (
+        ("--src-lang", translator.src_lang),
+        ("--tgt-lang", translator.tgt_lang),
+    ):
+        if not re.fullmatch("[a-z]{2,3}", libretranslate_code(language)):
+            known = f"has {language!r}" if language else "does not say it"
+            raise MtkitError(
+                f"--format argos needs a code such as en for each language, and {run.path} "
+                f"{known}; give {option}"
+            )
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether it is an exported file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(f"/{RECORD}") for name in archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        # Not a zip file, a damaged one, or one with features or names that Python cannot read.
+        return False
 
 
 def _spaced(text: str) -> str:
@@ -306,33 +232,150 @@ def _short(text: str) -> str:
     return repr(textwrap.shorten(text, 60, placeholder=" …"))
 
 
-def _usage(out: Path, config: Config, translator: Translator) -> str:
-    src, tgt = libretranslate_code(translator.src_lang), libretranslate_code(translator.tgt_lang)
-    file = out if out.name else Path(f"{src}_{tgt}{ARGOS.suffix}")
-    return f"""\
+class _Argos(Target):
+    """A package is a file, of one direction of a model."""
+
+    name = "argos"
+    library = "ctranslate2"
+    more_libraries = ("onnx", "language_data")
+    model = "Argos Translate's model"
+    needs = (
+        "Needs `pip install argostranslate`; LibreTranslate uses it too. Beside the file that "
+        "this folder comes from:"
+    )
+    note = (
+        "Argos Translate searches with a beam size and a length penalty of its own. It writes a "
+        "space for an underscore."
+    )
+    quantizations = ("int8", "float32", "float16")
+    takes_settings = False
+    suffix = ".argosmodel"
+
+    def open(
+        self, run: Run, *, src_lang: str | None, tgt_lang: str | None, **more: Any
+    ) -> Translator:
+        translator = Translator.load(
+            run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **more
+        )
+        _refuse_impossible(translator, run)
+        return translator
+
+    def languages(self, export: Export) -> list[tuple[str, str]]:
+        return [(export.translator.src_lang, export.translator.tgt_lang)]
+
+    @contextmanager
+    def output(self, out: Path, *, force: bool) -> Iterator[Path]:
+        if out.suffix != self.suffix:
+            raise MtkitError(
+                f"{out}: the name of a file for --format argos must end in {self.suffix}"
+            )
+        if out.is_dir():
+            raise MtkitError(
+                f"{out}: is a folder, and --format argos writes a file; give another OUT"
+            )
+        check_writable(out, force=force, kind="an export", place="OUT", is_kind=_is_archive)
+        with new_folder(out, keep=False) as folder:
+            yield folder
+            _pack(folder, out)
+
+    def load(self, folder: Path, decode: DecodeConfig) -> _ArgosModel:
+        return _ArgosModel(folder)
+
+    def limits(self, config: ModelConfig) -> Limits:
+        is_short = config.positions == "learned" and config.max_positions < _LONGEST_SOURCE
+        return common_limits(config) | {
+            "max_positions": (is_short, f"reads sources of up to {_LONGEST_SOURCE:,} subwords")
+        }
+
+    def write(self, export: Export) -> None:
+        translator, run, folder, record = export
+        src_tag = translator.src_prefix[0] if translator.src_prefix else None
+        write_ctranslate2(
+            translator.model,
+            translator.vocabularies,
+            folder / "model",
+            longest=max(longest_sequence(run.config), _LONGEST_SOURCE),
+            quantization=record.quantization,
+            src_tag=src_tag,
+        )
+        translator.vocabularies.src.save(folder / "sentencepiece.model")
+        record.data.update(src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
+        metadata = {"package_version": "1.0", "argos_version": "1.11"}
+        for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
+            name = language_name(standard_tag(language))
+            metadata |= {f"{side}_code": libretranslate_code(language), f"{side}_name": name}
+        text = json_text(metadata, indent=2) + "\n"
+        (folder / _METADATA).write_text(text, encoding="utf-8")
+        splits = run.config.decode.split_sentences
+        if splits == "auto":
+            splits = run.manifest.data.has_single_sentences
+        (folder / "minisbd").mkdir()
+        model = sentence_model(translator.src_lang, splits=splits)
+        (folder / "minisbd" / "sentences.onnx").write_bytes(model)
+
+    def compare(self, export: Export, theirs: Any, text: CheckText) -> _ArgosAgreement:
+        translator, run, _, record = export
+        lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
+        longest = {"max_extra_length": _LONGEST_OUTPUT, "max_length": _LONGEST_OUTPUT}
+        greedy = _with_settings(translator, translator.config.model_copy(update=longest))
+        mine = [one for (one,) in greedy.translate_nbest(lines, n_best=1)]
+        ours = [_spaced(one.text) for one in mine]
+        outputs = theirs.search(lines, beam_size=1)
+        other = list(map(theirs.text, outputs))
+        checked = CheckText(text.name, lines, references, text.numbers[:_CHECKED])
+        found = agreement(RunModel(greedy), theirs, checked, [ours, other])
+        explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
+        for i, (one, two) in enumerate(zip(ours, other, strict=True)):
+            if comparable(one) == comparable(two):
+                continue
+            pieces = [piece for piece in mine[i].pieces if piece != end]
+            # Argos writes one subword at least.
+            if not pieces or theirs.is_tie(lines[i], pieces, outputs[i]):
+                reason = "a tie" if pieces else "empty"
+                line = f"line {checked.numbers[i]} ({reason})"
+                explained.append(f"{line}: {_short(one)} and {_short(two)}")
+        # Endless repetition would count for more than all other lines; the run cuts it off.
+        src, extra = translator.vocabularies.src, run.config.decode.max_extra_length
+        within = [
+            i
+            for i, line in enumerate(lines)
+            if max(len(mine[i].pieces), len(outputs[i]) + 1) <= len(src.encode(line)) + 1 + extra
+        ]
+        scores = [
+            score([side[i] for i in within], [[references[i] for i in within]]).value
+            if references and within
+            else None
+            for side in (ours, other)
+        ]
+        as_run = _with_settings(
+            translator, run.config.decode.model_copy(update={"precision": "fp32"})
+        )
+        searched = zip(as_run.translate(lines), theirs.search(lines, _BEAM_SIZE), strict=True)
+        return _ArgosAgreement(
+            **vars(found),
+            explained=explained if record.quantization == "float32" else None,
+            underscores=[
+                number for number, one in zip(checked.numbers, mine, strict=True) if "_" in one.text
+            ],
+            within=len(within),
+            bleu_of_run=scores[0],
+            bleu_of_package=scores[1],
+            other_with_beam=sum(
+                comparable(_spaced(one)) != comparable(theirs.text(two)) for one, two in searched
+            ),
+        )
+
+    def usage(self, out: Path, config: Config, translator: Translator) -> str:
+        src, tgt = (
+            libretranslate_code(translator.src_lang),
+            libretranslate_code(translator.tgt_lang),
+        )
+        file = out if out.name else Path(f"{src}_{tgt}{self.suffix}")
+        return f"""\
 from argostranslate import package, translate
 package.install_from_path({quoted(file)})
 print(translate.translate("Text to translate.", "{src}", "{tgt}"))
 """
 
 
-ARGOS = Target(
-    name="argos",
-    library="ctranslate2",
-    more_libraries=("onnx", "language_data"),
-    model="Argos Translate's model",
-    needs="Needs `pip install argostranslate`; LibreTranslate uses it too. Beside the file that "
-    "this folder comes from:",
-    note="Argos Translate searches with a beam size and a length penalty of its own. It writes a "
-    "space for an underscore.",
-    limits=_limits,
-    write=_write,
-    load=_ArgosModel,
-    usage=_usage,
-    quantizations=("int8", "float32", "float16"),
-    check=_check,
-    compare=_compare,
-    suffix=".argosmodel",
-    pack=_pack,
-    is_application=True,
-)
+ARGOS = _Argos()

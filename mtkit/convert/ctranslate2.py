@@ -14,15 +14,13 @@ from mtkit.config import Config, DecodeConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
-    ExportRecord,
     Quantization,
     longest_sequence,
     plain_greedy,
     power_penalty,
 )
-from mtkit.convert.target import Target, common_limits, example_tag, quoted
+from mtkit.convert.target import Export, Target, example_tag, quoted
 from mtkit.model import Transformer, sinusoidal_positions
-from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator
 
@@ -189,38 +187,45 @@ def _pieces(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
     return [[tokenizer.piece(i) for i in tokenizer.encode(line)] for line in lines]
 
 
-def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
-    write_ctranslate2(
-        translator.model,
-        translator.vocabularies,
-        folder,
-        longest=longest_sequence(run.config),
-        quantization=record.quantization,
-    )
-    translator.vocabularies.save(folder, SENTENCEPIECE_FILES)
+class _CTranslate2(Target):
+    name = "ctranslate2"
+    library = "ctranslate2"
+    model = "CTranslate2's Transformer"
+    needs = "Needs `pip install ctranslate2 sentencepiece`. In this folder:"
+    note = "Leave blank lines out; mtkit would keep them blank."
+    quantizations = ("float32", "float16", "int8")
 
+    def write(self, export: Export) -> None:
+        translator, run, folder, record = export
+        write_ctranslate2(
+            translator.model,
+            translator.vocabularies,
+            folder,
+            longest=longest_sequence(run.config),
+            quantization=record.quantization,
+        )
+        translator.vocabularies.save(folder, SENTENCEPIECE_FILES)
 
-def _load(folder: Path, decode: DecodeConfig) -> CTranslate2Model:
-    vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
-    return CTranslate2Model(folder, vocabularies, plain_greedy(decode))
+    def load(self, folder: Path, decode: DecodeConfig) -> CTranslate2Model:
+        vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
+        return CTranslate2Model(folder, vocabularies, plain_greedy(decode))
 
-
-def _usage(out: Path, config: Config, translator: Translator) -> str:
-    vocabularies = translator.vocabularies
-    is_joint = vocabularies.is_joint
-    names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
-    files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
-    load = "".join(
-        f"{name} = sentencepiece.SentencePieceProcessor(model_file={quoted(out / file)})\n"
-        for name, file in files.items()
-    )
-    decode = config.decode
-    search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
-    # Its own limit is beyond the last position of some models.
-    if (most := longest_sequence(config) - 1) < LONGEST:
-        search += f", max_decoding_length={most}"
-    before = f"[{quoted(tag)}] + " if (tag := example_tag(vocabularies)) else ""
-    return f"""\
+    def usage(self, out: Path, config: Config, translator: Translator) -> str:
+        vocabularies = translator.vocabularies
+        is_joint = vocabularies.is_joint
+        names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
+        files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
+        load = "".join(
+            f"{name} = sentencepiece.SentencePieceProcessor(model_file={quoted(out / file)})\n"
+            for name, file in files.items()
+        )
+        decode = config.decode
+        search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
+        # Its own limit is beyond the last position of some models.
+        if (most := longest_sequence(config) - 1) < LONGEST:
+            search += f", max_decoding_length={most}"
+        before = f"[{quoted(tag)}] + " if (tag := example_tag(vocabularies)) else ""
+        return f"""\
 import ctranslate2, sentencepiece
 {load}translator = ctranslate2.Translator({quoted(out)})
 source = {before}{names[0]}.encode("Text to translate.", out_type=str)
@@ -229,15 +234,4 @@ print({names[-1]}.decode(found[0].hypotheses[0]))
 """
 
 
-CTRANSLATE2 = Target(
-    name="ctranslate2",
-    library="ctranslate2",
-    model="CTranslate2's Transformer",
-    needs="Needs `pip install ctranslate2 sentencepiece`. In this folder:",
-    note="Leave blank lines out; mtkit would keep them blank.",
-    limits=common_limits,
-    write=_write,
-    load=_load,
-    usage=_usage,
-    quantizations=("float32", "float16", "int8"),
-)
+CTRANSLATE2 = _CTranslate2()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import zipfile
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -20,13 +18,12 @@ from safetensors import SafetensorError
 import mtkit
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
-from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.invisible import visible
 from mtkit.base.memory import memory_explained
 from mtkit.base.packages import require_packages
 from mtkit.base.text import read_lines
 from mtkit.convert.argos import ARGOS
-from mtkit.convert.check import BOUNDS, CheckText, load_untagged
+from mtkit.convert.check import BOUNDS, Agreement, CheckText
 from mtkit.convert.ctranslate2 import CTRANSLATE2
 from mtkit.convert.export_record import (
     RECORD,
@@ -40,7 +37,7 @@ from mtkit.convert.huggingface import HUGGINGFACE
 from mtkit.convert.model_card import NO_LICENCE, write_card
 from mtkit.convert.onnx import ONNX
 from mtkit.convert.run_copy import RUN_COPY
-from mtkit.convert.target import Target
+from mtkit.convert.target import Export, Target
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -51,7 +48,7 @@ log = logging.getLogger(__name__)
 CHECKED_LINES = 500
 
 TARGETS: dict[Format, Target] = {
-    one.name: one for one in (CTRANSLATE2, HUGGINGFACE, ONNX, ARGOS, RUN_COPY)
+    target.name: target for target in (CTRANSLATE2, HUGGINGFACE, ONNX, ARGOS, RUN_COPY)
 }
 
 
@@ -87,100 +84,87 @@ def export(
             cannot be written, or it does not agree with the run.
     """
     target = TARGETS[format]
-    library = target.library
-    packages = filter(None, (library, *target.more_libraries))
+    packages = filter(None, (target.library, *target.more_libraries))
     require_packages(f"--format {format}", packages, extra=target.extra)
     quantization = quantization or target.quantizations[0]
     if quantization not in target.quantizations:
         raise MtkitError(f"--format {format} does not support --quantization {quantization}")
-    if target.suffix and out.suffix != target.suffix:
-        raise MtkitError(
-            f"{out}: the name of a file for --format {format} must end in {target.suffix}"
-        )
-    if target.suffix and out.is_dir():
-        raise MtkitError(
-            f"{out}: is a folder, and --format {format} writes a file; give another OUT"
-        )
     target.check_expressible(run.config.model)
-    check_writable(
-        out,
-        force=force,
-        kind="an export",
-        place="OUT",
-        is_kind=_is_archive if target.suffix else lambda folder: (folder / RECORD).is_file(),
-    )
     # Before the model is loaded: what cannot be written is refused at once.
-    with new_folder(out, keep=not target.suffix) as folder:
-        steps = [chosen.step for chosen in run.chosen(checkpoint)]
-        load = partial(load_untagged, run)
-        if target.is_application:
-            load = partial(Translator.load, run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
+    with target.output(out, force=force) as folder:
         # Linearised, because other software has what the model of a parser writes, and not the
         # trees.
-        translator = load(
+        translator = target.open(
+            run,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
             checkpoint=checkpoint,
             config=plain_greedy(run.config.decode),
             prepared=False,
             linearised=True,
         )
-        target.check(translator, run)
         text = _check_text(run, translator, check)
-        data = run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"})
-        if target.is_application:
-            data |= {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
-        training_lines = run.manifest.data.lines
-        record = ExportRecord(
-            format=format,
-            quantization=quantization,
-            run=run.name,
-            checkpoint=checkpoint or f"average:{len(steps)}",
-            steps=steps,
-            data=data,
-            versions={"mtkit": mtkit.__version__},
-            decode=run.config.decode.model_dump(),
-            lines=None if training_lines is None else training_lines.model_dump(),
-        )
-        if library:
-            record.versions[library] = importlib.metadata.version(library)
-        target.write(translator, run, folder, record)
+        record = _new_record(run, target, quantization, checkpoint)
+        exported = Export(translator, run, folder, record)
+        target.write(exported)
         log.info("converted; now loading and checking the exported files")
-        try:
-            theirs = target.load(folder, run.config.decode)
-        except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
-            raise MtkitError(
-                f"{out}: not written, because the export cannot be loaded: "
-                f"{reason_of(error, most=300)}"
-            ) from error
-        agreement = target.compare(translator, run, theirs, text, quantization)
-        bounds = BOUNDS[quantization]
-        if not agreement.holds(bounds):
-            raise MtkitError(
-                f"{out}: not written, because the export does not agree with {run.path}: "
-                f"{agreement}; {agreement.required(bounds)} are required"
-            )
-        log.info("checked: %s", agreement)
-        # The local path of the text is left out.
-        checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
-        content = asdict(record) | {"check": checked}
-        if (imported := run.manifest.imported) is not None:
-            content["imported"] = imported.model_dump(include={"source", "licence", "citations"})
-            log.info(
-                "licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE
-            )
-        (folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
-        write_card(run, folder, record, translator, target)
-        target.pack(folder, out)
+        _write_record(exported, _agreement(exported, target, text, out))
+        write_card(exported, target)
     return target.usage(out, run.config, translator)
 
 
-def _is_archive(path: Path) -> bool:
-    """Whether it is an exported file."""
+def _new_record(
+    run: Run, target: Target, quantization: Quantization, checkpoint: str | None
+) -> ExportRecord:
+    steps = [chosen.step for chosen in run.chosen(checkpoint)]
+    training_lines = run.manifest.data.lines
+    versions = {"mtkit": mtkit.__version__}
+    if target.library:
+        versions[target.library] = importlib.metadata.version(target.library)
+    return ExportRecord(
+        format=target.name,
+        quantization=quantization,
+        run=run.name,
+        checkpoint=checkpoint or f"average:{len(steps)}",
+        steps=steps,
+        data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
+        versions=versions,
+        decode=run.config.decode.model_dump(),
+        lines=None if training_lines is None else training_lines.model_dump(),
+    )
+
+
+def _agreement(export: Export, target: Target, text: CheckText, out: Path) -> Agreement:
+    """Load the exported files, and compare them with the run.
+
+    Raises:
+        MtkitError: if they cannot be loaded, or do not agree.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith(f"/{RECORD}") for name in archive.namelist())
-    except (zipfile.BadZipFile, NotImplementedError, ValueError):
-        # Not a zip file, a damaged one, or one with features or names that Python cannot read.
-        return False
+        theirs = target.load(export.folder, export.run.config.decode)
+    except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
+        raise MtkitError(
+            f"{out}: not written, because the export cannot be loaded: {reason_of(error, most=300)}"
+        ) from error
+    agreement = target.compare(export, theirs, text)
+    bounds = BOUNDS[export.record.quantization]
+    if not agreement.holds(bounds):
+        raise MtkitError(
+            f"{out}: not written, because the export does not agree with {export.run.path}: "
+            f"{agreement}; {agreement.required(bounds)} are required"
+        )
+    log.info("checked: %s", agreement)
+    return agreement
+
+
+def _write_record(export: Export, agreement: Agreement) -> None:
+    # The local path of the text is left out.
+    checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
+    content = asdict(export.record) | {"check": checked}
+    if (imported := export.run.manifest.imported) is not None:
+        content["imported"] = imported.model_dump(include={"source", "licence", "citations"})
+        log.info("licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE)
+    (export.folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:

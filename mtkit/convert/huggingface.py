@@ -24,15 +24,13 @@ from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
-    ExportRecord,
     longest_sequence,
     plain_greedy,
     power_penalty,
 )
 from mtkit.convert.marian import halves, layer_parts, marian_settings, new_ids
-from mtkit.convert.target import Limits, Target, common_limits, example_tag, quoted
+from mtkit.convert.target import Export, Limits, Target, common_limits, example_tag, quoted
 from mtkit.model import Transformer
-from mtkit.run_folder import Run
 from mtkit.run_manifest import OldIdsOfSides
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mtkit.translate import Translator
@@ -119,56 +117,6 @@ def _marian_config(
     )
 
 
-def _write(translator: Translator, run: Run, folder: Path, _: ExportRecord) -> None:
-    from transformers import GenerationConfig, MarianTokenizer
-
-    silence_transformers()
-    longest = longest_sequence(run.config)
-    imported = run.manifest.imported
-    subwords = None if imported is None else imported.subwords
-    src_rows, tgt_rows, special = _ids(translator.model, subwords)
-    model: Any = to_marian(translator.model, longest=longest, subwords=subwords)
-    model.generation_config = GenerationConfig(
-        num_beams=run.config.decode.beam_size,
-        length_penalty=power_penalty(run.config.decode),
-        do_sample=False,
-        max_length=longest,
-        **special,
-        # Its padding has a probability that is not zero.
-        bad_words_ids=None if subwords is None else [[subwords.tgt.pad]],
-    )
-    with naming_tensors(folder):
-        model.save_pretrained(folder)
-    # safetensors makes its files private; they get the mode of the other files.
-    mode = (folder / "config.json").stat().st_mode
-    for weights in folder.glob("*.safetensors"):
-        weights.chmod(mode)
-    vocabularies = translator.vocabularies
-    # A joint vocabulary has one list of subwords, but still a SentencePiece model for each side.
-    models = SENTENCEPIECE_FILES.used(is_joint=False)
-    for name, of_side in zip(models, vocabularies, strict=True):
-        of_side.save(folder / name)
-    is_joint = pieces_of(vocabularies.src) == pieces_of(vocabularies.tgt)
-    lists = ("vocab.json",) if is_joint else ("vocab.json", "target_vocab.json")
-    for name, of_side, rows in zip(lists, vocabularies, (src_rows, tgt_rows), strict=False):
-        listed = {of_side.piece(row): i for i, row in enumerate(rows)}
-        (folder / name).write_text(json_text(listed, indent=2) + "\n", encoding="utf-8")
-    tokens = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
-    if subwords is None:
-        tokens["bos_token"] = BOS_ID
-    tokenizer = MarianTokenizer(
-        *(str(folder / name) for name in (*models, *lists)),
-        source_lang=run.manifest.data.src_lang or None,
-        target_lang=run.manifest.data.tgt_lang or None,
-        **{name: vocabularies.tgt.piece(i) for name, i in tokens.items()},
-        **({} if is_joint else {"separate_vocabs": True}),
-        model_max_length=run.config.decode.max_source_tokens,
-        # `</s>` in the input is ordinary text.
-        split_special_tokens=True,
-    )
-    tokenizer.save_pretrained(folder)
-
-
 def silence_transformers() -> None:
     """Switch its messages off, which are about loading in general."""
     import transformers
@@ -240,16 +188,78 @@ class MarianModel:
         return [log_probs[row, range(len(y)), torch.tensor(y)] for row, y in enumerate(outputs)]
 
 
-def _limits(config: ModelConfig) -> Limits:
-    return common_limits(config) | {
-        "norm": (config.norm != "post", "normalises after the residual sum"),
-        "positions": (config.positions != "sinusoidal", "has sinusoidal ones"),
-    }
+class _HuggingFace(Target):
+    name = "huggingface"
+    library = "transformers"
+    model = "MarianMTModel"
+    needs = "Needs `pip install transformers torch sentencepiece`. In this folder:"
+    note = (
+        "For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
+        "would keep them blank."
+    )
 
+    def load(self, folder: Path, decode: DecodeConfig) -> MarianModel:
+        return MarianModel(folder, plain_greedy(decode))
 
-def _usage(out: Path, config: Config, translator: Translator) -> str:
-    text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
-    return f"""\
+    def limits(self, config: ModelConfig) -> Limits:
+        return common_limits(config) | {
+            "norm": (config.norm != "post", "normalises after the residual sum"),
+            "positions": (config.positions != "sinusoidal", "has sinusoidal ones"),
+        }
+
+    def write(self, export: Export) -> None:
+        translator, run, folder, _ = export
+        from transformers import GenerationConfig, MarianTokenizer
+
+        silence_transformers()
+        longest = longest_sequence(run.config)
+        imported = run.manifest.imported
+        subwords = None if imported is None else imported.subwords
+        src_rows, tgt_rows, special = _ids(translator.model, subwords)
+        model: Any = to_marian(translator.model, longest=longest, subwords=subwords)
+        model.generation_config = GenerationConfig(
+            num_beams=run.config.decode.beam_size,
+            length_penalty=power_penalty(run.config.decode),
+            do_sample=False,
+            max_length=longest,
+            **special,
+            # Its padding has a probability that is not zero.
+            bad_words_ids=None if subwords is None else [[subwords.tgt.pad]],
+        )
+        with naming_tensors(folder):
+            model.save_pretrained(folder)
+        # safetensors makes its files private; they get the mode of the other files.
+        mode = (folder / "config.json").stat().st_mode
+        for weights in folder.glob("*.safetensors"):
+            weights.chmod(mode)
+        vocabularies = translator.vocabularies
+        # A joint vocabulary has one list of subwords, but still a model for each side.
+        models = SENTENCEPIECE_FILES.used(is_joint=False)
+        for name, of_side in zip(models, vocabularies, strict=True):
+            of_side.save(folder / name)
+        is_joint = pieces_of(vocabularies.src) == pieces_of(vocabularies.tgt)
+        lists = ("vocab.json",) if is_joint else ("vocab.json", "target_vocab.json")
+        for name, of_side, rows in zip(lists, vocabularies, (src_rows, tgt_rows), strict=False):
+            listed = {of_side.piece(row): i for i, row in enumerate(rows)}
+            (folder / name).write_text(json_text(listed, indent=2) + "\n", encoding="utf-8")
+        tokens = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
+        if subwords is None:
+            tokens["bos_token"] = BOS_ID
+        tokenizer = MarianTokenizer(
+            *(str(folder / name) for name in (*models, *lists)),
+            source_lang=run.manifest.data.src_lang or None,
+            target_lang=run.manifest.data.tgt_lang or None,
+            **{name: vocabularies.tgt.piece(i) for name, i in tokens.items()},
+            **({} if is_joint else {"separate_vocabs": True}),
+            model_max_length=run.config.decode.max_source_tokens,
+            # `</s>` in the input is ordinary text.
+            split_special_tokens=True,
+        )
+        tokenizer.save_pretrained(folder)
+
+    def usage(self, out: Path, config: Config, translator: Translator) -> str:
+        text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
+        return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({quoted(out)})
 model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
@@ -259,15 +269,4 @@ print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """
 
 
-HUGGINGFACE = Target(
-    name="huggingface",
-    library="transformers",
-    model="MarianMTModel",
-    needs="Needs `pip install transformers torch sentencepiece`. In this folder:",
-    note="For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
-    "would keep them blank.",
-    limits=_limits,
-    write=_write,
-    load=lambda folder, decode: MarianModel(folder, plain_greedy(decode)),
-    usage=_usage,
-)
+HUGGINGFACE = _HuggingFace()

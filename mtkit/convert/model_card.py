@@ -15,12 +15,11 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.html import render_card
 from mtkit.base.text import base_language
 from mtkit.config import DecodeConfig
-from mtkit.convert.export_record import ExportRecord, power_penalty
-from mtkit.convert.target import Target
+from mtkit.convert.export_record import power_penalty
+from mtkit.convert.target import Export, Target
 from mtkit.convert.untrusted import open_file, yaml_mapping
 from mtkit.run_folder import Run
 from mtkit.score import Metric, score
-from mtkit.translate import Translator
 
 NO_LICENCE = "unknown; its card has none"
 _CARD = "README.md"
@@ -120,18 +119,12 @@ def _blocks(lines: Iterable[str]) -> Iterator[str]:
 # Writing
 
 
-def write_card(
-    run: Run, folder: Path, record: ExportRecord, translator: Translator, target: Target
-) -> None:
+def write_card(export: Export, target: Target) -> None:
     """Write the card of an exported run into its folder."""
+    translator, run, folder, record = export
     origin, imported = run.manifest.data, run.manifest.imported
-    vocabularies, steps = translator.vocabularies, record.steps
-    pairs = [(one.src_lang, one.tgt_lang) for one in origin.directions]
-    if not pairs and (origin.src_lang or origin.tgt_lang):
-        pairs = [(origin.src_lang, origin.tgt_lang)]
-    pairs = pairs or [("", code) for code in vocabularies.src.language_tags]
-    if target.is_application:
-        pairs = [(translator.src_lang, translator.tgt_lang)]
+    steps = record.steps
+    pairs = target.languages(export)
     codes = [base_language(code) for code in dict.fromkeys(code for pair in pairs for code in pair)]
     licence = imported.licence if imported is not None else ""
     step, scores = _scores(run, steps)
@@ -155,9 +148,7 @@ def write_card(
         step=step,
         scores=scores,
         needs=target.needs,
-        takes_sentences=target.library
-        and not target.is_application
-        and origin.has_single_sentences,
+        takes_sentences=target.takes_settings and origin.has_single_sentences,
         code_language=target.code_language,
         code=target.usage(Path(), run.config, translator),
         note=target.note,
@@ -202,8 +193,7 @@ def _decoding(decode: DecodeConfig, target: Target) -> str:
         f"beam size {decode.beam_size}; score divided by {form} ** {decode.length_penalty:g} for "
         f"n subwords; at most {decode.max_extra_length} subwords more than the source has"
     )
-    takes_settings = target.library and not target.is_application
-    if takes_settings and decode.length_penalty_form == "gnmt":
+    if target.takes_settings and decode.length_penalty_form == "gnmt":
         text += (
             f". This software divides by n ** length_penalty; {power_penalty(decode):g} is nearest"
         )

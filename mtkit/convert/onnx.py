@@ -26,16 +26,14 @@ from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
-    ExportRecord,
     longest_sequence,
     power_penalty,
 )
 from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
-from mtkit.convert.target import Limits, Target, example_tag, quoted
+from mtkit.convert.target import Export, Limits, Target, example_tag, quoted
 from mtkit.convert.tokenizer_json import SPECIAL_TOKENS, tokenizer_json
 from mtkit.model import Transformer
-from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabularies
 from mtkit.translate import Translator
 
@@ -51,50 +49,6 @@ _SPECIAL_IDS = {
     "pad_token_id": PAD_ID,
     "decoder_start_token_id": BOS_ID,
 }
-
-
-def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
-    model, vocabularies = translator.model, translator.vocabularies
-    longest = longest_sequence(run.config)
-    suffix, dtype = _TYPES[record.quantization]
-    is_int8 = record.quantization == "int8"
-    bytes_ = sum(one.numel() for one in model.parameters()) * (1 if is_int8 else 4)
-    if bytes_ > _LARGEST_FILE:
-        raise MtkitError(
-            "the model is larger than 2 GB, the limit of an ONNX file; try --quantization int8"
-        )
-    (folder / _GRAPHS).mkdir()
-    for name, graph in (("encoder_model", encoder_graph), ("decoder_model_merged", decoder_graph)):
-        content = graph(model, longest=longest, is_int8=is_int8).SerializeToString()
-        (folder / _GRAPHS / f"{name}{suffix}.onnx").write_bytes(content)
-    special = {name: vocabularies.tgt.piece(i) for name, i in SPECIAL_TOKENS.items()}
-    has_one_list = model.src_embedding is None
-    tokenizer = tokenizer_json(vocabularies, has_one_list=has_one_list)
-    files = {
-        "config.json": _config(model, longest, dtype),
-        _GENERATION: {
-            **_SPECIAL_IDS,
-            "num_beams": run.config.decode.beam_size,
-            "length_penalty": power_penalty(run.config.decode),
-            "do_sample": False,
-            "max_length": longest,
-        },
-        _TOKENIZER: tokenizer,
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": run.config.decode.max_source_tokens,
-            "clean_up_tokenization_spaces": False,
-            # `</s>` in the input is ordinary text.
-            "split_special_tokens": True,
-            **special,
-            "additional_special_tokens": list(special.values()),
-        },
-        "special_tokens_map.json": special,
-    }
-    for name, content in files.items():
-        indent = None if name == _TOKENIZER else 2
-        (folder / name).write_text(json_text(content, indent=indent) + "\n", encoding="utf-8")
-    vocabularies.save(folder, SENTENCEPIECE_FILES)
 
 
 def _config(model: Transformer, longest: int, dtype: str) -> dict[str, Any]:
@@ -215,18 +169,84 @@ def _session(file: Path) -> Any:
         raise MtkitError(f"{file.name}: {reason_of(error, most=300)}") from error
 
 
-def _limits(config: ModelConfig) -> Limits:
-    return {"positions": (config.positions == "words", "does not count words")}
+class _Onnx(Target):
+    name = "onnx"
+    library = "onnx"
+    more_libraries = ("onnxruntime", "tokenizers")
+    extra = "onnx"
+    quantizations = ("float32", "int8")
+    hub_library = "transformers.js"
+    code_language = "js"
+    model = "the exported decoder"
+    needs = "Needs `npm install @huggingface/transformers`. In this folder:"
+    note = (
+        f"The files in `onnx/` have version {OPSET} of the operators (opset); ONNX Runtime reads "
+        "them too. transformers.js has no beam search. Give it one text at a time: it goes on "
+        "writing after the end of the shorter ones of several. Leave blank lines out; mtkit would "
+        "keep them blank."
+    )
 
+    def load(self, folder: Path, decode: DecodeConfig) -> OnnxModel:
+        return OnnxModel(folder, decode)
 
-def _usage(out: Path, config: Config, translator: Translator) -> str:
-    text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
-    # Without a dot or a slash at its beginning it would be the name of a model on the hub.
-    is_path = out.is_absolute() or out == Path()
-    folder = quoted(out) if is_path else f'"./{quoted(out)[1:]}'
-    # The limit of the pipeline is beyond the last position of some models.
-    most = min(longest_sequence(config) - 1, _LONGEST)
-    return f"""\
+    def limits(self, config: ModelConfig) -> Limits:
+        return {"positions": (config.positions == "words", "does not count words")}
+
+    def write(self, export: Export) -> None:
+        translator, run, folder, record = export
+        model, vocabularies = translator.model, translator.vocabularies
+        longest = longest_sequence(run.config)
+        suffix, dtype = _TYPES[record.quantization]
+        is_int8 = record.quantization == "int8"
+        bytes_ = sum(one.numel() for one in model.parameters()) * (1 if is_int8 else 4)
+        if bytes_ > _LARGEST_FILE:
+            raise MtkitError(
+                "the model is larger than 2 GB, the limit of an ONNX file; try --quantization int8"
+            )
+        (folder / _GRAPHS).mkdir()
+        for name, graph in (
+            ("encoder_model", encoder_graph),
+            ("decoder_model_merged", decoder_graph),
+        ):
+            content = graph(model, longest=longest, is_int8=is_int8).SerializeToString()
+            (folder / _GRAPHS / f"{name}{suffix}.onnx").write_bytes(content)
+        special = {name: vocabularies.tgt.piece(i) for name, i in SPECIAL_TOKENS.items()}
+        has_one_list = model.src_embedding is None
+        tokenizer = tokenizer_json(vocabularies, has_one_list=has_one_list)
+        files = {
+            "config.json": _config(model, longest, dtype),
+            _GENERATION: {
+                **_SPECIAL_IDS,
+                "num_beams": run.config.decode.beam_size,
+                "length_penalty": power_penalty(run.config.decode),
+                "do_sample": False,
+                "max_length": longest,
+            },
+            _TOKENIZER: tokenizer,
+            "tokenizer_config.json": {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_max_length": run.config.decode.max_source_tokens,
+                "clean_up_tokenization_spaces": False,
+                # `</s>` in the input is ordinary text.
+                "split_special_tokens": True,
+                **special,
+                "additional_special_tokens": list(special.values()),
+            },
+            "special_tokens_map.json": special,
+        }
+        for name, content in files.items():
+            indent = None if name == _TOKENIZER else 2
+            (folder / name).write_text(json_text(content, indent=indent) + "\n", encoding="utf-8")
+        vocabularies.save(folder, SENTENCEPIECE_FILES)
+
+    def usage(self, out: Path, config: Config, translator: Translator) -> str:
+        text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
+        # Without a dot or a slash at its beginning it would be the name of a model on the hub.
+        is_path = out.is_absolute() or out == Path()
+        folder = quoted(out) if is_path else f'"./{quoted(out)[1:]}'
+        # The limit of the pipeline is beyond the last position of some models.
+        most = min(longest_sequence(config) - 1, _LONGEST)
+        return f"""\
 import {{ pipeline }} from "@huggingface/transformers";
 const translator = await pipeline("translation", {folder});
 const options = {{ num_beams: 1, max_new_tokens: {most} }};
@@ -235,22 +255,4 @@ console.log(found[0].translation_text);
 """
 
 
-ONNX = Target(
-    name="onnx",
-    library="onnx",
-    more_libraries=("onnxruntime", "tokenizers"),
-    extra="onnx",
-    quantizations=("float32", "int8"),
-    hub_library="transformers.js",
-    code_language="js",
-    model="the exported decoder",
-    needs="Needs `npm install @huggingface/transformers`. In this folder:",
-    note=f"The files in `onnx/` have version {OPSET} of the operators (opset); ONNX Runtime reads "
-    "them too. transformers.js has no beam search. Give it one text at a time: it goes on writing "
-    "after the end of the shorter ones of several. Leave blank lines out; mtkit would keep them "
-    "blank.",
-    limits=_limits,
-    write=_write,
-    load=OnnxModel,
-    usage=_usage,
-)
+ONNX = _Onnx()

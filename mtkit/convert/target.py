@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.packages import Extra
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import Agreement, CheckText, LoadedModel, RunModel, compare
-from mtkit.convert.export_record import ExportRecord, Format, Quantization
+from mtkit.convert.check import (
+    Agreement,
+    CheckText,
+    LoadedModel,
+    RunModel,
+    compare,
+    load_untagged,
+)
+from mtkit.convert.export_record import RECORD, ExportRecord, Format, Quantization
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
@@ -21,14 +30,16 @@ from mtkit.translate import Translator
 Limits = Mapping[str, tuple[bool, str]]
 
 
-def _compare(
-    translator: Translator, _: Run, theirs: LoadedModel, text: CheckText, __: Quantization
-) -> Agreement:
-    return compare(RunModel(translator), theirs, text)
+class Export(NamedTuple):
+    """A run that is exported, into a folder."""
+
+    translator: Translator
+    run: Run
+    folder: Path
+    record: ExportRecord
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(ABC):
     """Software that a run can be exported to.
 
     Attributes:
@@ -36,21 +47,12 @@ class Target:
         library: the package of the extra `export` that loads the files; empty if mtkit does.
         model: the name of its model, for messages.
         needs, note: sentences for the card: what to install, and what to know.
-        limits: the settings that it may not be able to express.
-        write: writes a model into a folder.
-        load: loads the files in a folder, with greedy search.
-        usage: a few lines of code, or a command, that use an exported folder.
         quantizations: the types of the matrices that are possible, the default first.
-        check: refuses a run by what is not a setting of the model.
-        compare: compares what `load` gave with the run.
-        suffix: if the export is a file, how its name ends; otherwise it is a folder.
-        pack: makes that file of an exported folder.
-        is_application: whether it translates one direction of a model with several, splits lines
-            into sentences, and has its own settings of search.
         more_libraries: other packages that it needs.
         extra: the extra of mtkit that has the packages.
         hub_library: its name on the hub; by default `library`.
         code_language: of `usage`.
+        takes_settings: whether its user sets the search and splits lines into sentences.
     """
 
     name: Format
@@ -58,20 +60,67 @@ class Target:
     model: str
     needs: str
     note: str
-    limits: Callable[[ModelConfig], Limits]
-    write: Callable[[Translator, Run, Path, ExportRecord], None]
-    load: Callable[[Path, DecodeConfig], LoadedModel]
-    usage: Callable[[Path, Config, Translator], str]
     quantizations: tuple[Quantization, ...] = ("float32",)
-    check: Callable[[Translator, Run], None] = lambda translator, run: None
-    compare: Callable[[Translator, Run, Any, CheckText, Quantization], Agreement] = _compare
-    suffix: str = ""
-    pack: Callable[[Path, Path], None] = lambda folder, file: None
-    is_application: bool = False
     more_libraries: tuple[str, ...] = ()
     extra: Extra = "export"
     hub_library: str = ""
     code_language: str = "python"
+    takes_settings = True
+
+    @abstractmethod
+    def write(self, export: Export) -> None:
+        """Write the model into the folder."""
+
+    @abstractmethod
+    def load(self, folder: Path, decode: DecodeConfig) -> LoadedModel:
+        """Load the files in a folder, with greedy search."""
+
+    @abstractmethod
+    def usage(self, out: Path, config: Config, translator: Translator) -> str:
+        """A few lines of code, or a command, that use an export."""
+
+    def limits(self, config: ModelConfig) -> Limits:
+        """The settings that it may not be able to express."""
+        return common_limits(config)
+
+    def open(
+        self, run: Run, *, src_lang: str | None, tgt_lang: str | None, **more: Any
+    ) -> Translator:
+        """The translator of a run.
+
+        Raises:
+            MtkitError: if the software cannot express it, by what is not a setting of the model.
+        """
+        return load_untagged(run, **more)
+
+    def languages(self, export: Export) -> list[tuple[str, str]]:
+        """The directions of an export, if they are known."""
+        data = export.run.manifest.data
+        pairs = [(one.src_lang, one.tgt_lang) for one in data.directions]
+        if not pairs and (data.src_lang or data.tgt_lang):
+            pairs = [(data.src_lang, data.tgt_lang)]
+        return pairs or [("", code) for code in export.translator.vocabularies.src.language_tags]
+
+    @contextmanager
+    def output(self, out: Path, *, force: bool) -> Iterator[Path]:
+        """A folder for the files, which becomes the export if there is no error.
+
+        Raises:
+            MtkitError: if the export cannot be written.
+        """
+        check_writable(
+            out,
+            force=force,
+            kind="an export",
+            place="OUT",
+            is_kind=lambda folder: (folder / RECORD).is_file(),
+        )
+        with new_folder(out) as folder:
+            yield folder
+
+    def compare(self, export: Export, theirs: Any, text: CheckText) -> Agreement:
+        """Compare what `load` gave with the run."""
+        return compare(RunModel(export.translator), theirs, text)
 
     def check_expressible(self, config: ModelConfig) -> None:
         """Refuse a model that the software cannot express.

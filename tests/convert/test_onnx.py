@@ -8,7 +8,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,11 @@ from support.runs import remade
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.config import Config
-from mtkit.convert import export_run, import_model
+from mtkit.convert import import_model
 from mtkit.convert.export_run import export
-from mtkit.convert.onnx import OnnxModel
+from mtkit.convert.onnx import ONNX, OnnxModel
 from mtkit.convert.onnx_graph import joint_ids
+from mtkit.convert.target import Export
 from mtkit.convert.tokenizer_json import tokenizer_json
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
@@ -376,18 +376,18 @@ def test_each_row_of_a_matrix_has_a_scale_in_int8() -> None:
 # What is refused
 
 
-def edited(change: Callable[[Any, dict[str, Any]], None]) -> Any:
-    """The format, with a decoder that is changed as soon as it is written."""
-    target = export_run.TARGETS["onnx"]
+def edited(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[Export], None]:
+    """Writes an export, and changes its decoder."""
+    original = ONNX.write
 
-    def write(*arguments: Any) -> None:
-        target.write(*arguments)
-        (file,) = arguments[2].rglob("decoder*.onnx")
+    def write(export: Export) -> None:
+        original(export)
+        (file,) = export.folder.rglob("decoder*.onnx")
         model = onnx.load(file)
         change(model.graph, {one.name: one for one in model.graph.initializer})
         onnx.save(model, file)
 
-    return replace(target, write=write)
+    return write
 
 
 def numbers(tensor: Any, values: Any) -> None:
@@ -431,7 +431,7 @@ def test_a_decoder_that_computes_something_else_is_refused(
     change: Any, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = varied(tiny_run, tmp_path / "run", decoder_layers=2, output_bias=True)
-    monkeypatch.setitem(export_run.TARGETS, "onnx", edited(change))
+    monkeypatch.setattr(ONNX, "write", edited(change))
     with pytest.raises(MtkitError, match="does not agree with"):
         export(run, tmp_path / "out", format="onnx")
     assert not (tmp_path / "out").exists()
@@ -440,14 +440,14 @@ def test_a_decoder_that_computes_something_else_is_refused(
 def test_a_file_that_was_cut_off_is_refused(
     tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = export_run.TARGETS["onnx"]
+    original = ONNX.write
 
-    def write(*arguments: Any) -> None:
-        target.write(*arguments)
-        (file,) = arguments[2].rglob("encoder*.onnx")
+    def write(export: Export) -> None:
+        original(export)
+        (file,) = export.folder.rglob("encoder*.onnx")
         file.write_bytes(file.read_bytes()[:-1000])
 
-    monkeypatch.setitem(export_run.TARGETS, "onnx", replace(target, write=write))
+    monkeypatch.setattr(ONNX, "write", write)
     with pytest.raises(MtkitError, match=r"cannot be loaded: encoder_model.onnx: ") as caught:
         export(tiny_run, tmp_path / "out", format="onnx")
     assert "\n" not in str(caught.value)

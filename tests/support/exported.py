@@ -10,15 +10,16 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from mtkit.base.errors import MtkitError
 from mtkit.convert import export_run
 from mtkit.convert.ctranslate2 import write_ctranslate2
+from mtkit.convert.target import Export
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -68,26 +69,24 @@ def damage(file: Path, how: str) -> None:
 
 def refusals(run: str, out: str, format: str) -> list[str]:
     """What `export` says when the weights are damaged as soon as they are written."""
-    original = export_run.TARGETS[format]  # type: ignore[index]
+    target = export_run.TARGETS[format]  # type: ignore[index]
+    original = target.write
     messages = []
     for how in ("cut off", "zeros", "another order"):
 
-        def write(*arguments: Any, how: str = how) -> None:
-            original.write(*arguments)
-            (weights,) = arguments[2].rglob("model.[bs]*")
+        def write(export: Export, how: str = how) -> None:
+            original(export)
+            (weights,) = export.folder.rglob("model.[bs]*")
             damage(weights, how)
 
-        export_run.TARGETS[format] = replace(original, write=write)  # type: ignore[index]
-        try:
+        with mock.patch.object(target, "write", write), pytest.raises(MtkitError) as caught:
             export_run.export(
                 Run.open(Path(run)),
-                Path(out + original.suffix),
-                format=original.name,
+                Path(out + getattr(target, "suffix", "")),
+                format=target.name,
                 quantization="float32",
             )
-            messages.append("it was written")
-        except MtkitError as error:
-            messages.append(str(error))
+        messages.append(str(caught.value))
     return messages
 
 
