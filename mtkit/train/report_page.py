@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
+from mtkit import __version__
 from mtkit.base.html import LARGEST, ONE, TWO, Chart, Line, brief, render
 from mtkit.check import Quality
+from mtkit.run_folder import Run
+from mtkit.train.checkpoints import TrainingCost
+from mtkit.train.progress import hours_and_minutes
 
 # Samples grow with a run's length, and the page is written at each validation.
 _MAX_VALIDATIONS_WITH_SAMPLES = 30
@@ -49,6 +55,31 @@ class RunFacts:
     confidence: Sequence[tuple[str, Quality]] = ()
     state: RunState = "finished"
     written: str = ""
+
+
+def summary(
+    run: Run, facts: Mapping[str, str], *, step: int, cost: TrainingCost, left: str
+) -> dict[str, str]:
+    """The summary of a run, up to a step.
+
+    Args:
+        facts: those that do not change, by label.
+        left: the time that is left.
+    """
+    settings, origin = run.config.train, run.manifest.started_from
+    known = {
+        "Data": facts["Data"],
+        "Started from": origin.description if origin else "",
+        **facts,
+        "Step": f"{step:,} of {settings.last_step:,}",
+        "Time left": left,
+        "Target tokens": f"{cost.tokens:,}",
+        "Time in updates": hours_and_minutes(cost.seconds),
+        "Cost": f"{cost.flops:.2e} floating-point operations",
+        "Seed": str(settings.seed),
+        "Versions": f"mtkit {__version__}, torch {torch.__version__}",
+    }
+    return {label: fact for label, fact in known.items() if fact}
 
 
 def run_page(facts: RunFacts) -> str:

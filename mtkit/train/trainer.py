@@ -16,37 +16,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtkit import __version__
-from mtkit.base import compiling, devices
 from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
-from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors, check_sizes
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
-from mtkit.model import Transformer, parameter_counts
-from mtkit.packing import leave_uncompiled
-from mtkit.parsing import counted_words
+from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.tokenizer import PAD_ID
 from mtkit.train import checkpoints
 from mtkit.train.checkpoints import CheckpointWriter, TrainingCost
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
 from mtkit.train.distributed import StopAgreement, Workers, whole_state
 from mtkit.train.flops import training_flops
-from mtkit.train.gradients import Gradients, Losses
-from mtkit.train.guided_alignment import GuidedAlignment
+from mtkit.train.gradients import Losses
 from mtkit.train.launcher import stop_on_signal
 from mtkit.train.memory import check_memory
 from mtkit.train.metrics import MetricsLogger, truncate_rows
-from mtkit.train.micro_batches import MicroBatches, Pass
-from mtkit.train.optimizer import new_optimizer
-from mtkit.train.parameters import TrainedParameters
+from mtkit.train.micro_batches import Pass
+from mtkit.train.parts import build, new_model
 from mtkit.train.path_check import use_plain_if_packed_differs
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress import Meter, TrainingProgress, hours_and_minutes, report_stop
+from mtkit.train.progress import Meter, TrainingProgress, report_stop
+from mtkit.train.report_page import summary
 from mtkit.train.schedule import Schedule, setting_of_rate
-from mtkit.train.validation import Validation, ValidationHistory, Validator, report_validation
+from mtkit.train.validation import Validation, ValidationHistory, report_validation
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +68,6 @@ class Trainer:
         self.settings = config.train
         self.device = device
         self.workers = workers or Workers()
-        self.precision = devices.choose_precision(self.settings.precision, device)
-        self.matmul_backend = devices.select_matmul_backend(device, self.precision)
 
         # The counters. Checkpoints have them; the first worker alone fills the history.
         self.step = 0
@@ -84,84 +75,19 @@ class Trainer:
         self.history = ValidationHistory(config.train)
         self.stopped = False
 
-        # The data, and its division into updates.
-        self.vocabularies = data.tokenizers()
-        self.tokenizer = self.vocabularies.tgt
-        self.pairs = data.pairs("train")
-        directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
-        self._data_facts = f"{data.name}, {len(self.pairs):,} pairs, {', '.join(directions)}"
-        self.micro_batches = MicroBatches(
-            config, self.pairs, self.vocabularies, device_type=device.type, task=data.task
-        )
-        self.batches = self._plan()
+        parts = build(config, data, device, workers=self.workers, initial=initial)
+        self.precision, self.matmul_backend = parts.precision, parts.matmul_backend
+        self.vocabularies, self.tokenizer = parts.vocabularies, parts.vocabularies.tgt
+        self.pairs, self.valid_text = parts.pairs, data.text("valid")
+        self.micro_batches, self.batches = parts.micro_batches, parts.batches
         # The position in the stream after the last update of `fit`. The stream itself may be
         # further, because a thread draws ahead.
         self._position = self.batches.state_dict()
-        self.micro_batches.choose(self.batches, self.workers.world_size)
-
-        # The model.
-        torch.manual_seed(self.settings.seed)
-        self.model = self._new_model().to(device)
-        if config.model.positions == "words":
-            tokens = map(torch.from_numpy, counted_words(self.vocabularies))
-            self.model.set_word_tokens(*(one.to(device) for one in tokens))
+        self.model, self.trained = parts.model, parts.trained
         self._is_fine_tuning = initial is not None
-        if initial is not None:
-            self.model.load_state_dict(initial)
-        layers = [*self.model.encoder, *self.model.decoder]
-        # The plain path is compiled only if the user asks for it.
-        uncompiled = self.settings.gpu_path == "plain" and self.settings.compile == "auto"
-        compiled = not uncompiled and compiling.is_compiled(self.settings.compile, device.type)
-        if compiled:
-            leave_uncompiled()
-            # Guided alignment has a hook in its layer, which a compiled one would not call.
-            guided_layer = self.model.decoder[config.guided_layer - 1]
-            has_hook = {guided_layer} if self.settings.guided_alignment else set()
-            compiling.compile_layers(layer for layer in layers if layer not in has_hook)
-        if self.settings.fsdp:
-            # This replaces the parameters, so it comes before they are chosen.
-            in_bf16 = self.precision == "bf16" and device.type == "cuda"
-            dtype = torch.bfloat16 if in_bf16 else None
-            parallel = self.workers.shard(self.model, layers, dtype=dtype)
-        self.trained = TrainedParameters(self.model, self.settings)
-        if not self.settings.fsdp:
-            parallel = self.workers.share_gradients(self.model)
-
-        # What an update needs.
         self.schedule = Schedule.from_config(config)
-        self.optimizer = new_optimizer(
-            self.trained.named,
-            self.settings,
-            dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
-        )
-        guided = None
-        if self.settings.guided_alignment:
-            guided = GuidedAlignment(config, self.pairs, self.vocabularies)
-            guided.observe(self.model)
-        self._gradients = Gradients(
-            self.settings,
-            self.model,
-            parallel,
-            self.pairs,
-            micro_batches=self.micro_batches,
-            workers=self.workers,
-            precision=self.precision,
-            guided=guided,
-            compiled=compiled,
-        )
-
-        # What a validation needs.
-        self.valid_text = data.text("valid")
-        self._validator = Validator(
-            config,
-            self.vocabularies,
-            data,
-            device=device,
-            precision=self.precision,
-            loss=partial(self._gradients.translation_loss, label_smoothing=0.0),
-            budget=min(self.batches.budget, self.micro_batches.limit),
-            progress=self.workers.progress,
-        )
+        self.optimizer, self._gradients = parts.optimizer, parts.gradients
+        self._validator, self._facts = parts.validator, parts.facts
 
     def fit(self, run: Run) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
@@ -185,7 +111,7 @@ class Trainer:
                 self.batches, self.passes, done=self.step, last=settings.last_step
             ) as updates,
             MetricsLogger(
-                run, self.step, active=first, summary=partial(self.summary, run, progress)
+                run, self.step, active=first, summary=partial(self._page_facts, run, progress)
             ) as metrics,
         ):
             if self._is_fine_tuning and self.step == 0:
@@ -400,31 +326,15 @@ class Trainer:
     def _on_worker(self) -> str:
         return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
 
-    def _new_model(self) -> Transformer:
-        src_vocab_size = self.vocabularies.own_src_size
-        return Transformer(self.config.model, len(self.tokenizer), PAD_ID, src_vocab_size)
-
     def _whole_model(self) -> Transformer:
         """A full copy of the sharded model; on the first worker only."""
         weights, _ = whole_state(self.model)
         with torch.device("meta"):
-            model = self._new_model()
+            model = new_model(self.config, self.vocabularies)
         if weights:
             model.load_state_dict(weights, assign=True)
             model = model.to(self.device)
         return model
-
-    def _plan(self) -> TokenBatches:
-        wanted = self.settings.batch_tokens
-        # Every batch must be able to hold the longest pair; otherwise `plan_batches` refuses.
-        groups = max(1, min(self.settings.batches_per_update, wanted // self.micro_batches.longest))
-        return TokenBatches(
-            self.pairs,
-            budget=wanted // groups,
-            per_update=groups,
-            seed=self.settings.seed,
-            batching=self.settings.batching,
-        )
 
     def _log(
         self,
@@ -496,23 +406,9 @@ class Trainer:
         """The loss of guessing target tokens by their frequency in the training data."""
         return frequency_loss(self.pairs.tgt.counts(len(self.tokenizer)))
 
-    def summary(self, run: Run, progress: TrainingProgress) -> tuple[dict[str, str], int | None]:
+    def _page_facts(
+        self, run: Run, progress: TrainingProgress
+    ) -> tuple[dict[str, str], int | None]:
         """Facts about the run for its page, and the step of its best validation."""
-        cost, origin = self.cost, run.manifest.started_from
-        others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
-        count, trained = sum(parameter_counts(self.model).values()), self.trained.count
-        facts = {
-            "Data": self._data_facts,
-            "Started from": origin.description if origin else "",
-            "Parameters": f"{count:,}",
-            "Trained parameters": f"{trained:,}" if trained != count else "",
-            "Device": f"{devices.describe_device(self.device)}{others}, {self.precision}",
-            "Step": f"{self.step:,} of {self.settings.last_step:,}",
-            "Time left": progress.left,
-            "Target tokens": f"{cost.tokens:,}",
-            "Time in updates": hours_and_minutes(cost.seconds),
-            "Cost": f"{cost.flops:.2e} floating-point operations",
-            "Seed": str(self.settings.seed),
-            "Versions": f"mtkit {__version__}, torch {torch.__version__}",
-        }
-        return {label: fact for label, fact in facts.items() if fact}, self.history.best_step()
+        facts = summary(run, self._facts, step=self.step, cost=self.cost, left=progress.left)
+        return facts, self.history.best_step()
