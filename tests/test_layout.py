@@ -114,7 +114,6 @@ EVERYWHERE = {"numpy", "torch", "lazy_loader"}
 
 # Modules of fewer than 60 lines that one other module imports, and why they are not a part of it.
 SMALL = {
-    "convert.run_copy": "Each format of an export has a module.",
     "serve.page": "The page for people, beside the two APIs for programs.",
     "train.loss": "It is the formula of the paper; its faster form is in `kernels`.",
 }
