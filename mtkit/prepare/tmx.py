@@ -6,7 +6,6 @@ import html
 import re
 from collections import Counter
 from pathlib import Path
-from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from mtkit.base.errors import MtkitError, reason_of
@@ -48,15 +47,13 @@ _BEFORE = re.compile(rf"[{WORD}.,;:!?…)\]}}%”»]")
 _BEHIND = re.compile(rf"""["'“„«•·]?[\0\1]*([{WORD}(\[{{¿¡])""")
 # The fit of a side of which the unit has had no variant.
 _NONE = 9
-# Bytes of memory that an element takes.
-_ELEMENT = 128
 
 
 class TmxUnits:
     """The translation units of a stream of XML.
 
     Expat is used directly, because `xml.etree` expands entities that a file declares, of which a
-    few can expand without limit, and refuses prefixes that are not declared.
+    few can expand without limit.
     """
 
     def __init__(self, path: Path, languages: tuple[str, str], found: Counter[str]) -> None:
@@ -68,9 +65,17 @@ class TmxUnits:
         self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: the result of `_places`
         self._met = [False, False]
         self._root: str | None = None
-        # The current unit, and about how many bytes it takes.
-        self._unit: TreeBuilder | None = None
-        self._size = 0
+        # The current unit: its sides, and how well the language of each matches.
+        self._sides = [b"", b""]
+        self._fit = [_NONE, _NONE]
+        self._variant: list[tuple[int, int]] = []  # the sides of the current variant
+        # The current segment: its text, and the elements within it that are open.
+        self._parts: list[str] = []
+        self._open: list[str] = []
+        # The current code: its markup, its attributes, and the number of elements that are open.
+        self._code: list[str] = []
+        self._attributes: dict[str, str] = {}
+        self._depth = 0
         parser = self._parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -96,8 +101,9 @@ class TmxUnits:
 
     def feed(self, chunk: bytes, *, last: bool = False) -> None:
         """Read the next bytes of the file."""
-        refuse_long_line(f"{self._path}, line {self._parser.CurrentLineNumber}", self._size)
-        self._size += len(chunk)
+        if self._open:
+            place = f"{self._path}, line {self._parser.CurrentLineNumber}"
+            refuse_long_line(place, sum(map(len, (*self._parts, *self._code))))
         try:
             self._parser.Parse(chunk, last)
         except expat.ExpatError as error:
@@ -106,11 +112,6 @@ class TmxUnits:
                 f"{self._path}, line {error.lineno}, column {error.offset + 1}: "
                 f"not well-formed XML: {reason}"
             ) from error
-        except RecursionError as error:
-            line = self._parser.CurrentLineNumber
-            raise MtkitError(
-                f"{self._path}, line {line}: elements are nested too deeply"
-            ) from error
         except (ValueError, LookupError) as error:  # from the codec that the file declares
             raise MtkitError(
                 f"{self._path}: its encoding is not supported ({reason_of(error)}); "
@@ -118,55 +119,56 @@ class TmxUnits:
             ) from error
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if self._root is None:
+        if self._open:
+            self._open.append(tag)
+            if tag == "sub":
+                self._found[SUBFLOW] += 1
+            elif not self._depth and tag in _CODES:
+                self._depth, self._attributes, self._code = len(self._open), attributes, []
+            self._collect()
+        elif tag == "seg":
+            if self._variant:
+                self._parts, self._open = [], [tag]
+                self._collect()
+        elif tag == "tuv":
+            language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            places = self._seen.get(language)
+            self._variant = self._places(language) if places is None else places
+        elif tag == "tu":
+            self._sides = [b"", b""]
+            self._fit = [_NONE, _NONE]
+        elif self._root is None:
             self._root = tag
             if tag != "tmx":
                 raise MtkitError(f"{self._path}: not TMX: its first element is <{tag[:60]}>")
-        if tag == "tu":
-            self._unit = TreeBuilder()
-            self._parser.CharacterDataHandler = self._unit.data
-        if self._unit is not None:
-            self._unit.start(tag, attributes)
-            self._size += _ELEMENT
 
     def _end(self, tag: str) -> None:
-        if self._unit is not None:
-            self._unit.end(tag)
-        if tag == "tu" and self._unit is not None:
-            for texts, text in zip(self._block, self._sides(self._unit.close()), strict=True):
+        if self._open:
+            self._open.pop()
+            if len(self._open) < self._depth:
+                self._parts.append(_meaning(tag, self._attributes, "".join(self._code)))
+                self._depth = 0
+            self._collect()
+            if self._open:
+                return
+            text = _without_codes("".join(self._parts)).encode()
+            for side, fit in self._variant:
+                if self._fit[side] < _NONE:
+                    self._found[VARIANT] += 1
+                if fit < self._fit[side]:
+                    self._fit[side] = fit
+                    self._sides[side] = text
+        elif tag == "tuv":
+            self._variant = []
+        elif tag == "tu":
+            for texts, text in zip(self._block, self._sides, strict=True):
                 texts.append(text)
-            self._unit = self._parser.CharacterDataHandler = None
-        if self._unit is None:
-            self._size = 0
 
-    def _sides(self, unit: Element) -> list[bytes]:
-        """The texts of both sides, those whose languages match best."""
-        sides, fits = [b"", b""], [_NONE, _NONE]
-        for variant in unit.findall("tuv"):
-            language = variant.get("xml:lang") or variant.get("lang") or ""
-            places = self._seen.get(language)
-            places = self._places(language) if places is None else places
-            for segment in variant.findall("seg") if places else ():
-                text = _without_codes(self._text(segment)).encode()
-                for side, fit in places:
-                    if fits[side] < _NONE:
-                        self._found[VARIANT] += 1
-                    if fit < fits[side]:
-                        fits[side], sides[side] = fit, text
-        return sides
-
-    def _text(self, element: Element, *, is_code: bool = False) -> str:
-        """The text of a segment, with a character for each code; or all text of a code."""
-        parts = [element.text or ""]
-        for child in element:
-            if child.tag == "sub":
-                self._found[SUBFLOW] += sum(1 for _ in child.iter("sub"))
-            elif is_code or child.tag not in _CODES:
-                parts.append(self._text(child, is_code=is_code))
-            else:
-                parts.append(_meaning(child, self._text(child, is_code=True)))
-            parts.append(child.tail or "")
-        return "".join(parts)
+    def _collect(self) -> None:
+        """Collect the text that follows where it belongs: to the segment, a code, or nothing."""
+        into = self._code if self._depth else self._parts
+        is_text = self._open and "sub" not in self._open
+        self._parser.CharacterDataHandler = into.append if is_text else None
 
     def _places(self, language: str) -> list[tuple[int, int]]:
         """The sides that a variant may belong to, each with a distance; the smallest is best."""
@@ -192,12 +194,12 @@ class TmxUnits:
         )
 
 
-def _meaning(code: Element, markup: str) -> str:
+def _meaning(tag: str, attributes: dict[str, str], markup: str) -> str:
     """What a code is in the text: `_SEPARATOR`, `_FORMATTING`, or a character."""
-    kind = code.get("type", "")
+    kind = attributes.get("type", "")
     if _BREAK_TYPE.fullmatch(kind) or _BREAK.search(markup):
         return _SEPARATOR
-    is_half = code.tag in ("bpt", "ept") or (code.tag == "it" and "pos" in code.attrib)
+    is_half = tag in ("bpt", "ept") or (tag == "it" and "pos" in attributes)
     if is_half or _FORMATTING_TYPE.fullmatch(kind) or _FORMATTING_CODE.fullmatch(markup):
         return _FORMATTING
     character = html.unescape(markup) if _REFERENCE.fullmatch(markup) else markup
