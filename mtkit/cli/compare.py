@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,16 +32,6 @@ log = logging.getLogger(__name__)
 
 # Lines that say which language a file is in.
 _IDENTIFIED = 2000
-
-
-@dataclass(frozen=True)
-class _Options:
-    """The files of the text that is compared, or its choice from data; how runs translate it."""
-
-    src_path: Path | None
-    references: tuple[Path, ...]
-    choice: TextChoice
-    decode: DecodeOptions
 
 
 @shared.command(
@@ -119,9 +108,8 @@ def compare(
     """
     advice = "or --src and --reference"
     choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang, advice)
-    options = _Options(src_path, references, choice, DecodeOptions.parse(**decode))
     files = [path for path in paths if not path.is_dir()]
-    _check(paths, files, options)
+    _check(paths, files, src_path, references)
     output = output_of(output_path)
     given = {f"file {path}": path for path in [*files, *(path for _, path in segment_scores)]}
     given |= {f"--reference {path}": path for path in references}
@@ -134,9 +122,10 @@ def compare(
         if run.manifest.data.task != "translation":
             raise MtkitError(f"{path}: is a parser, and mtkit compare takes translations")
     given_lines = {path: list(shared.lines_of(path, keeps_mark=True)) for path in files}
-    text, has_directions = _text(list(runs.values()), given_lines, options)
+    text, has_directions = _text(list(runs.values()), given_lines, src_path, references, choice)
     sizes = [(str(path), text.size) for path in paths]
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
+    options = DecodeOptions.parse(**decode)
     systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
     if text.sources is None:
         log.info("the lines were not checked, because there is no --src")
@@ -149,7 +138,12 @@ def compare(
     write_text(output, [page])
 
 
-def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> None:
+def _check(
+    paths: Sequence[Path],
+    files: Sequence[Path],
+    src_path: Path | None,
+    references: Sequence[Path],
+) -> None:
     """Refuse options that do not go with these systems and with each other."""
     from mtkit.score import check_seed
 
@@ -162,27 +156,31 @@ def _check(paths: Sequence[Path], files: Sequence[Path], options: _Options) -> N
     has_runs = len(files) < len(paths)
     if not has_runs:
         shared.refuse_given(TRANSLATING, "requires a RUN")
-    if options.choice.test_set is not None:
+    if shared.given("test_set"):
         others = ["references", "src_path", "data_path", "split"]
         shared.refuse_given(others, "cannot be combined with --test-set")
-    elif options.references:
+    elif references:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --reference")
-        if has_runs and options.src_path is None:
+        if has_runs and src_path is None:
             raise click.UsageError("--reference requires --src, which RUN translates")
-    elif options.src_path is not None:
+    elif src_path is not None:
         shared.refuse_given(["metrics"], "requires --reference")
         shared.refuse_given(["data_path", "split"], "cannot be combined with --src")
     elif not has_runs:
         raise click.UsageError(
             "files of translations require --reference, --test-set or --src, and a RUN does not"
         )
-    shared.refuse_stdin_twice([*files, options.src_path, *options.references])
+    shared.refuse_stdin_twice([*files, src_path, *references])
     if len(paths) > 1:
         check_seed()
 
 
 def _text(
-    runs: Sequence[Run], files: dict[Path, list[str]], options: _Options
+    runs: Sequence[Run],
+    files: dict[Path, list[str]],
+    src_path: Path | None,
+    reference_paths: Sequence[Path],
+    choice: TextChoice,
 ) -> tuple[ComparedText, bool]:
     """The text of the files, or else of the data of the runs; and whether this has directions.
 
@@ -193,8 +191,7 @@ def _text(
     from mtkit.check import ComparedText
     from mtkit.score import refuse_unequal
 
-    choice = options.choice
-    if choice.test_set is not None or (not options.references and options.src_path is None):
+    if choice.test_set is not None or (not reference_paths and src_path is None):
         texts = texts_of(runs, choice)
         if len(texts) > 1:
             raise click.UsageError(
@@ -208,12 +205,12 @@ def _text(
         compared = ComparedText(name, first, text.src, *text[:2], others, text.test_set)
         return compared, bool(direction)
     src_lang, tgt_lang = choice.src_lang or "", choice.tgt_lang or ""
-    sets = [list(shared.lines_of(path, keeps_mark=True)) for path in options.references]
-    names = list(map(shared.name_of, options.references))
+    sets = [list(shared.lines_of(path, keeps_mark=True)) for path in reference_paths]
+    names = list(map(shared.name_of, reference_paths))
     sources = None
-    if options.src_path is not None:
-        sources = list(shared.lines_of(options.src_path))
-        names.append(shared.name_of(options.src_path))
+    if src_path is not None:
+        sources = list(shared.lines_of(src_path))
+        names.append(shared.name_of(src_path))
     given = [*sets, *([] if sources is None else [sources])]
     for name, lines in zip(names[1:], given[1:], strict=True):
         refuse_unequal(name, lines, names[0], given[0])
@@ -240,7 +237,7 @@ def _systems(
     runs: dict[Path, Run],
     files: dict[Path, list[str]],
     text: ComparedText,
-    options: _Options,
+    options: DecodeOptions,
     *,
     has_directions: bool,
 ) -> list[ComparedSystem]:
@@ -266,7 +263,7 @@ def _systems(
                 warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
 
         found[path] = translated(
-            run, sources, options.decode, has_directions=has_directions, on_loaded=report
+            run, sources, options, has_directions=has_directions, on_loaded=report
         )
     translations = files | {path: [one.text for one in best] for path, best in found.items()}
     # Files are checked like the first run that can say what is usual.

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ from mtkit.cli.console import standard_input
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
     from mtkit.run_folder import Run
-    from mtkit.translate import Translation, Translator
+    from mtkit.translate import Translator
 
 
 log = logging.getLogger(__name__)
@@ -432,47 +432,6 @@ class DecodeOptions:
     def setting(self, run: Run, name: str) -> Any:
         """The value that a setting has: that of the option, else that of the run."""
         return self.changes.get(name, getattr(run.config.decode, name))
-
-    def translations(
-        self,
-        run: Run,
-        lines: list[str],
-        *,
-        tokenized: bool = False,
-        on_loaded: Callable[[Translator], None] | None = None,
-    ) -> list[Translation]:
-        """The best translation of each line, for a score, with a progress bar.
-
-        A line is translated as a whole unless splitting is asked for, so that scores can be
-        compared with published ones.
-
-        Args:
-            tokenized: as in `load`.
-            on_loaded: called with the translator before it translates.
-        """
-        from mtkit.base.sentences import LineFacts
-        from mtkit.cli.progress import shown_progress
-        from mtkit.translate import Doubts, Window, windows
-
-        # Of lengths nothing is known: only lines without a translation are named.
-        doubts = Doubts(LineFacts(shortest=0))
-        splits = self.setting(run, "split_sentences") is True
-        whole = replace(self, changes={**self.changes, "split_sentences": splits})
-        found: list[Translation] = []
-        with (
-            whole.load([run], tokenized=tokenized) as translator,
-            shown_progress(len(lines)) as progress,
-        ):
-            if on_loaded is not None:
-                on_loaded(translator)
-            given_windows = (Window(first, window) for first, window in windows(lines, size=len))
-            for _, translations in translator.translate_windows(
-                given_windows, progress=progress.advance, doubts=doubts
-            ):
-                found += [best for best, *_ in translations]
-                progress.finish(len(found))
-        doubts.report()
-        return found
 
     def load(
         self,

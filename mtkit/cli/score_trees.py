@@ -127,7 +127,7 @@ def _trees_of_parsers(
     golds = list(parse_trees(lines, name=f"{choice.split} trees"))
     systems: list[Trees] = []
     for run in runs:
-        parsed = decode.translations(run, text.src, tokenized=True)
+        parsed = scored_texts.translated(run, text, decode, has_directions=False)
         trees = [next(parse_trees([best.text], name="tree"), None) for best in parsed]
         systems.append((trees, sum(bool(best.repaired) for best in parsed)))
     return golds, systems

@@ -168,17 +168,43 @@ def translated(
     decode: DecodeOptions,
     *,
     has_directions: bool,
-    on_loaded: Callable[[Translator], None] | None = None,
+    on_loaded: Callable[[Translator], None] = lambda _: None,
 ) -> list[Translation]:
-    """The translations of a text by a run; the data of the text may have several directions.
+    """The best translation of each line of a text by a run, with a progress bar.
 
-    `on_loaded` is as in `DecodeOptions.translations`.
+    A line is translated as a whole unless splitting is asked for, so that scores can be compared
+    with published ones. The lines for a parser are words already.
+
+    Args:
+        has_directions: whether the data of the text have several.
+        on_loaded: called with the translator before it translates.
     """
+    from mtkit.base.sentences import LineFacts
+    from mtkit.cli.progress import shown_progress
+    from mtkit.translate import Doubts, Window, windows
+
     # A bilingual model is not asked for languages, because they may be codes of regions.
     languages: dict[str, Any] = {}
     if has_directions or is_multilingual(run):
         languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
-    return replace(decode, **languages).translations(run, text.src, on_loaded=on_loaded)
+    splits = decode.setting(run, "split_sentences") is True
+    whole = replace(decode, changes={**decode.changes, "split_sentences": splits}, **languages)
+    # Of lengths nothing is known: only lines without a translation are named.
+    doubts = Doubts(LineFacts(shortest=0))
+    translations: list[Translation] = []
+    with (
+        whole.load([run], tokenized=run.manifest.data.task == "parsing") as translator,
+        shown_progress(len(text.src)) as progress,
+    ):
+        on_loaded(translator)
+        given = (Window(first, lines) for first, lines in windows(text.src, size=len))
+        for _, of_window in translator.translate_windows(
+            given, progress=progress.advance, doubts=doubts
+        ):
+            translations += [best for best, *_ in of_window]
+            progress.finish(len(translations))
+    doubts.report()
+    return translations
 
 
 def segment_metrics(

@@ -362,11 +362,6 @@ def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Pl
     assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)
 
 
-def test_nothing_to_score_is_refused(place: Place):
-    place.write("hyp.txt", "")
-    place.refused("score", "hyp.txt", "--reference", "hyp.txt")
-
-
 def test_files_to_score_that_are_missing_or_no_text_are_named(place: Place):
     place.write("hyp.txt", "one\n")
     place.write("bad.txt", b"one\n\xff\n")
