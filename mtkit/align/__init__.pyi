@@ -3,7 +3,6 @@ from .aligner import (
     AlignmentHead as AlignmentHead,
     AlignmentSettings as AlignmentSettings,
     all_heads as all_heads,
-    choose_heads as choose_heads,
     default_heads as default_heads,
     heads_of as heads_of,
 )
@@ -27,3 +26,4 @@ from .links import (
     word_spans as word_spans,
     words_of_subwords as words_of_subwords,
 )
+from .tuning import choose_heads as choose_heads, tune_heads as tune_heads

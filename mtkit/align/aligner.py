@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -32,12 +31,10 @@ from mtkit.align.attention_weights import weights_of_pairs
 from mtkit.align.links import (
     METHODS,
     Alignment,
-    Gold,
     Link,
     Links,
     Method,
     Spans,
-    alignment_score,
     swapped,
     symmetrize,
     word_spans,
@@ -56,9 +53,6 @@ log = logging.getLogger(__name__)
 
 FloatArray = npt.NDArray[np.floating[Any]]
 Step = Literal["prediction", "input"]
-
-# At most so many heads are chosen; on Multi30k four were the best.
-MAX_HEADS = 8
 
 
 class AlignmentHead(Record):
@@ -372,65 +366,3 @@ class Aligner:
             mean = np.add.reduceat(by_source, tgt.starts, axis=0) / counts[:, None]
             found.append(WordAttention(mean, src.indices, tgt.indices))
         return found
-
-
-# ---------------------------------------------------------------------------------------------
-# The choice of heads
-
-
-class HeadChoice(NamedTuple):
-    """Heads, the error rate of their mean attention from 0 to 1, and that of each known choice."""
-
-    heads: list[AlignmentHead]
-    error_rate: float
-    known_error_rates: list[float]
-
-
-def choose_heads(
-    aligner: Aligner,
-    sources: Sequence[str],
-    translations: Sequence[str],
-    golds: Sequence[Gold],
-    *,
-    known: Sequence[Sequence[AlignmentHead]] = (),
-    progress: Callable[[], None] = lambda: None,
-) -> HeadChoice:
-    """The heads whose mean agrees best with gold alignments.
-
-    Heads are added one by one, each time the one that lowers the error rate most, while one does.
-
-    Args:
-        aligner: with all heads that may be chosen.
-        known: choices that the result must not be worse than.
-        progress: called after each candidate.
-    """
-    found = aligner.by_head(sources, translations)
-    error_rate = functools.partial(_error_rate, found, golds)
-    choices = [[aligner.heads.index(head) for head in heads] for heads in known]
-    known_rates = list(map(error_rate, choices))
-    chosen: list[int] = []
-    lowest = math.inf
-    while len(chosen) < MAX_HEADS:
-        rates = {}
-        for candidate in sorted(set(range(len(aligner.heads))) - set(chosen)):
-            rates[candidate] = error_rate([*chosen, candidate])
-            progress()
-        best = min(rates, key=rates.__getitem__, default=None)
-        if best is None or rates[best] >= lowest:
-            break
-        chosen.append(best)
-        lowest = rates[best]
-    candidates = zip([lowest, *known_rates], [chosen, *choices], strict=True)
-    lowest, chosen = min(candidates, key=lambda one: one[0])
-    return HeadChoice([aligner.heads[i] for i in chosen], lowest, known_rates)
-
-
-def _error_rate(
-    found: Sequence[Sequence[WordAttention]], golds: Sequence[Gold], chosen: Sequence[int]
-) -> float:
-    """The alignment error rate of the mean of some heads."""
-    links = []
-    for of_heads in found:
-        mean = np.mean([of_heads[i].matrix for i in chosen], axis=0)
-        links.append(frozenset(links_of(replace(of_heads[0], matrix=mean))))
-    return alignment_score(links, golds).error_rate

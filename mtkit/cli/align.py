@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,13 +28,6 @@ log = logging.getLogger(__name__)
 
 align_option = shared.option_group("Alignment")
 tune_option = shared.option_group("Tuning")
-
-# Of the pairs of --tune so many are used, with at most so many words on a side, because the
-# attention of all heads is kept in memory.
-MAX_PAIRS = 1000
-MAX_WORDS = 100
-# With fewer pairs, heads may be chosen by chance.
-FEW_PAIRS = 100
 
 
 @shared.command(
@@ -146,12 +138,21 @@ def align(
         names = shared.name_of(src_path), shared.name_of(tgt_path)
         pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
         if tune:
-            texts, name = list(pairs), "the alignments of --reverse"
-            golds: list[Gold] = []
+            from mtkit.align import tune_heads
+            from mtkit.cli.progress import shown_progress
+
+            texts = list(pairs)
+            reference: Any = backward and backward.align
+            name = "the alignments of --reverse"
             if reference_path is not None:
                 name = shared.name_of(reference_path)
-                golds = _golds(texts, src_path, reference_path, first=int(one_based))
-            _tune(run, translator, backward, texts, golds, name)
+                reference = _golds(texts, src_path, reference_path, first=int(one_based))
+            with shown_progress(None, what="trying heads", unit=" choices") as tried:
+                tune_heads(
+                    *(run, translator.model, translator.aligner, texts, reference),
+                    name=name,
+                    progress=lambda: tried.advance(1),
+                )
             return
         from mtkit.cli.progress import part_with_progress
 
@@ -225,87 +226,6 @@ def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
     for setting in ("max_source_tokens", "precision"):
         found[f"decode.{setting} of {name}"] = str(getattr(translator.config, setting))
     return found
-
-
-# ---------------------------------------------------------------------------------------------
-# Tuning
-
-
-def _tune(
-    run: Run,
-    translator: Translator,
-    reverse: Translator | None,
-    pairs: list[tuple[str, str]],
-    golds: list[Gold],
-    name: str,
-) -> None:
-    """Choose heads by gold alignments, or else by those of `reverse`, and store them.
-
-    `name` is what the alignments are called in messages.
-    """
-    from mtkit.align import (
-        AlignmentSettings,
-        Gold,
-        all_heads,
-        choose_heads,
-        default_heads,
-        heads_of,
-        swapped,
-    )
-    from mtkit.cli.progress import shown_progress
-
-    if not os.access(run.path, os.W_OK):
-        raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
-    usable = [
-        i
-        for i, pair in enumerate(pairs)
-        if all(0 < len(line.split()) <= MAX_WORDS for line in pair)
-    ]
-    if not usable:
-        raise MtkitError(
-            "no pair can be used to choose heads: each has a blank line, or more than "
-            f"{MAX_WORDS} words on a side"
-        )
-    del usable[MAX_PAIRS:]
-    sources, targets = ([pairs[i][side] for i in usable] for side in (0, 1))
-    if reverse is None:
-        golds = [golds[i] for i in usable]
-    else:
-        links = [swapped(one.links) for one in reverse.align(targets, sources)]
-        golds = [Gold(one, one) for one in links]
-    if not any(gold.sure for gold in golds):
-        raise MtkitError(f"{name}: no sure link (i-j) in the pairs that are used")
-    if len(golds) < FEW_PAIRS:
-        log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
-    model = translator.model
-    known = [default_heads(model)]
-    try:
-        known.append(heads_of(run, model))
-    except MtkitError as error:
-        log.warning("%s; its choice is replaced", error)
-    with shown_progress(None, what="trying heads", unit=" choices") as progress:
-        choice = choose_heads(
-            translator.aligner(all_heads(model)),
-            sources,
-            targets,
-            golds,
-            known=known,
-            progress=lambda: progress.advance(1),
-        )
-    AlignmentSettings(
-        heads=choice.heads,
-        error_rate=choice.error_rate,
-        pairs=len(golds),
-        reference="gold" if reverse is None else "reverse",
-    ).save(run.path)
-    log.info(
-        "%s: stored the heads %s; alignment error rate %.1f on these pairs (%d), before %.1f",
-        run.path,
-        ", ".join(map(str, choice.heads)),
-        100 * choice.error_rate,
-        len(golds),
-        100 * choice.known_error_rates[-1],
-    )
 
 
 def _golds(pairs: Sequence[tuple[str, str]], src_path: Path, path: Path, first: int) -> list[Gold]:
