@@ -40,7 +40,7 @@ FOUNDATION = {"base", "kernels"}
 # The rules that `prepare` uses: they import no other room, and never load PyTorch.
 RULES = (
     *("findings", "facts", "language", "marks", "number_words", "numbers", "rules", "checker"),
-    *("report", "lexicon", "coverage", "confidence"),
+    *("report", "lexicon", "coverage", "confidence", "limits"),
 )
 
 HOMES = {

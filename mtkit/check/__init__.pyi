@@ -7,13 +7,13 @@ from .compare import (
 )
 from .confidence import Quality as Quality
 from .facts import (
-    SAMPLED as SAMPLED,
     UNDETERMINED as UNDETERMINED,
     PairFacts as PairFacts,
     language_of as language_of,
 )
 from .findings import KINDS as KINDS, Finding as Finding
 from .fit import fit_pairs as fit_pairs, fit_run as fit_run
+from .limits import MAX_SAMPLED as MAX_SAMPLED
 from .report import (
     BlockReport as BlockReport,
     Counts as Counts,

@@ -8,18 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mtkit.base.invisible import bounds_in
-from mtkit.check import rules
+from mtkit.check import limits, rules
 from mtkit.check.confidence import Forecast, features_of
 from mtkit.check.coverage import Coverage
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import KINDS, Finding
 from mtkit.check.marks import Text
 
-# A text with a larger share of new words may be in another language.
-_FOREIGN = 0.34
 _NO_TRANSLATION = {"copied", "language"}
-# Characters that a finding names.
-_SHOWN = 10
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -94,7 +90,7 @@ class Checker:
         src, tgt = self.facts.texts(source, translation)
         pair = None if self.coverage is None else self.coverage.of(src, tgt)
         # The lexicon of a run knows more words of the language than the facts do.
-        is_known = pair is not None and pair.tgt.new < _FOREIGN
+        is_known = pair is not None and pair.tgt.new < limits.MAX_NEW_IDENTIFIED
         found = rules.findings(src, tgt, self.facts, knows_words=is_known)
         if decoded is not None:
             found += _of_decoder(decoded)
@@ -128,7 +124,8 @@ class Checker:
         ]
         if lacking:
             start = source.plain.find(lacking[0])
-            shown = " ".join(lacking[:_SHOWN]) + (" …" if len(lacking) > _SHOWN else "")
+            more = " …" if len(lacking) > limits.MAX_SHOWN_SIGNS else ""
+            shown = " ".join(lacking[: limits.MAX_SHOWN_SIGNS]) + more
             span = range(start, start + 1) if start >= 0 else None
             yield Finding("unknown", f"the vocabulary lacks {shown}", 0.5, src=span)
 

@@ -14,14 +14,12 @@ from typing import Any
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
+from mtkit.check import limits
 from mtkit.check.checker import Checked, Checker, Decoded
 from mtkit.check.facts import UNDETERMINED, PairFacts
 from mtkit.check.findings import KINDS, Finding
 from mtkit.score import Metric, Score, System, TextMetric, refuse_unequal, sentence_chrf
 from mtkit.segment_scores import SegmentMetric, SegmentScore
-
-# A bar of a histogram is so many points of chrF wide.
-_BAR = 5
 
 
 @dataclass(frozen=True)
@@ -254,9 +252,10 @@ def _histogram(
     label: str, values: Sequence[float | None], *, color: str = ONE, dashed: bool = False
 ) -> Line:
     """The number of lines whose value is nearest to each multiple of the width of a bar."""
-    counts = Counter(round(value / _BAR) for value in values if value is not None)
-    first = 0 if min(counts, default=0) >= 0 else -100 // _BAR
-    points = [(float(_BAR * bar), float(counts[bar])) for bar in range(first, 100 // _BAR + 1)]
+    width = limits.CHRF_BAR
+    counts = Counter(round(value / width) for value in values if value is not None)
+    first = 0 if min(counts, default=0) >= 0 else -100 // width
+    points = [(float(width * bar), float(counts[bar])) for bar in range(first, 100 // width + 1)]
     return Line(label, points, color, dashed=dashed, steps=True)
 
 

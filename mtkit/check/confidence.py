@@ -16,7 +16,8 @@ import numpy.typing as npt
 from pydantic import model_validator
 
 from mtkit.base.files import Record
-from mtkit.check.coverage import NARROWEST, PairCoverage
+from mtkit.check import limits
+from mtkit.check.coverage import PairCoverage
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,12 +46,6 @@ FEATURES = (
     "certainty of the source words",
     "subwords of a translated word",
 )
-# The penalty of the ridge regression, for standardised features and each 1,000 pairs.
-_PENALTY = 3.0
-# Parts of the validation set that are forecast from the others.
-_FOLDS = 10
-# Fewer translations are not enough to fit a forecast.
-FEWEST = 100
 
 
 class Tenth(Record):
@@ -124,8 +119,8 @@ class Forecast(Record):
         """
         x, y = np.array(features), np.array(chrf)
         forecasts = np.zeros(len(y))
-        fold = np.arange(len(y)) % _FOLDS
-        for held_out in range(_FOLDS):
+        fold = np.arange(len(y)) % limits.FOLDS
+        for held_out in range(limits.FOLDS):
             rest, mine = fold != held_out, fold == held_out
             means, deviations, weights, bias = _ridge(x[rest], y[rest])
             forecasts[mine] = (x[mine] - means) / deviations @ weights + bias
@@ -181,9 +176,9 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
 
 def _ridge(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """The means and deviations of the features, the weights, and the mean of the chrF."""
-    means, deviations = x.mean(axis=0), x.std(axis=0) + NARROWEST
+    means, deviations = x.mean(axis=0), x.std(axis=0) + limits.MIN_DEVIATION
     z = (x - means) / deviations
-    penalty = _PENALTY * len(y) / 1000 * np.eye(x.shape[1])
+    penalty = limits.RIDGE_PENALTY * len(y) / 1000 * np.eye(x.shape[1])
     bias = float(y.mean())
     return means, deviations, np.linalg.solve(z.T @ z + penalty, z.T @ (y - bias)), bias
 

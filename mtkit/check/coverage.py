@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pydantic import model_validator
 
 from mtkit.base.files import Record
+from mtkit.check import limits
 from mtkit.check.findings import Finding
 from mtkit.check.lexicon import Entries, Lexicon
 from mtkit.check.marks import Text
@@ -30,36 +31,13 @@ from mtkit.check.marks import Text
 FloatArray = npt.NDArray[np.float64]
 Kind = Literal["omission", "addition"]
 
-# Limits of the classes: of the probability of the translations that are there; of the same in a
-# pair of different lines, on average; and of the most probable translation of the word.
-_FOUND = (0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
-_BY_CHANCE = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
-_MOST_PROBABLE = (0.15, 0.3, 0.5, 0.7)
-_COLUMNS = (len(_BY_CHANCE) + 1) * (len(_MOST_PROBABLE) + 1)
+_COLUMNS = (len(limits.CHANCE_STEPS) + 1) * (len(limits.BEST_STEPS) + 1)
 # Features of a pair for a regression (`PairCoverage.features`).
 _FEATURES = 15
-# Log-odds of a word that is also on the other side, such as a name; and the largest log-odds.
-_COPIED = -4.0
-_LOUDEST = 6.0
-# Added to numbers of words and characters, so that short lines are not extreme.
-_WORDS, _CHARACTERS = 3, 8
 # Punctuation marks that are counted.
 _MARKS = ",;:.!?()–-"
 # A clause ends here, for a pair with a part deleted.
 _CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
-# Words of a clause that is deleted.
-_SHORTEST_PART, _LONGEST_PART = 4, 7
-# At most this share of the validation set is found to have an omission, and an addition.
-_MARKED: dict[Kind, float] = {"omission": 0.003, "addition": 0.003}
-# Where words are new, those that are known have other translations too: the log-odds of a pair are
-# lower by this times the share of new words.
-_PENALTY_OF_NEW = 18.0
-# With a larger share than this, and than nearly all of the validation set has, nothing is said of
-# omissions. It is a finding itself if there are a few new words in the source.
-_MOST_NEW, _NEARLY_ALL = 0.34, 0.999
-_FEWEST_NEW = 3
-# New words that a finding names.
-_SHOWN = 5
 
 
 class Regression(Record):
@@ -77,22 +55,17 @@ class Regression(Record):
         for value, mean, deviation, weight in zip(
             features, self.means, self.deviations, self.weights, strict=True
         ):
-            total += weight * max(-_FARTHEST, min(_FARTHEST, (value - mean) / deviation))
+            deviations = (value - mean) / deviation
+            total += weight * max(-limits.MAX_DEVIATIONS, min(limits.MAX_DEVIATIONS, deviations))
         return total
-
-
-# Added to a deviation, because a feature may be constant.
-NARROWEST = 1e-3
-# Features are not more than so many deviations from their means.
-_FARTHEST = 6.0
 
 
 class CoverageSettings(Record):
     """What was counted on the validation set.
 
     Attributes:
-        src_odds, tgt_odds: log-odds by class, flat, in the order of `_FOUND`, `_BY_CHANCE` and
-            `_MOST_PROBABLE`.
+        src_odds, tgt_odds: log-odds by class, flat, in the order of `FOUND_STEPS`, `CHANCE_STEPS`
+            and `BEST_STEPS`.
         ratio: characters of a target over those of its source.
         most_new: with a larger share of new words, nothing is said of omissions.
     """
@@ -106,7 +79,7 @@ class CoverageSettings(Record):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
-        odds = (len(_FOUND) + 1) * _COLUMNS
+        odds = (len(limits.FOUND_STEPS) + 1) * _COLUMNS
         if {len(self.src_odds), len(self.tgt_odds)} != {odds}:
             raise ValueError(f"log-odds of {odds} classes are needed")
         for one in (self.omission, self.addition):
@@ -139,7 +112,7 @@ class SideCoverage:
     @property
     def mean(self) -> float:
         """The mean log-odds of a word; low if the words are covered."""
-        return sum(self.log_odds) / (len(self.log_odds) + _WORDS)
+        return sum(self.log_odds) / (len(self.log_odds) + limits.EXTRA_WORDS)
 
     @property
     def uncovered(self) -> float:
@@ -157,7 +130,7 @@ class _Word(NamedTuple):
 
 
 # The log of the share of lines of a word that is in none.
-_LOWEST_SHARE = math.log(1e-5)
+_LOWEST_SHARE = math.log(limits.UNSEEN_SHARE)
 _UNKNOWN = _Word((), (), _LOWEST_SHARE, 0.0)
 
 
@@ -183,15 +156,19 @@ class _Side:
         """The class of a word that is in the lexicon, whatever the other side has."""
         entry, shares = self._entries[key], self._others
         chance = sum(value * shares.get(word, 0.0) for word, value in entry.items())
-        by_chance = bisect(_BY_CHANCE, chance)
-        return by_chance * (len(_MOST_PROBABLE) + 1) + bisect(_MOST_PROBABLE, max(entry.values()))
+        by_chance = bisect(limits.CHANCE_STEPS, chance)
+        return by_chance * (len(limits.BEST_STEPS) + 1) + bisect(
+            limits.BEST_STEPS, max(entry.values())
+        )
 
     def found(self, key: str, others: set[str]) -> int | None:
         """The class of what the other side has of a word; None if it is not in the lexicon."""
         entry = self._entries.get(key)
         if entry is None:
             return None
-        return bisect(_FOUND, sum(value for word, value in entry.items() if word in others))
+        return bisect(
+            limits.FOUND_STEPS, sum(value for word, value in entry.items() if word in others)
+        )
 
     def _word(self, key: str) -> _Word:
         share, entry = self._known.get(key), self._entries.get(key)
@@ -221,13 +198,13 @@ class _Side:
             frequency += log_share
             certainty += best
             if key in others:
-                value = _COPIED
+                value = limits.COPIED_LOG_ODDS
             elif row:
                 found = 0.0
                 for translation, probability in translations:
                     if translation in others:
                         found += probability
-                value = row[bisect(_FOUND, found)]
+                value = row[bisect(limits.FOUND_STEPS, found)]
             else:
                 value = 0.0
                 new += log_share == _LOWEST_SHARE
@@ -269,10 +246,10 @@ class PairCoverage:
         this, other = (self.src, self.tgt) if kind == "omission" else (self.tgt, self.src)
         sign = -1 if kind == "omission" else 1
         length, marks = sign * self.length, sign * self.marks
-        size = math.log(self.words + _WORDS)
+        size = math.log(self.words + limits.EXTRA_WORDS)
         return [
             this.worst_sum,
-            this.worst_sum / math.sqrt(len(this.log_odds) + _WORDS),
+            this.worst_sum / math.sqrt(len(this.log_odds) + limits.EXTRA_WORDS),
             this.uncovered,
             this.mean,
             other.mean,
@@ -315,7 +292,7 @@ class Coverage:
         for kind, side, text in sides:
             regression: Regression = getattr(self._settings, kind)
             excess = regression.log_odds(pair.features(kind)) - regression.limit
-            excess -= _PENALTY_OF_NEW * pair.new
+            excess -= limits.NEW_WORDS_PENALTY * pair.new
             if excess > 0 and side.log_odds:
                 yield _missing(kind, side, text, severity=1 - math.exp(-1 - excess))
 
@@ -327,8 +304,9 @@ class Coverage:
             for key, (start, end) in zip(keys, src.spans(), strict=True)
             if self._src.is_new(key) and key not in translated
         ]
-        if len(new) >= _FEWEST_NEW and len(new) > self._settings.most_new * len(keys):
-            shown = ", ".join(new[:_SHOWN]) + (", …" if len(new) > _SHOWN else "")
+        if len(new) >= limits.MIN_NEW_WORDS and len(new) > self._settings.most_new * len(keys):
+            more = ", …" if len(new) > limits.MAX_SHOWN_NEW else ""
+            shown = ", ".join(new[: limits.MAX_SHOWN_NEW]) + more
             reason = f"{len(new)} of {len(keys)} words are new to the model: {shown}"
             yield Finding("unknown", reason, min(0.8, len(new) / len(keys)))
 
@@ -337,18 +315,21 @@ class Coverage:
         """Count the log-odds on pairs that the lexicon was not learned from, and fit the rest."""
         texts = [(Text(src), Text(tgt)) for src, tgt in pairs]
         odds = []
-        blank = [0.0] * (len(_FOUND) + 1) * _COLUMNS
+        blank = [0.0] * (len(limits.FOUND_STEPS) + 1) * _COLUMNS
         for side, this, other in zip(_sides(lexicon, blank, blank), (0, 1), (1, 0), strict=True):
             odds.append(
                 _count_odds(side, *([pair[i].keys for pair in texts] for i in (this, other)))
             )
         characters = [sum(map(len, side)) for side in zip(*pairs, strict=True)]
-        ratio = (characters[1] + _CHARACTERS) / (characters[0] + _CHARACTERS)
+        ratio = (characters[1] + limits.EXTRA_LENGTH) / (characters[0] + limits.EXTRA_LENGTH)
         sides = _sides(lexicon, *odds)
         new = [_pair_coverage(*sides, *pair, ratio).new for pair in texts]
-        most_new = max(_MOST_NEW, float(np.quantile(new, _NEARLY_ALL)))
+        most_new = max(limits.MAX_NEW, float(np.quantile(new, limits.NEW_QUANTILE)))
         pick = random.Random(1)
-        regressions = {kind: _fit_regression(kind, sides, texts, ratio, pick) for kind in _MARKED}
+        regressions = {
+            kind: _fit_regression(kind, sides, texts, ratio, pick)
+            for kind in limits.MAX_FOUND_SHARE
+        }
         return CoverageSettings(
             src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, most_new=most_new, **regressions
         )
@@ -384,7 +365,9 @@ def _pair_coverage(
     return PairCoverage(
         src.cover(source.keys, set(translation.keys)),
         tgt.cover(translation.keys, set(source.keys)),
-        math.log((characters[1] + _CHARACTERS) / (ratio * characters[0] + _CHARACTERS)),
+        math.log(
+            (characters[1] + limits.EXTRA_LENGTH) / (ratio * characters[0] + limits.EXTRA_LENGTH)
+        ),
         len(source.keys),
         _marks(translation.raw) - _marks(source.raw),
     )
@@ -398,7 +381,7 @@ def _count_odds(
     side: _Side, lines: Sequence[Sequence[str]], others: Sequence[Sequence[str]]
 ) -> list[float]:
     """The log-odds of each class: of a pair of different lines against a pair of lines."""
-    counts = np.full((2, len(_FOUND) + 1, _COLUMNS), 0.5)
+    counts = np.full((2, len(limits.FOUND_STEPS) + 1, _COLUMNS), 0.5)
     # Each line with the translation of the one half of the lines later.
     moved = [*others[len(others) // 2 :], *others[: len(others) // 2]]
     for of, translations in enumerate((others, moved)):
@@ -408,8 +391,8 @@ def _count_odds(
                 if found is not None and key not in other:
                     counts[of, found, side.column(key)] += 1
     right, different = np.log(counts / counts.sum(axis=1, keepdims=True))
-    odds: list[float] = (different - right).clip(-_LOUDEST, _LOUDEST).round(3).ravel().tolist()
-    return odds
+    odds = (different - right).clip(-limits.MAX_LOG_ODDS, limits.MAX_LOG_ODDS).round(3)
+    return [float(value) for value in odds.ravel()]
 
 
 def _fit_regression(
@@ -440,8 +423,10 @@ def _fit_regression(
             rows.append(features(source, pairs[pick.randrange(len(pairs))][1]))
             labels.append(1.0)
     x, y = np.array(rows), np.array(labels)
-    means, deviations = x.mean(axis=0), x.std(axis=0) + NARROWEST
-    weights = logistic(((x - means) / deviations).clip(-_FARTHEST, _FARTHEST), y)
+    means, deviations = x.mean(axis=0), x.std(axis=0) + limits.MIN_DEVIATION
+    weights = logistic(
+        ((x - means) / deviations).clip(-limits.MAX_DEVIATIONS, limits.MAX_DEVIATIONS), y
+    )
     fitted = Regression(
         means=means.round(5).tolist(),
         deviations=deviations.round(5).tolist(),
@@ -450,7 +435,7 @@ def _fit_regression(
         limit=0.0,
     )
     right = [fitted.log_odds(row) for row, label in zip(rows, labels, strict=True) if not label]
-    limit = max(0.0, float(np.quantile(right, 1 - _MARKED[kind])))
+    limit = max(0.0, float(np.quantile(right, 1 - limits.MAX_FOUND_SHARE[kind])))
     return fitted.model_copy(update={"limit": round(limit, 5)})
 
 
@@ -475,16 +460,16 @@ def delete_part(text: str, pick: random.Random) -> str | None:
     """A text without one of its clauses, or some of its words; None if it is too short."""
     parts = [match.span() for match in _CLAUSE.finditer(text)]
     clauses = [
-        (start, end) for start, end in parts if len(text[start:end].split()) >= _SHORTEST_PART
+        (start, end) for start, end in parts if len(text[start:end].split()) >= limits.MIN_DELETED
     ]
     several = sum(bool(text[start:end].strip()) for start, end in parts) > 1
     if clauses and several:
         start, end = pick.choice(clauses)
         return " ".join((text[:start].rstrip(" ,;:–") + text[end:]).split())
     words = text.split()
-    longest = min(_LONGEST_PART, len(words) - 3)
-    if longest < _SHORTEST_PART:
+    longest = min(limits.MAX_DELETED, len(words) - 3)
+    if longest < limits.MIN_DELETED:
         return None
-    size = pick.randint(_SHORTEST_PART, longest)
+    size = pick.randint(limits.MIN_DELETED, longest)
     start = pick.randint(1, len(words) - size)
     return " ".join(words[:start] + words[start + size :])

@@ -16,42 +16,15 @@ from mtkit.base.files import Record
 from mtkit.base.invisible import visible
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS
-from mtkit.check import marks
-from mtkit.check.language import FEWEST_LETTERS, other_language
+from mtkit.check import limits, marks
+from mtkit.check.language import other_language
 from mtkit.check.number_words import single_words
 from mtkit.check.numbers import has_digit, unmatched
 
 # The code of BCP 47 for a language that is not known.
 UNDETERMINED = "und"
-# Pairs that are learned from, at most.
-SAMPLED = 20_000
-# From fewer pairs, neither words nor habits of a corpus are learned.
-FEWEST = 200
-# Words of each side that are called usual.
-_MOST_WORDS = 5000
-# A word belongs to a side where it is so many times as frequent as on the other.
-_TELLING = 5
-# A word is never last that is seen so many times as often as a word of its frequency is last by
-# chance, but is last at most in this share.
-_SEEN, _LAST = 12, 0.002
-# A rule is used if it marks at most so many of the sampled pairs; most of these are right.
-_MOST_MARKED = 0.0005
-# Or if it holds for this share of the pairs that it is about, and there are enough of them.
-_HOLDS, _ENOUGH = 0.99, 20
-# Added to lengths in characters, because the ratio of short ones says little.
-_PADDING = 4
 # Sigmas of a normal distribution up to its ninth tenth.
 _NINE_TENTHS = 1.2816
-# Limits for the length in sigmas: what is learned lies between them.
-_FEWEST_SIGMAS, _MOST_SIGMAS = 4.5, 8.0
-# Limits for the length in sigmas below which a text without its mark at the end is cut.
-_LOWEST_CUT, _HIGHEST_CUT = -2.0, -1.2
-# Targets whose language is identified, so that words of another one are not called usual.
-_IDENTIFIED = 2000
-# Without enough pairs, the spread of the logarithm of the ratio of short and of long texts.
-_SPREADS = (0.7, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3)
-# The narrowest spread; all pairs of a few templates have one ratio.
-_LEAST_SPREAD = 0.05
 # Brackets and quotation marks that may follow the mark at the end of a sentence.
 _CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"
 
@@ -92,21 +65,23 @@ class PairFacts(Record):
     sampled: int = 0
     is_latin: bool = False
     lengths: list[LengthFacts] = Field(default_factory=list)
-    longest: float = _MOST_SIGMAS
-    shortest: float = _MOST_SIGMAS
+    longest: float = limits.MAX_SIGMAS
+    shortest: float = limits.MAX_SIGMAS
     src_words: list[str] = Field(default_factory=list)
     tgt_words: list[str] = Field(default_factory=list)
     usual_share: float = 0.0
     never_last: list[str] = Field(default_factory=list)
     ends_kept: float = 0.95
-    cut_below: float = _LOWEST_CUT
+    cut_below: float = limits.MIN_CUT_SIGMAS
     loose: list[str] = Field(default_factory=list)
     is_strict_about_numbers: bool = False
 
     @classmethod
     def learn(cls, pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> PairFacts:
-        """Learn from pairs, of which most are right; at most `SAMPLED` are read."""
-        shown = ((visible(src), visible(tgt)) for src, tgt in itertools.islice(pairs, SAMPLED))
+        """Learn from pairs, of which most are right; at most `limits.MAX_SAMPLED` are read."""
+        shown = (
+            (visible(src), visible(tgt)) for src, tgt in itertools.islice(pairs, limits.MAX_SAMPLED)
+        )
         sample = [pair for pair in shown if pair[0].strip() and pair[1].strip()]
         table = script_table(tgt_lang)
         facts = cls(
@@ -116,7 +91,7 @@ class PairFacts(Record):
             is_latin=table is not None and bool(table[ord("a")]),
             lengths=_lengths(sample),
         )
-        for learned in (_usual_words, _limits, _habits) if len(sample) >= FEWEST else ():
+        for learned in (_usual_words, _limits, _habits) if len(sample) >= limits.MIN_PAIRS else ():
             facts = facts.model_copy(update=learned(sample, facts))
         return facts
 
@@ -173,21 +148,22 @@ class PairFacts(Record):
     def sigmas(self, src_chars: int, tgt_chars: int) -> float:
         """How much longer than usual a target of this length is, in sigmas."""
         middle, below, above = self._lengths_of(src_chars)
-        difference = math.log((tgt_chars + _PADDING) / (src_chars + _PADDING)) - middle
+        difference = math.log((tgt_chars + limits.PADDING) / (src_chars + limits.PADDING)) - middle
         return difference / (above if difference > 0 else below)
 
     def usual_length(self, src_chars: int) -> tuple[int, int]:
         """The characters that four in five targets have at least, and at most."""
         middle, below, above = self._lengths_of(src_chars)
         low, high = (
-            round((src_chars + _PADDING) * math.exp(middle + _NINE_TENTHS * sigmas)) - _PADDING
+            round((src_chars + limits.PADDING) * math.exp(middle + _NINE_TENTHS * sigmas))
+            - limits.PADDING
             for sigmas in (-below, above)
         )
         return max(1, low), max(1, high)
 
     def _lengths_of(self, src_chars: int) -> tuple[float, float, float]:
         table = self._length_table
-        place = (src_chars + _PADDING).bit_length()
+        place = (src_chars + limits.PADDING).bit_length()
         return table[place if place < len(table) else -1]
 
 
@@ -214,13 +190,13 @@ def ends_with_mark(text: str) -> bool:
 def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
     """The lengths of each class of sources; those with few pairs are like their neighbours."""
     sizes = np.array([[len(src), len(tgt)] for src, tgt in sample], np.float64).reshape(-1, 2)
-    sizes += _PADDING
+    sizes += limits.PADDING
     ratios = np.log(sizes[:, 1] / sizes[:, 0])
     places = np.floor(np.log2(sizes[:, 0])).astype(int) + 1
     overall = float(np.median(ratios)) if len(ratios) else 0.0
     found = []
-    for place, spread in enumerate(_SPREADS):
-        is_last = place == len(_SPREADS) - 1
+    for place, spread in enumerate(limits.SPREADS):
+        is_last = place == len(limits.SPREADS) - 1
         mine = ratios[(places >= place) if is_last else (places == place)]
         # A guess counts as some pairs, so that few pairs alone decide nothing.
         weight = len(mine) / (len(mine) + 50)
@@ -229,7 +205,7 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
         low, high = np.quantile(mine, [0.1, 0.9]) if len(mine) >= 20 else (middle, middle)
         sigmas = (abs(float(edge) - middle) / _NINE_TENTHS for edge in (low, high))
         below, above = (
-            max(_LEAST_SPREAD, weight * sigma + (1 - weight) * spread) for sigma in sigmas
+            max(limits.MIN_SPREAD, weight * sigma + (1 - weight) * spread) for sigma in sigmas
         )
         found.append(LengthFacts(middle=middle, below=below, above=above))
     return found
@@ -239,9 +215,9 @@ def _foreign_words(targets: Sequence[str], facts: PairFacts) -> set[str]:
     """Words that are mostly in targets of another language than they should be."""
     own: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
-    for target in targets[:: -(-len(targets) // _IDENTIFIED)]:
+    for target in targets[:: -(-len(targets) // limits.MAX_IDENTIFIED)]:
         words = marks.words_of(target, facts.tgt_lang)
-        is_foreign = len(target) > FEWEST_LETTERS and other_language(target, facts.tgt_lang)
+        is_foreign = len(target) > limits.MIN_LETTERS and other_language(target, facts.tgt_lang)
         (foreign if is_foreign else own).update(words)
     return {word for word, count in foreign.items() if count > own[word]}
 
@@ -262,18 +238,19 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
     usual: list[list[str]] = []
     for side in (0, 1):
         here, there = counts[side], counts[1 - side]
-        factor = totals[side] / totals[1 - side] / _TELLING
+        factor = totals[side] / totals[1 - side] / limits.MIN_TIMES_USUAL
         usual.append(
             [
                 word
-                for word, count in here.most_common(_MOST_WORDS)
+                for word, count in here.most_common(limits.MAX_USUAL_WORDS)
                 if count > 1 and count >= there[word] * factor and not word.isdigit()
             ]
         )
     never = [
         word
         for word in usual[1]
-        if counts[1][word] >= _SEEN and last[word] <= _LAST * counts[1][word]
+        if counts[1][word] >= limits.MIN_TIMES_SEEN
+        and last[word] <= limits.MAX_LAST_SHARE * counts[1][word]
     ]
     known = frozenset(usual[1])
     shares = [
@@ -291,7 +268,7 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
 
 def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
     sigmas = np.sort([facts.sigmas(len(src), len(tgt)) for src, tgt in sample])
-    tail = _MOST_MARKED / 2
+    tail = limits.MAX_MARKED / 2
     low, high = np.quantile(sigmas, [tail, 1 - tail])
     ends = [
         (ends_with_mark(target), facts.sigmas(len(source), len(target)))
@@ -299,15 +276,15 @@ def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         if ends_with_mark(source)
     ]
     found: dict[str, object] = {
-        "longest": float(np.clip(high, _FEWEST_SIGMAS, _MOST_SIGMAS)),
-        "shortest": float(np.clip(-low, _FEWEST_SIGMAS, _MOST_SIGMAS)),
+        "longest": float(np.clip(high, limits.MIN_SIGMAS, limits.MAX_SIGMAS)),
+        "shortest": float(np.clip(-low, limits.MIN_SIGMAS, limits.MAX_SIGMAS)),
     }
-    if len(ends) >= FEWEST:
+    if len(ends) >= limits.MIN_PAIRS:
         lost = sorted(sigma for is_kept, sigma in ends if not is_kept)
         found["ends_kept"] = 1 - len(lost) / len(ends)
-        allowed = int(_MOST_MARKED / 2 * len(sample))
-        cut_below = lost[allowed] if len(lost) > allowed else _HIGHEST_CUT
-        found["cut_below"] = float(np.clip(cut_below, _LOWEST_CUT, _HIGHEST_CUT))
+        allowed = int(limits.MAX_MARKED / 2 * len(sample))
+        cut_below = lost[allowed] if len(lost) > allowed else limits.MAX_CUT_SIGMAS
+        found["cut_below"] = float(np.clip(cut_below, limits.MIN_CUT_SIGMAS, limits.MAX_CUT_SIGMAS))
     return found
 
 
@@ -328,12 +305,13 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
             broken["numbers"] += bool(rest.src and rest.tgt)
             broken["one side"] += bool(rest.src) != bool(rest.tgt)
 
-    most = max(_MOST_MARKED * len(sample), (1 - _HOLDS) * about["one side"])
+    most = max(limits.MAX_MARKED * len(sample), (1 - limits.MIN_KEPT) * about["one side"])
     return {
         "loose": [
             kind
             for kind in ("numbers", *marks.COPIED_PARTS)
-            if broken[kind] > 0.1 * about[kind] and about[kind] >= _ENOUGH
+            if broken[kind] > 0.1 * about[kind] and about[kind] >= limits.MIN_RULE_PAIRS
         ],
-        "is_strict_about_numbers": about["one side"] >= _ENOUGH and broken["one side"] <= most,
+        "is_strict_about_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
+        and broken["one side"] <= most,
     }

@@ -14,9 +14,10 @@ from tqdm import tqdm
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
-from mtkit.check.confidence import FEWEST, Forecast, features_of
+from mtkit.check import limits
+from mtkit.check.confidence import Forecast, features_of
 from mtkit.check.coverage import Coverage, CoverageSettings
-from mtkit.check.facts import SAMPLED, PairFacts
+from mtkit.check.facts import PairFacts
 from mtkit.check.lexicon import Lexicon
 from mtkit.check.marks import Text
 from mtkit.check.run_checks import DirectionChecks, RunChecks, save_checks
@@ -28,14 +29,6 @@ from mtkit.translate import Translation, Translator, Window, windows
 
 log = logging.getLogger(__name__)
 
-# Training pairs that the lexicon is learned from, and validation pairs that are translated.
-_TRAIN_PAIRS, _VALID_PAIRS = 100_000, 3000
-# Training pairs of all target languages together, which are in memory as text.
-_ALL_TRAIN_PAIRS = 400_000
-# The chrF of translations must differ by so many points.
-_LEAST_DIFFERENCE = 1.0
-# Of given pairs, one in so many is held out of the lexicon, as a validation set.
-_HELD_OUT = 5
 
 Pair = tuple[str, str]
 
@@ -64,16 +57,21 @@ def fit_run(
         MtkitError: if the run cannot translate.
     """
     texts = data.texts("valid")
-    if max(len(one.src) for one in texts) < FEWEST:
-        log.info("confidence: not fitted, because the validation set has under %d pairs", FEWEST)
+    if max(len(one.src) for one in texts) < limits.MIN_FITTED:
+        log.info(
+            "confidence: not fitted, because the validation set has under %d pairs",
+            limits.MIN_FITTED,
+        )
         return None
-    by_text = [_evenly(list(zip(one.src, one.tgt, strict=True)), _VALID_PAIRS) for one in texts]
+    by_text = [
+        _evenly(list(zip(one.src, one.tgt, strict=True)), limits.MAX_VALID_PAIRS) for one in texts
+    ]
     with _reported(by_text):
         train = _training_pairs(data)
         directions = []
         for one, valid in zip(texts, by_text, strict=True):
             # The training pairs of several source languages are together.
-            usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], SAMPLED)
+            usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], limits.MAX_SAMPLED)
             directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
         return _fit(run, train, directions, device=device, progress=progress)
 
@@ -92,10 +90,11 @@ def fit_pairs(
         MtkitError: if there are too few pairs, if the run cannot translate, or if it has checks of
             other directions or of a newer version.
     """
-    pairs = _evenly(pairs, _TRAIN_PAIRS)
-    valid = pairs[::_HELD_OUT]
-    if len(valid) < FEWEST:
-        raise MtkitError(f"--fit needs at least {FEWEST * _HELD_OUT:,} pairs; found {len(pairs):,}")
+    pairs = _evenly(pairs, limits.MAX_TRAIN_PAIRS)
+    valid = pairs[:: limits.HELD_OUT]
+    if len(valid) < limits.MIN_FITTED:
+        needed = limits.MIN_FITTED * limits.HELD_OUT
+        raise MtkitError(f"--fit needs at least {needed:,} pairs; found {len(pairs):,}")
     with Translator.load(run, device=device, src_lang=src_lang, tgt_lang=tgt_lang) as translator:
         languages = translator.src_lang, translator.tgt_lang
     try:
@@ -110,8 +109,10 @@ def fit_pairs(
             f"{run.path}: has checks of other directions, which would be lost; "
             f"mtkit check --fit --run {run.in_command} fits all to its data"
         )
-    train = [pair for number, pair in enumerate(pairs) if number % _HELD_OUT]
-    direction = _Direction(*languages, _evenly(pairs, SAMPLED), _evenly(valid, _VALID_PAIRS))
+    train = [pair for number, pair in enumerate(pairs) if number % limits.HELD_OUT]
+    direction = _Direction(
+        *languages, _evenly(pairs, limits.MAX_SAMPLED), _evenly(valid, limits.MAX_VALID_PAIRS)
+    )
     with _reported([direction.valid]):
         return _fit(run, {direction.tgt_lang: train}, [direction], device=device)
 
@@ -119,7 +120,7 @@ def fit_pairs(
 @contextmanager
 def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
     """Say when the checks are being fitted, and how long it took."""
-    lines = sum(len(valid) for valid in by_direction if len(valid) >= FEWEST)
+    lines = sum(len(valid) for valid in by_direction if len(valid) >= limits.MIN_FITTED)
     log.info("fitting the checks to the translations of %s lines", f"{lines:,}")
     began = time.monotonic()
     yield
@@ -143,7 +144,7 @@ def _fit(
         facts = PairFacts.learn(one.usual, src_lang=one.src_lang, tgt_lang=one.tgt_lang)
         coverage = forecast = None
         lexicon = lexicons[one.tgt_lang]
-        if len(one.valid) >= FEWEST:
+        if len(one.valid) >= limits.MIN_FITTED:
             src_lang, tgt_lang = (one.src_lang, one.tgt_lang) if has_tags else (None, None)
             coverage = Coverage.fit(lexicon, one.valid)
             with Translator.load(
@@ -174,7 +175,7 @@ def _fit_forecast(
         for i in used
     ]
     chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
-    if len(used) < FEWEST or max(chrf) - min(chrf) < _LEAST_DIFFERENCE:
+    if len(used) < limits.MIN_FITTED or max(chrf) - min(chrf) < limits.MIN_CHRF_DIFFERENCE:
         log.info("confidence: not fitted, because all translations have nearly the same chrF")
         return None
     return Forecast.fit(features, chrf)
@@ -224,7 +225,7 @@ def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
     languages = {tag: language for language, tag in vocabularies.src.language_tags.items()}
     only = next(iter(found))
-    count = min(len(pairs), _TRAIN_PAIRS * len(found), _ALL_TRAIN_PAIRS)
+    count = min(len(pairs), limits.MAX_TRAIN_PAIRS * len(found), limits.MAX_ALL_TRAIN_PAIRS)
     # In no order, because a lexicon is learned from the first ones.
     rows = np.random.default_rng(1).permutation(len(pairs))[:count]
     for start in range(0, count, 4096):

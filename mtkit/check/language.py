@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 
-# A text is in another language if that which it should have is less probable than this.
-_IMPROBABLE = 0.02
+from mtkit.check import limits
+
 # What the identifier calls a text that is in no language.
 _NO_LANGUAGE = "zxx"
-# Fewer letters say too little.
-FEWEST_LETTERS = 20
 
 
 def other_language(text: str, language: str) -> str:
@@ -29,7 +27,8 @@ def other_language(text: str, language: str) -> str:
         probabilities = language_id.probabilities(text) if known else {}
     except OSError:  # its model cannot be loaded
         return ""
-    if not probabilities or sum(probabilities.get(one, 0.0) for one in known) > _IMPROBABLE:
+    own = sum(probabilities.get(label, 0.0) for label in known)
+    if not probabilities or own > limits.MAX_PROBABILITY:
         return ""
     best = max(probabilities, key=lambda code: probabilities[code])
     is_other = best != _NO_LANGUAGE and not language_id.looks_like(best, language)

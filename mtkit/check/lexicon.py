@@ -21,24 +21,11 @@ import numpy.typing as npt
 from mtkit.base.arrays import IntArray, concat_ranges
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
+from mtkit.check import limits
 from mtkit.check.marks import Text
 
 # Probability that a word of one language translates to a word of the other, by their keys.
 Entries = dict[str, dict[str, float]]
-
-# A key is in the lexicon if it is in at least this many lines, and at most this share of them.
-_FEWEST_LINES = 3
-_LARGEST_SHARE = 0.2
-# The most frequent keys of a side that are used.
-_MOST_KEYS = 60_000
-# Pairs of keys in the same pair of lines, of which each needs 100 bytes; later lines are not used.
-_MOST_CELLS = 8_000_000
-_ROUNDS = 5
-# The expected count of a word that translates nothing, relative to that of one that does.
-_NULL = 0.02
-# Entries that are kept.
-_LEAST_PROBABILITY = 0.01
-_LEAST_COUNT = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,7 @@ class Lexicon:
         for source, target in pairs:
             cells += src.add(source) * tgt.add(target)
             # Half of the words are too frequent, so a quarter of the cells is used.
-            if cells > 4 * _MOST_CELLS:
+            if cells > 4 * limits.MAX_CELLS:
                 break
         (src_ids, src_shares), (tgt_ids, tgt_shares) = src.ids(), tgt.ids()
         src_keys, tgt_keys = list(src_shares), list(tgt_shares)
@@ -177,10 +164,10 @@ class _KeyLines:
         """The numbers of the keys of each line that are in the lexicon, and the shares of these."""
         shares = {
             key: count / len(self._lines)
-            for key, count in self._counts.most_common(_MOST_KEYS)
-            if count >= _FEWEST_LINES
+            for key, count in self._counts.most_common(limits.MAX_KEYS)
+            if count >= limits.MIN_LINES
         }
-        most = max(_LARGEST_SHARE, _FEWEST_LINES / max(1, len(self._lines)))
+        most = max(limits.MAX_LINE_SHARE, limits.MIN_LINES / max(1, len(self._lines)))
         number = {key: index for index, key in enumerate(shares) if shares[key] <= most}
         lines: list[IntArray] = [
             np.array([number[key] for key in line if key in number], np.int64)
@@ -198,7 +185,7 @@ class _Cells:
 
     def __init__(self, src: Sequence[IntArray], tgt: Sequence[IntArray], n_tgt: int) -> None:
         sizes = [np.array([len(line) for line in side], np.int64) for side in (src, tgt)]
-        ends = int(np.searchsorted(np.cumsum(sizes[0] * sizes[1]), _MOST_CELLS, side="right"))
+        ends = int(np.searchsorted(np.cumsum(sizes[0] * sizes[1]), limits.MAX_CELLS, side="right"))
         src, tgt, (n, m) = src[:ends], tgt[:ends], [side[:ends] for side in sizes]
         src_flat, tgt_flat = (np.concatenate([*side, np.zeros(0, np.int64)]) for side in (src, tgt))
         # Of a cell, which word of the source and of the target it is, counted over all lines.
@@ -219,12 +206,12 @@ class _Cells:
     def _model_1(self, given: IntArray, words: IntArray) -> npt.NDArray[np.float64]:
         """IBM Model 1: each of the `words` was translated from one of those in its line."""
         probability = np.full(len(given), 1.0)
-        for _ in range(_ROUNDS if len(given) else 0):
+        for _ in range(limits.ROUNDS if len(given) else 0):
             share = probability[self._cell]
-            total = np.bincount(words, share) + _NULL
+            total = np.bincount(words, share) + limits.NULL_COUNT
             count = np.bincount(self._cell, share / total[words], minlength=len(given))
             probability = count / np.bincount(given, count)[given]
-            kept = (probability >= _LEAST_PROBABILITY) & (count >= _LEAST_COUNT)
+            kept = (probability >= limits.MIN_PROBABILITY) & (count >= limits.MIN_COUNT)
         return np.where(kept, probability, 0.0) if len(given) else probability
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from mtkit.base.copied import COPIED, may_have_copied_parts
 from mtkit.base.text import LETTER_MARKS, UNSPACED, WORD, base_language
+from mtkit.check import limits
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
@@ -31,8 +32,6 @@ _ARGUMENT = re.compile(r"(\{[\w.-]+,(?:plural|select|selectordinal)),.*")
 # Languages whose words are not separated by spaces; each of their characters counts as a word.
 _UNSPACED_LANGUAGES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 _CHARACTER, _WORD = re.compile(r"\w"), re.compile(f"[{WORD}]+")
-# Letters of a key, and a word that has one.
-_KEY = 6
 _LETTERS = rf"[^\W_{UNSPACED}]"
 _KEY_WORD = re.compile(rf"[{UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
 
@@ -80,7 +79,7 @@ class Text:
     @cached_property
     def keys(self) -> list[str]:
         """The keys of the lexicon for its words, whatever the language is."""
-        return [word[:_KEY].lower() for word in _KEY_WORD.findall(self.plain)]
+        return [word[: limits.KEY_LETTERS].lower() for word in _KEY_WORD.findall(self.plain)]
 
     def spans(self) -> list[tuple[int, int]]:
         """The characters of each word, in the order of `keys`."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mtkit.base.text import base_language
+from mtkit.check import limits
 
 # Words that multiply the number before them, by language. A billion is two numbers.
 _SCALES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -66,9 +67,6 @@ _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demi
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
-_MOST_WORDS = 4
-# German words whose values are kept; longer words are not numbers.
-_MOST_KEPT, _LONGEST_WORD = 1 << 14, 100
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
 # An English cent is money.
@@ -159,7 +157,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
 
     while at < len(words):
         phrase = words[at]
-        most = min(_MOST_WORDS, len(words) - at) if phrase in begins else 0
+        most = min(limits.MAX_PHRASE, len(words) - at) if phrase in begins else 0
         for size in range(most, 0, -1):
             if (value := known.get(phrase := " ".join(words[at : at + size]))) is not None:
                 break
@@ -293,10 +291,10 @@ def _german_prefix() -> re.Pattern[str]:
     return re.compile("|".join(names))
 
 
-@functools.lru_cache(_MOST_KEPT)
+@functools.lru_cache(limits.MAX_KEPT_WORDS)
 def _german(word: str) -> int | None:
     """The value of a German compound: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
-    if len(word) > _LONGEST_WORD:
+    if len(word) > limits.MAX_WORD_LETTERS:
         return None
     known = _known("de")
     for name, scale in (("tausend", 1000), ("hundert", 100)):

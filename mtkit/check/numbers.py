@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mtkit.base.text import base_language
+from mtkit.check import limits
 from mtkit.check.number_words import SCALED_LANGUAGES, SCALES, InWords, numbers_in_words
 
 Reading = float | str
@@ -24,14 +25,6 @@ _SPACES = " \u00a0\u202f"
 _THOUSANDS = {"en": ",", "de": "."}
 # The Arabic marks of decimals and thousands.
 _ARABIC_MARKS = str.maketrans("٫٬", ".,")
-# Longer ones are not computed with.
-_LONGEST = 15
-# Such words after one number, as in "5 hundred thousand".
-_MOST_SCALES = 3
-# A fraction is rounded: a third is 0.33.
-_ROUNDED = 0.005
-# Numbers of a side that are compared, because the time grows with their square.
-_MOST = 300
 # Scales that other characters may follow at once.
 _UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
 # Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, a mil
@@ -189,7 +182,7 @@ class _Reader:
     def scale(self) -> None:
         """The products with the words that follow."""
         scaled = self._values()
-        for _ in range(_MOST_SCALES):
+        for _ in range(limits.MAX_SCALES):
             word, self.end = _scale_at(self.text, self.end)
             if not word:
                 break
@@ -219,7 +212,8 @@ class _Reader:
         """The day of a German date without its year."""
         written = self.written
         if written.find(".") > 0 and self.text.startswith(".", self.end):
-            self.readings.add(int(_NO_DIGIT.sub("", written.partition(".")[0])[:_LONGEST]))
+            day = _NO_DIGIT.sub("", written.partition(".")[0])
+            self.readings.add(int(day[: limits.MAX_DIGITS]))
 
     def _values(self) -> set[float]:
         return {value for value in self.readings if not isinstance(value, str)}
@@ -324,7 +318,7 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
             step(reader)
         number = reader.number()
         is_part = text[last_end - 1 : last_end] in _UNSPACED and text[last_end:start] in ("", " ")
-        if is_part and numbers and len(numbers[-1].text) < _LONGEST:
+        if is_part and numbers and len(numbers[-1].text) < limits.MAX_DIGITS:
             number = _joined(numbers, number, text)
         numbers.append(number)
         last_end = reader.end
@@ -337,7 +331,7 @@ def _digits_of(text: str) -> Iterator[tuple[int, str, Callable[[_Reader], None]]
         kind = match.lastgroup or ""
         parts = _DIGITS.finditer(text, *match.span()) if kind == "date" else [match]
         for part in parts:
-            is_long = len(_NO_DIGIT.sub("", part[0])) > _LONGEST
+            is_long = len(_NO_DIGIT.sub("", part[0])) > limits.MAX_DIGITS
             yield part.start(), part[0], _Reader.long if is_long else DIGITS[kind].read
 
 
@@ -402,13 +396,16 @@ class _Pair:
     def fractions(self) -> None:
         """Fractions of one side that are decimals on the other."""
         for text, numbers, others in zip(self.texts, self.rest, reversed(self.rest), strict=True):
-            for match in itertools.islice(_FRACTION.finditer(text), _MOST if others else 0):
+            if not others:
+                continue
+            for match in itertools.islice(_FRACTION.finditer(text), limits.MAX_NUMBERS):
                 part = unicodedata.numeric(match["sign"]) if match["sign"] else None
                 value = int(match["over"]) / int(match["under"]) if part is None else part
                 value += int(match["whole"] or 0)
-                for other in others[:_MOST]:
+                for other in others[: limits.MAX_NUMBERS]:
                     if any(
-                        not isinstance(x, str) and abs(x - value) < _ROUNDED for x in other.readings
+                        not isinstance(x, str) and abs(x - value) < limits.MAX_ROUNDING
+                        for x in other.readings
                     ):
                         others.remove(other)
                         span = range(*match.span())
@@ -477,8 +474,8 @@ class _Pair:
 
     def _match(self, are_equal: Callable[[Number, Number], bool]) -> None:
         """Remove the numbers that are equal to one of the other side, each used once."""
-        (*src,), tgt = self.rest[0][:_MOST], self.rest[1][:_MOST]
-        rest = self.rest[0][_MOST:]
+        (*src,), tgt = self.rest[0][: limits.MAX_NUMBERS], self.rest[1][: limits.MAX_NUMBERS]
+        rest = self.rest[0][limits.MAX_NUMBERS :]
         for one in src:
             for index, other in enumerate(tgt):
                 if are_equal(one, other):
@@ -486,7 +483,7 @@ class _Pair:
                     break
             else:
                 rest.append(one)
-        self.rest = [rest, [*tgt, *self.rest[1][_MOST:]]]
+        self.rest = [rest, [*tgt, *self.rest[1][limits.MAX_NUMBERS :]]]
 
 
 # How a number may be written on the other side, in this order.

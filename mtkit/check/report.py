@@ -17,12 +17,11 @@ from typing import IO
 
 from mtkit.base.errors import column
 from mtkit.base.files import json_text, write_whole
+from mtkit.check import limits
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.findings import KINDS, Finding
 
 HEADING = "line\tkind\tseverity\treason\tsource\ttranslation\n"
-# Characters of rows that are kept in memory, and files of sorted rows that are open at a time.
-_MOST_CHARACTERS, _MOST_FILES = 32 << 20, 64
 # Characters before a row that it is sorted by: how mild it is, and the number of the pair.
 _KEY = 22
 
@@ -159,7 +158,7 @@ class FindingTable:
         for row in rows:
             self._rows.append(row)
             self._size += len(row)
-        if self._size > _MOST_CHARACTERS:
+        if self._size > limits.MAX_ROW_CHARACTERS:
             self._spill()
 
     def write(self) -> None:
@@ -177,7 +176,7 @@ class FindingTable:
         return heapq.merge(*files, self._rows)
 
     def _spill(self) -> None:
-        merged = len(self._sorted) >= _MOST_FILES
+        merged = len(self._sorted) >= limits.MAX_OPEN_FILES
         rows = self._merged() if merged else iter(sorted(self._rows))
         # It is used until the table is complete.
         file = self._files.enter_context(

@@ -13,36 +13,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mtkit.base.scripts import script_share
-from mtkit.check import marks
-from mtkit.check.facts import FEWEST, PairFacts, ends_with_mark
+from mtkit.check import limits, marks
+from mtkit.check.facts import PairFacts, ends_with_mark
 from mtkit.check.findings import Finding
-from mtkit.check.language import FEWEST_LETTERS, name_of, other_language
+from mtkit.check.language import name_of, other_language
 from mtkit.check.marks import Text
 from mtkit.check.numbers import Unmatched, changed_words, has_digit, unmatched
 
-# The longest phrase whose repetition is a loop: words, or characters in languages without spaces.
-_LONGEST_PHRASE, _LONGEST_PHRASE_CHARS = 50, 100
-# How often a phrase of so many words must be there; a longer one twice.
-_LOOPS = {1: 3, 2: 3, 3: 3, 4: 3}
-_CHARACTER_LOOPS = {1: 6, 2: 4, 3: 4, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3}
-# Letters that are repeated inside of a word: at least so long, four times or more.
-_LONG_WORD = 24
 _INSIDE_WORD = re.compile(r"(.{1,10}?)\1{3,}")
-# The share of the words of a translation that the source has, if it is copied.
-_COPIED = 0.7
-_FEWEST_COPIED = 3
-# A translation is looked at if its share of usual words is lower than this part of the median.
-_USUAL = 0.5
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
-# Letters, and the least share of them in a script of the language, as in `PrepareConfig`.
-_FEWEST_OF_SCRIPT, _OF_SCRIPT = 6, 0.5
-# A text whose source has no mark at its end is cut only if it is shorter than this, in sigmas.
-_SHORT = -2.0
 # No finished text ends with one of these.
 _UNFINISHED = tuple(",;(–-")
-_SHOWN = 40
 
 
 def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
@@ -91,9 +74,9 @@ class _Repeat(NamedTuple):
 
 def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     words = tgt.words
-    longest, least = _LONGEST_PHRASE, _LOOPS
+    longest, least = limits.MAX_PHRASE_WORDS, limits.MIN_REPEATS
     if facts.is_unspaced:
-        longest, least = _LONGEST_PHRASE_CHARS, _CHARACTER_LOOPS
+        longest, least = limits.MAX_PHRASE_CHARACTERS, limits.MIN_CHARACTER_REPEATS
     worst = _longest_repeat(words, longest, least) if _may_repeat(words) else None
     if worst is not None:
         # Whatever the length of the phrase is in the source.
@@ -110,10 +93,11 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
             reason = f"{_quoted(phrase)} occurs {worst.times} times in a row"
             yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
             return
-    if not facts.is_unspaced and words and len(max(words, key=len)) >= _LONG_WORD:
-        for match in re.finditer(rf"\w{{{_LONG_WORD},}}", tgt.plain):
+    if not facts.is_unspaced and words and len(max(words, key=len)) >= limits.MIN_LOOP_LETTERS:
+        for match in re.finditer(rf"\w{{{limits.MIN_LOOP_LETTERS},}}", tgt.plain):
             inside = _INSIDE_WORD.search(match[0])
-            if inside and 2 * len(inside[0]) > _LONG_WORD and inside[0] not in src.plain:
+            is_long = inside and 2 * len(inside[0]) > limits.MIN_LOOP_LETTERS
+            if inside and is_long and inside[0] not in src.plain:
                 count = len(inside[0]) // len(inside[1])
                 start = match.start() + inside.start()
                 reason = f"{_quoted(inside[1])} occurs {count} times in a row"
@@ -173,15 +157,15 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     if not total or 2 * len(shared) < total / 2:
         return
     count = sum(word in shared for word in tgt.words)
-    if count < _COPIED * total:
+    if count < limits.MIN_COPIED_SHARE * total:
         return
     foreign = sum(word in facts.source_only for word in tgt.words)
     own = sum(word in facts.target_only for word in tgt.words)
-    if facts.sampled < FEWEST:
+    if facts.sampled < limits.MIN_PAIRS:
         # Nothing is known of the words: only a long and equal text is certain.
         some = sum(not word.isdigit() for word in shared)
-        is_copied = some > _FEWEST_COPIED and count >= 0.9 * total
-    elif total < _FEWEST_COPIED:
+        is_copied = some > limits.MIN_COPIED_WORDS and count >= 0.9 * total
+    elif total < limits.MIN_COPIED_WORDS:
         is_copied = is_identical and foreign == total
     else:
         is_copied = foreign >= 2 and foreign > 2 * own
@@ -194,14 +178,14 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    usual, limit = facts.usual_targets, _USUAL * facts.usual_share
+    usual, limit = facts.usual_targets, limits.MIN_USUAL_SHARE * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt.words)) >= limit * len(tgt.words):
         return
     # Names are in no language.
     names = set(src.words) - facts.source_only
     words = [word for word in tgt.words if word not in names]
     share = sum(map(usual.__contains__, words)) / max(1, len(words))
-    if share >= limit or sum(len(word) for word in words if word.isalpha()) < FEWEST_LETTERS:
+    if share >= limit or sum(len(word) for word in words if word.isalpha()) < limits.MIN_LETTERS:
         return
     other = other_language(tgt.plain, facts.tgt_lang)
     if other:
@@ -218,7 +202,7 @@ def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     }
     words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], tgt.plain)
     letters, share = script_share(words, facts.tgt_lang) or (0, 0.0)
-    if letters >= _FEWEST_OF_SCRIPT and share < _OF_SCRIPT:
+    if letters >= limits.MIN_SCRIPT_LETTERS and share < limits.MIN_SCRIPT_SHARE:
         reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
         yield Finding("language", reason, 0.95)
 
@@ -297,14 +281,14 @@ def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Fi
             signs.append("the mark at the end is missing, and the text is short")
         elif last in facts.never_final:
             signs.append("the mark at the end is missing")
-    elif sigmas >= _SHORT:
+    elif sigmas >= limits.MAX_UNMARKED_SIGMAS:
         return
     if last in facts.never_final:
         signs.append(f"no text ends with {_quoted(last)}")
     if tgt.raw.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
         signs.append("it ends with a comma or a dash")
     if len(signs) > 1 or (signs and sigmas < facts.cut_below):
-        span = range(max(0, len(tgt.raw) - _SHOWN), len(tgt.raw))
+        span = range(max(0, len(tgt.raw) - limits.MAX_SHOWN), len(tgt.raw))
         yield Finding("cut", "; ".join(signs), 0.8, tgt=span)
 
 
@@ -313,4 +297,4 @@ def _quoted(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= limits.MAX_SHOWN else f"{text[: limits.MAX_SHOWN]}…"

@@ -268,7 +268,7 @@ def _checker(
 ) -> tuple[Checker, Iterator[Pair]]:
     """The checker for some pairs, and these pairs, of which it may have read the first ones."""
     from mtkit.base.text import base_language
-    from mtkit.check import SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
+    from mtkit.check import MAX_SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
 
     if run is not None:
         checker = load_checker(run, src_lang=src_lang or "", tgt_lang=tgt_lang or "")
@@ -279,7 +279,7 @@ def _checker(
                 f"{src_lang} out, or give another run"
             )
         return checker, pairs
-    sample = list(islice(pairs, SAMPLED))
+    sample = list(islice(pairs, MAX_SAMPLED))
     codes = [
         language_of([pair[side] for pair in sample]) if language is None else language
         for side, language in enumerate((src_lang, tgt_lang))

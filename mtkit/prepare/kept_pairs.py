@@ -10,7 +10,15 @@ import numpy as np
 
 from mtkit.base.errors import one_line
 from mtkit.base.processes import ordered_map
-from mtkit.check import SAMPLED, BlockReport, Checker, Counts, FindingTable, PairFacts, check_block
+from mtkit.check import (
+    MAX_SAMPLED,
+    BlockReport,
+    Checker,
+    Counts,
+    FindingTable,
+    PairFacts,
+    check_block,
+)
 from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare.corpus import Corpus
 
@@ -73,9 +81,9 @@ class _CheckBlock:
 
 
 def _samples(blocks: Iterator[PairBlock], corpus: Corpus, kept: Sequence[int]) -> list[list[Pair]]:
-    """Evenly sampled pairs of each direction, at most `SAMPLED`."""
+    """Evenly sampled pairs of each direction, at most `MAX_SAMPLED`."""
     sizes = np.bincount(corpus.direction_of, kept, minlength=len(corpus.directions))
-    strides = [max(1, -(-int(size) // SAMPLED)) for size in sizes]
+    strides = [max(1, -(-int(size) // MAX_SAMPLED)) for size in sizes]
     seen = [0] * len(strides)
     samples: list[list[Pair]] = [[] for _ in strides]
     for block in blocks:

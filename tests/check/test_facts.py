@@ -8,8 +8,7 @@ import random
 import pytest
 
 from mtkit.base.files import parse_record, read_record, write_record
-from mtkit.check import facts as facts_module
-from mtkit.check import rules
+from mtkit.check import limits, rules
 from mtkit.check.facts import PairFacts, ends_with_mark, language_of
 from mtkit.check.findings import Finding
 from mtkit.prepare.demo import sentences
@@ -44,7 +43,7 @@ def test_few_pairs_teach_no_words_and_no_habits(count: int):
 
 
 def test_no_more_pairs_are_read_than_the_sample_has(monkeypatch):
-    monkeypatch.setattr(facts_module, "SAMPLED", 250)
+    monkeypatch.setattr(limits, "MAX_SAMPLED", 250)
     endless = itertools.cycle(pairs(300))
     assert PairFacts.learn(endless, src_lang="en", tgt_lang="de").sampled == 250
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtkit.check import report
+from mtkit.check import limits
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.facts import PairFacts
 from mtkit.check.findings import Finding
@@ -78,8 +78,8 @@ def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
 def test_what_does_not_fit_in_memory_is_sorted_as_if_it_did(
     characters: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(report, "_MOST_CHARACTERS", characters)
-    monkeypatch.setattr(report, "_MOST_FILES", files)
+    monkeypatch.setattr(limits, "MAX_ROW_CHARACTERS", characters)
+    monkeypatch.setattr(limits, "MAX_OPEN_FILES", files)
     choose = random.Random(2)
     rows = [(round(choose.random(), 1), number, f"a\u2028{number}\r") for number in range(1, 400)]
     with FindingTable(tmp_path / "table.tsv.gz", has_places=True) as table:

@@ -1,0 +1,170 @@
+"""The limits of the checks: what each is set on, and what it costs.
+
+*Good pairs* are 8,000 pairs by people from which nothing was learned: Multi30k test_2016_flickr,
+newstest2014 (en-de), and the development sets of Tatoeba (de-en) and Europarl (en-fr). *Faults*
+were planted in each fifth of them. With the rules alone (27 November 2026), 12 good pairs are
+marked, and of the faults 99 % of copied sources, 99 % of loops, 91 % of lines without their last
+third and 27 % of other lines. *No difference*: other values, about half and double, mark as many of
+both. The rest are choices: no measurement is on record.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+# Rules (rules.py)
+
+# Words of the longest phrase whose repetition is a loop, or characters where words have no spaces
+# between them. The time grows with them.
+MAX_PHRASE_WORDS, MAX_PHRASE_CHARACTERS = 50, 100
+# How often a phrase of this many words, or characters, must be there; a longer one twice. Two for
+# all words marks 42 good pairs instead of 1; four finds 12 % of three words three times, not 100 %.
+MIN_REPEATS = {1: 3, 2: 3, 3: 3, 4: 3}
+MIN_CHARACTER_REPEATS = {1: 6, 2: 4, 3: 4, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3}
+# Letters that are a loop inside of a word. No difference.
+MIN_LOOP_LETTERS = 24
+# The share of the words of a copied translation that the source has. No difference.
+MIN_COPIED_SHARE = 0.7
+# Words of a translation that is copied, if it is not the source itself. Six finds 94 % of copies.
+MIN_COPIED_WORDS = 3
+# The share of usual words below which the language is identified, as a part of the median. No
+# difference.
+MIN_USUAL_SHARE = 0.5
+# Letters, and the share of them in a script of the language, as in `PrepareConfig`. No difference.
+MIN_SCRIPT_LETTERS, MIN_SCRIPT_SHARE = 6, 0.5
+# Sigmas of the length above which a text is not cut, whose source has no mark at its end. No
+# difference.
+MAX_UNMARKED_SIGMAS = -2.0
+# Characters of a text that a finding shows.
+MAX_SHOWN = 40
+
+# The language identifier (language.py, checker.py)
+
+# The probability of the language that a text should be in, if it is in another one. No difference
+# below; 0.2 marks one more good pair.
+MAX_PROBABILITY = 0.02
+# Letters of a text whose language is identified. No difference.
+MIN_LETTERS = 20
+# The share of words that are new to a run, up to which the language is not identified.
+MAX_NEW_IDENTIFIED = 0.34
+# Characters that the vocabulary lacks, and new words, that a finding names.
+MAX_SHOWN_SIGNS, MAX_SHOWN_NEW = 10, 5
+
+# Numbers (numbers.py, number_words.py)
+
+# Digits of a number that is computed with: floats have 15.
+MAX_DIGITS = 15
+# Scales after one number, as in "5 hundred thousand". No difference.
+MAX_SCALES = 3
+# By how much a decimal may differ from a fraction: a third is 0.33. No difference.
+MAX_ROUNDING = 0.005
+# Numbers of a side that are compared. The time grows with their square.
+MAX_NUMBERS = 300
+# Words of a phrase such as "quatre vingt dix neuf": the longest of all.
+MAX_PHRASE = 4
+# German words whose values are kept in memory, and letters of a German number.
+MAX_KEPT_WORDS, MAX_WORD_LETTERS = 1 << 14, 100
+
+# What is learned from a corpus (facts.py)
+
+# Pairs that are learned from.
+MAX_SAMPLED = 20_000
+# Fewer pairs teach neither words nor habits.
+MIN_PAIRS = 200
+# Usual words of each side.
+MAX_USUAL_WORDS = 5000
+# How many times as frequent a word is on the side to which it belongs.
+MIN_TIMES_USUAL = 5
+# How often a usual word must be seen, and in what share of the cases it is last, if it is a word
+# that no text ends with.
+MIN_TIMES_SEEN, MAX_LAST_SHARE = 12, 0.002
+# The share of the sampled pairs that a rule may mark (docs/quality.md).
+MAX_MARKED = 0.0005
+# A rule also counts if this share of the pairs that it is about keep it, and there are enough.
+MIN_KEPT, MIN_RULE_PAIRS = 0.99, 20
+# Characters added to lengths, because the ratio of short ones says little.
+PADDING = 4
+# Between these the limit of a length in sigmas is learned. Half of what is learned marks 258 good
+# pairs instead of 3, and 57 % of other lines; double marks none, and 8 %.
+MIN_SIGMAS, MAX_SIGMAS = 4.5, 8.0
+# Between these the length in sigmas is learned below which a text without its mark is cut.
+MIN_CUT_SIGMAS, MAX_CUT_SIGMAS = -2.0, -1.2
+# Targets whose language is identified, which takes time.
+MAX_IDENTIFIED = 2000
+# Without enough pairs, the spread of the logarithm of the ratio of lengths, by class of length.
+SPREADS = (0.7, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.3, 0.3, 0.3)
+# The narrowest spread; all pairs of a few templates have one ratio.
+MIN_SPREAD = 0.05
+
+# The lexicon (lexicon.py, marks.py)
+
+# Letters of a key, so that the forms of a word are one.
+KEY_LETTERS = 6
+# A key is in the lexicon if it is in this many lines, and at most this share of them.
+MIN_LINES, MAX_LINE_SHARE = 3, 0.2
+# The most frequent keys of a side that are used.
+MAX_KEYS = 60_000
+# Pairs of keys in the same pair of lines, of 100 bytes each; later lines are not used.
+MAX_CELLS = 8_000_000
+# Rounds of Model 1, and the expected count of a word that translates nothing.
+ROUNDS, NULL_COUNT = 5, 0.02
+# Entries that are kept.
+MIN_PROBABILITY, MIN_COUNT = 0.01, 0.5
+
+# Omissions and additions (coverage.py). With a lexicon of each corpus, 10 of 4,000 good pairs have
+# an omission, and 28 % of the pairs without a clause of their translation.
+
+# Limits of the classes of words: of the probability of the translations that are there; of the same
+# in a pair of different lines, on average; and of the most probable translation.
+FOUND_STEPS = (0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
+CHANCE_STEPS = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
+BEST_STEPS = (0.15, 0.3, 0.5, 0.7)
+# Log-odds of a word that is also on the other side, such as a name: 0 marks 7 and 25 %, and -8 15
+# and 33 %. And the largest log-odds.
+COPIED_LOG_ODDS = -4.0
+MAX_LOG_ODDS = 6.0
+# Added to numbers of words and characters, so that short lines are not extreme.
+EXTRA_WORDS, EXTRA_LENGTH = 3, 8
+# Words of a clause that is deleted to learn what an omission is.
+MIN_DELETED, MAX_DELETED = 4, 7
+# The share of the validation set of a run that may be marked (docs/quality.md).
+MAX_FOUND_SHARE: dict[Literal["omission", "addition"], float]
+MAX_FOUND_SHARE = {"omission": 0.003, "addition": 0.003}
+# Where words are new, those that are known have other translations too: the log-odds of a pair are
+# lower by this times the share of new words. 0 marks 56 good pairs and 51 %; 36 marks 6 and 22 %.
+NEW_WORDS_PENALTY = 18.0
+# With a larger share of new words than this, and than this share of the validation set has, nothing
+# is said of omissions. That is a finding itself if the source has some new words: with 1 or 3 it is
+# one in 2 good pairs, with 6 in none.
+MAX_NEW, NEW_QUANTILE = 0.34, 0.999
+MIN_NEW_WORDS = 3
+# Added to a deviation, because a feature may be constant; and the deviations of a feature from its
+# mean that count.
+MIN_DEVIATION, MAX_DEVIATIONS = 1e-3, 6.0
+# The share of lines with a word that is in none.
+UNSEEN_SHARE = 1e-5
+
+# Confidence (confidence.py, fit.py)
+
+# The penalty of the ridge regression, for standardised features and each 1,000 pairs.
+RIDGE_PENALTY = 3.0
+# Parts of the validation set that are forecast from the others.
+FOLDS = 10
+# Translations that a forecast of 22 features is fitted to.
+MIN_FITTED = 100
+# By how many points the chrF of translations must differ.
+MIN_CHRF_DIFFERENCE = 1.0
+# Training pairs that the lexicon is learned from, and validation pairs that are translated, at the
+# end of a training.
+MAX_TRAIN_PAIRS, MAX_VALID_PAIRS = 100_000, 3000
+# Training pairs of all target languages together, which are in memory as text.
+MAX_ALL_TRAIN_PAIRS = 400_000
+# Of given pairs, one in this many is held out of the lexicon, as a validation set.
+HELD_OUT = 5
+
+# Reports (report.py, compare.py)
+
+# Characters of rows in memory, and files of sorted rows that are open at a time.
+MAX_ROW_CHARACTERS, MAX_OPEN_FILES = 32 << 20, 64
+# The width of the bars of a histogram, in points of chrF.
+CHRF_BAR = 5
