@@ -282,7 +282,7 @@ class TrainConfig(Section):
         None, "stop after this many validations in a row without a new best; null: never"
     )
     stall_timeout: Annotated[float, Field(gt=0.0)] = setting(
-        1800.0, "with several workers: seconds without progress before a stall ends the run"
+        1800.0, "with several workers: seconds that one waits for another before the run ends"
     )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -47,11 +47,8 @@ def fit_run(
     data: PreparedData,
     *,
     device: str = "auto",
-    progress: Callable[[], None] = lambda: None,
 ) -> RunChecks | None:
     """Fit the checks of a trained run to its data; None if the validation set is too small.
-
-    `progress` is called again and again.
 
     Raises:
         MtkitError: if the run cannot translate.
@@ -73,7 +70,7 @@ def fit_run(
             # The training pairs of several source languages are together.
             usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], limits.MAX_SAMPLED)
             directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
-        return _fit(run, train, directions, device=device, progress=progress)
+        return _fit(run, train, directions, device=device)
 
 
 def fit_pairs(
@@ -133,7 +130,6 @@ def _fit(
     directions: Sequence[_Direction],
     *,
     device: str,
-    progress: Callable[[], None] = lambda: None,
 ) -> RunChecks:
     """Fit all directions; `train` has the training pairs of each target language."""
     lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}
@@ -151,7 +147,7 @@ def _fit(
                 run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
             ) as translator:
                 checkpoint = translator.checkpoint
-                found = _translated(translator, [src for src, _ in one.valid], progress)
+                found = _translated(translator, [src for src, _ in one.valid])
                 forecast = _fit_forecast(found, lexicon, coverage, one.valid)
         fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
         if forecast is not None:
@@ -181,9 +177,7 @@ def _fit_forecast(
     return Forecast.fit(features, chrf)
 
 
-def _translated(
-    translator: Translator, sources: list[str], progress: Callable[[], None]
-) -> list[Translation]:
+def _translated(translator: Translator, sources: list[str]) -> list[Translation]:
     """The best translation of each line, with a progress bar on a terminal."""
     found: list[Translation] = []
     given = (Window(first, window) for first, window in windows(sources, size=len))
@@ -199,7 +193,6 @@ def _translated(
 
         def advance(lines: float) -> None:
             bar.update(lines)
-            progress()
 
         for _, translations in translator.translate_windows(given, progress=advance):
             found += [best for best, *_ in translations]

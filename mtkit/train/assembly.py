@@ -148,8 +148,10 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         spent = cost_in_words(cost.flops, cost.seconds, config)
         log.info("trained on %s target tokens in %s: %s", tokens, seconds, spent)
     # If the others ended first, stopped by a signal, the first would be ended before it says that.
-    with nullcontext() if workers.is_rank_zero else interrupt_on_signal(ignores=True):
-        workers.barrier()
+    # At the end of a run, they need not wait while it is checked.
+    if not finished:
+        with nullcontext() if workers.is_rank_zero else interrupt_on_signal(ignores=True):
+            workers.barrier()
     return finished
 
 
@@ -194,8 +196,7 @@ def _fit_checks(run: Run, data: PreparedData, trainer: Trainer) -> None:
     try:
         with interrupt_on_signal(ignores=False):
             if not trainer.stopped:
-                device = trainer.device.type
-                fit_run(run, data, device=device, progress=trainer.workers.progress)
+                fit_run(run, data, device=trainer.device.type)
                 failure = ""
     except KeyboardInterrupt:
         pass

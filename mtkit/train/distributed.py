@@ -11,14 +11,9 @@ import datetime
 import json
 import logging
 import os
-import signal
-import socket
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -31,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mtkit.base.errors import MtkitError
 from mtkit.base.launched import given_rank
 from mtkit.checkpoint import Tensors
-from mtkit.train.launcher import FAILED, PEER_LOST, is_launched
+from mtkit.train.launcher import FAILED, PEER_LOST, end_with_parent, is_launched, tell_launcher
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -40,14 +35,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long the workers may take to join. After that, `Watch` detects stalled workers
-# before PyTorch's own time limit is reached.
+# How long the workers may take to join.
 _RENDEZVOUS_TIMEOUT = datetime.timedelta(minutes=10)
-_LONG = datetime.timedelta(days=1)
 # Between two agreements of the workers whether to stop.
 _AGREEMENT_SECONDS = 1.0
-# Seconds to wait at the end for a worker's last report.
-_JOIN_TIMEOUT = 10.0
 
 
 # ---------------------------------------------------------------------------------------------
@@ -57,15 +48,12 @@ _JOIN_TIMEOUT = 10.0
 class Workers:
     """The group of processes that train one model, as seen by one of them.
 
-    Every worker must make the same calls in the same order. Each call marks that this worker waits
-    for the others; `Watch` uses this and `moves`, which increases with all progress.
+    Every worker must make the same calls in the same order.
     """
 
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.rank = rank
         self.world_size = world_size
-        self.moves = 0
-        self.is_waiting = False
         self._sharded: FSDPModule | None = None
 
     @property
@@ -73,29 +61,10 @@ class Workers:
         """Whether this is the worker that writes and prints."""
         return self.rank == 0
 
-    def progress(self) -> None:
-        """Mark progress."""
-        self.moves += 1
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Mark that this worker waits for the others."""
-        self.moves += 1
-        self.is_waiting = True
-        try:
-            yield
-        finally:
-            self.moves += 1
-            self.is_waiting = False
-
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of the tensors of all workers, in place."""
         if self.world_size > 1:
-            with self.waiting():
-                dist.all_reduce(tensor)
-                if tensor.is_cuda:
-                    # Only queued so far; reading it would wait without being marked as waiting.
-                    torch.cuda.synchronize(tensor.device)
+            dist.all_reduce(tensor)
         return tensor
 
     def any(self, flag: bool) -> bool:
@@ -143,10 +112,9 @@ class Workers:
         """The model with a backward pass that gives all workers the mean of all gradients (DDP)."""
         if self.world_size == 1:
             return model
-        with self.waiting():
-            # One bucket size: by default the first bucket is smaller, and then sums would depend on
-            # how often the buckets were filled before.
-            return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
+        # One bucket size: by default the first bucket is smaller, and then sums would depend on how
+        # often the buckets were filled before.
+        return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
 
     def shard(
         self, model: nn.Module, layers: Iterable[nn.Module], *, dtype: torch.dtype | None = None
@@ -161,15 +129,14 @@ class Workers:
         # Imported here, because it takes a second and few runs need it.
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        with self.waiting():
-            if dtype is not None:
-                # Together, because they are small.
-                fully_shard([part for part in model.modules() if isinstance(part, nn.LayerNorm)])
-            sums = None if dtype is None else torch.float32
-            policy = MixedPrecisionPolicy(dtype, sums, cast_forward_inputs=False)
-            for layer in layers:
-                fully_shard(layer, mp_policy=policy)
-            self._sharded = fully_shard(model)
+        if dtype is not None:
+            # Together, because they are small.
+            fully_shard([part for part in model.modules() if isinstance(part, nn.LayerNorm)])
+        sums = None if dtype is None else torch.float32
+        policy = MixedPrecisionPolicy(dtype, sums, cast_forward_inputs=False)
+        for layer in layers:
+            fully_shard(layer, mp_policy=policy)
+        self._sharded = fully_shard(model)
         return model
 
     @contextmanager
@@ -180,13 +147,10 @@ class Workers:
                 yield
         elif self._sharded is not None:
             self._sharded.set_requires_gradient_sync(False)
-            # The parts of the model still come from the others.
-            with self.waiting():
-                yield
+            yield
             self._sharded.set_requires_gradient_sync(True)
         else:
             yield
-        self.progress()
 
 
 class StopAgreement:
@@ -271,17 +235,18 @@ def load_whole_state(
 def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
     """The group of workers of this process; only itself if it was started alone.
 
-    A worker that makes no progress for `stall_timeout` seconds ends the run.
-
     Raises:
         TransientError: if the workers cannot join each other.
         PeerLostError: if another worker is lost.
+        StallError: if one has to be waited for longer than `stall_timeout` seconds.
     """
     rank = given_rank()
     if rank is None:
         yield Workers()
         return
     workers = Workers(rank, int(os.environ["WORLD_SIZE"]))
+    if is_launched():
+        end_with_parent()
     try:
         store = _rendezvous(workers)
     except (dist.DistError, RuntimeError, ValueError) as error:
@@ -289,23 +254,23 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
     # Gloo is used for CPU tensors, also between workers with GPUs.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        with Watch(workers, store, patience=stall_timeout):
-            with workers.waiting():
-                dist.init_process_group(
-                    backend,
-                    store=PrefixStore("group", store),
-                    rank=rank,
-                    world_size=workers.world_size,
-                    timeout=_LONG,
-                )
-            yield workers
-            dist.destroy_process_group()
+        dist.init_process_group(
+            backend,
+            store=PrefixStore("group", store),
+            rank=rank,
+            world_size=workers.world_size,
+            timeout=datetime.timedelta(seconds=stall_timeout),
+        )
+        yield workers
+        dist.destroy_process_group()
     except MtkitError as error:
         if workers.world_size > 1:
             error.reported = _was_reported(what_happened(str(error), rank), store)
         raise
     except RuntimeError as error:
         if workers.world_size > 1 and _is_about_others(error):
+            if "timed out" in str(error).lower():
+                raise StallError(rank, workers.world_size, stall_timeout) from error
             raise PeerLostError(rank, _first_line(error)) from error
         raise
 
@@ -315,7 +280,6 @@ def _rendezvous(workers: Workers) -> Store:
     store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))[0]
     store.set(f"here/{workers.rank}", "")
     store.wait([f"here/{rank}" for rank in range(workers.world_size)], _RENDEZVOUS_TIMEOUT)
-    store.set_timeout(_LONG)
     return store
 
 
@@ -334,9 +298,21 @@ class PeerLostError(MtkitError):
         super().__init__(f"worker {rank}: lost contact with the other workers ({how})")
         # One line per machine is enough; `launch` prints it if there is no other error.
         self.reported = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
-        if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
-            # The engine reads `ProcessFailure.message` from this file.
-            Path(file).write_text(json.dumps({"message": str(self)}), encoding="utf-8")
+        tell_launcher(self)
+
+
+class StallError(MtkitError):
+    """Another worker does not do its part, so this one waited for it in vain."""
+
+    status = FAILED
+
+    def __init__(self, rank: int, world_size: int, seconds: float) -> None:
+        other = f"worker {1 - rank}" if world_size == 2 else "another worker"
+        super().__init__(
+            f"worker {rank}: waited {seconds:g} seconds (train.stall_timeout) for {other}"
+        )
+        self.reported = is_launched()
+        tell_launcher(self)
 
 
 def what_happened(message: str, rank: int) -> str:
@@ -365,122 +341,3 @@ def _is_about_others(error: RuntimeError) -> bool:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-class Watch:
-    """Detects stalled workers: each reports its progress to the first one, once a second.
-
-    A worker that is stopped or swapped out sends no reports. One that hangs in its own work
-    reports no progress, while the others report that they wait. Both are ended after `patience`
-    seconds.
-    """
-
-    def __init__(
-        self, workers: Workers, store: Store, *, patience: float, interval: float = 1.0
-    ) -> None:
-        self._workers = workers
-        self._store = store
-        self._patience = patience
-        self._interval = min(interval, patience / 4)
-        self._parent = os.getppid()
-        self._done = threading.Event()
-        # Two threads, because communicating with a stopped worker may block forever.
-        self._heartbeat, self._monitor = (
-            threading.Thread(target=target, name=name, daemon=True)
-            for name, target in (("heartbeats", self._send_heartbeats), ("monitor", self._observe))
-        )
-        self._seen: dict[int, _Heartbeat] = {}
-
-    def __enter__(self) -> Watch:
-        self._seen = {rank: _Heartbeat() for rank in range(self._workers.world_size)}
-        if self._workers.world_size > 1:
-            self._heartbeat.start()
-        if self._workers.world_size > 1 or is_launched():
-            self._monitor.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        if self._heartbeat.is_alive():
-            # PyTorch aborts the process if this thread still communicates while the interpreter
-            # ends. A stopped worker may never answer, so there is a limit.
-            self._heartbeat.join(_JOIN_TIMEOUT)
-
-    def _send_heartbeats(self) -> None:
-        """Report to the first worker, which reads all reports; the others read its report."""
-        mine = self._workers
-        store: Any = self._store.clone()  # type: ignore[attr-defined]
-        others = [rank for rank in self._seen if mine.is_rank_zero or rank == 0]
-        beats = 0
-        while not self._done.wait(self._interval):
-            beats += 1
-            report = [beats, mine.moves, mine.is_waiting, socket.gethostname()]
-            try:
-                store.set(f"watch/{mine.rank}", json.dumps(report))
-                for rank in others:
-                    if rank == mine.rank:
-                        self._seen[rank].update(report)
-                    elif store.check([f"watch/{rank}"]):
-                        self._seen[rank].update(json.loads(store.get(f"watch/{rank}")))
-            except (dist.DistError, RuntimeError):
-                # The process with the store has ended, so training will end too.
-                return
-
-    def _observe(self) -> None:
-        """End the process if a worker has stalled or the parent process is gone."""
-        while not self._done.wait(self._interval):
-            if is_launched() and os.getppid() != self._parent:
-                # The process that started the workers was killed; no other process would stop them.
-                os.kill(os.getpid(), signal.SIGINT)
-                return
-            if self._workers.world_size > 1:
-                self._check_all()
-
-    def _check_all(self) -> None:
-        """The first worker checks all, the others only that one."""
-        for rank, record in self._seen.items():
-            silence = record.since_beat()
-            if silence > self._patience and (self._workers.is_rank_zero or rank == 0):
-                self._give_up(f"worker {rank}{record.on_host} sent no heartbeat", silence)
-        if not self._workers.is_rank_zero:
-            return
-        stuck = min(record.since_progress() for record in self._seen.values())
-        if stuck > self._patience:
-            working = [rank for rank, record in self._seen.items() if not record.waiting]
-            names = ", ".join(f"worker {rank}{self._seen[rank].on_host}" for rank in working)
-            if working:
-                others = ", and the others wait," if len(working) < len(self._seen) else ""
-                self._give_up(f"{names} made no progress{others}", stuck)
-            self._give_up("all workers wait for each other", stuck)
-
-    def _give_up(self, what: str, seconds: float) -> None:
-        # The main thread may hang in code that no exception can interrupt.
-        message = f"{what} for {seconds:.0f} seconds (train.stall_timeout is {self._patience:g})"
-        log.error("%s; stopping the run", message)
-        sys.stderr.flush()
-        os._exit(FAILED)
-
-
-class _Heartbeat:
-    """The last report of a worker, and its time."""
-
-    def __init__(self) -> None:
-        self._beats = self._moves = -1
-        self._beat_at = self._moved_at = time.monotonic()
-        self.waiting = False
-        self.on_host = ""
-
-    def update(self, report: list[Any]) -> None:
-        beats, moves, self.waiting, host = report
-        now = time.monotonic()
-        if beats != self._beats:
-            self._beats, self._beat_at = beats, now
-        if moves != self._moves:
-            self._moves, self._moved_at = moves, now
-        self.on_host = "" if host == socket.gethostname() else f" on {host}"
-
-    def since_beat(self) -> float:
-        return time.monotonic() - self._beat_at
-
-    def since_progress(self) -> float:
-        return time.monotonic() - self._moved_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -191,7 +192,7 @@ class Gradients:
         for number, one in enumerate(own, 1):
             torch.manual_seed(self._seed(step, one.index))
             last = number == len(own)
-            with self.workers.waiting() if last else self.workers.no_sync(self.parallel):
+            with nullcontext() if last else self.workers.no_sync(self.parallel):
                 objective, losses = self._objective(one, tokens=tokens)
                 self._is_sending |= last and self.workers.world_size > 1
                 torch.autograd.backward(objective)

@@ -6,6 +6,7 @@ they find each other and communicate is in `distributed`.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -13,11 +14,14 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtkit.base.errors import MtkitError
 from mtkit.base.launched import available_cores
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Exit statuses of a worker, besides those of every command, for `launch` to act on.
-FAILED = 70  # may succeed the next time: a traceback, a stall
+FAILED = 70  # may succeed the next time: a traceback, a wait in vain
 PEER_LOST = 75  # another worker ended first
 _LAUNCH = "MTKIT_LAUNCH"
 # The signals for which PyTorch installs a handler that raises when it starts processes.
@@ -49,6 +53,24 @@ def is_restarted() -> bool:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
+def end_with_parent() -> None:
+    """Interrupt this process when its parent, which launched it, is gone: nothing else would."""
+    parent = os.getppid()
+
+    def observe() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=observe, name="parent", daemon=True).start()
+
+
+def tell_launcher(error: MtkitError) -> None:
+    """Leave an error for `launch` to report; it becomes the `ProcessFailure.message`."""
+    if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
+        Path(file).write_text(json.dumps({"message": str(error)}), encoding="utf-8")
+
+
 def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> int:
     """Run Python with these arguments in `count` workers, and restart them if they fail.
 
@@ -67,18 +89,16 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     identity = uuid.uuid4().hex
     for again in range(max_restarts + 1):
-        with tempfile.TemporaryDirectory(prefix="mtkit-") as folder:
-            with _restored(_ENDING) as handlers:
-                context = start_processes(
-                    name="mtkit",
-                    entrypoint=sys.executable,
-                    args=dict.fromkeys(range(count), tuple(arguments)),
-                    envs=_environments(count, again, identity),
-                    logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
-                )
-                stopped = _pass_on_signals(context, handlers)
-                result = context.wait(timeout=-1, period=0.1)
-            context.close()
+        with tempfile.TemporaryDirectory(prefix="mtkit-") as folder, _restored(_ENDING) as handlers:
+            context = start_processes(
+                name="mtkit",
+                entrypoint=sys.executable,
+                args=dict.fromkeys(range(count), tuple(arguments)),
+                envs=_environments(count, again, identity),
+                logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
+            )
+            stopped = _pass_on_signals(context, handlers)
+            result = context.wait(timeout=-1, period=0.1)
         assert result is not None  # it waits without a time limit
         if not result.failures:
             return 0
@@ -160,7 +180,7 @@ def _how(failure: ProcessFailure) -> str:
     who, exitcode = f"worker {failure.local_rank}", failure.exitcode
     if exitcode < 0:
         return f"{who} was killed by {signal.Signals(-exitcode).name}"
-    if exitcode == PEER_LOST:
+    if Path(failure.error_file).is_absolute():  # else `tell_launcher` wrote none
         return str(failure.message)
     return f"{who} failed" if exitcode == FAILED else f"{who} ended with status {exitcode}"
 

@@ -108,7 +108,6 @@ def build(
         precision=precision,
         loss=partial(gradients.translation_loss, label_smoothing=0.0),
         budget=min(batches.budget, micro_batches.limit),
-        progress=workers.progress,
     )
     directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
     others = f" × {workers.world_size}" if workers.world_size > 1 else ""

@@ -120,7 +120,6 @@ class Validator:
         precision: of training; on a CPU, translations are in float32 nevertheless.
         loss: of a batch.
         budget: padded tokens of a batch; more if the longest pair needs it.
-        progress: called after every batch and every line: a long validation is not a stall.
     """
 
     config: Config
@@ -131,7 +130,6 @@ class Validator:
     precision: Precision
     loss: SummedLoss
     budget: int
-    progress: Callable[[], None]
 
     def __post_init__(self) -> None:
         self._sets = ValidationSet.all_of(self.data)
@@ -179,7 +177,6 @@ class Validator:
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
             summed += self.loss(model, pairs, rows[indices]).item()
-            self.progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
     def _translate(
@@ -194,7 +191,6 @@ class Validator:
             for (found,) in translator.translate_nbest(share, n_best=1):
                 facts = [found.text, found.score, found.log_prob, found.finished, found.repaired]
                 mine.append(facts)
-                self.progress()
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
             translations[rank :: workers.world_size] = [
