@@ -259,6 +259,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
             store=PrefixStore("group", store),
             rank=rank,
             world_size=workers.world_size,
+            # Gloo then raises an error; NCCL ends the process, with its own message before that.
             timeout=datetime.timedelta(seconds=stall_timeout),
         )
         yield workers

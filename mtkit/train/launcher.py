@@ -25,7 +25,6 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.launched import available_cores
 
 if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing import PContext
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 log = logging.getLogger(__name__)
@@ -145,18 +144,18 @@ def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, 
     return {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
 
 
-def _pass_on_signals(context: PContext, handlers: dict[int, Any]) -> list[int]:
+def _pass_on_signals(context: Any, handlers: dict[int, Any]) -> list[int]:
     """Send SIGINT to the workers for every signal that asks this process to end.
 
-    `handlers` are those of before. Returns a list to which these signals are appended.
+    `context` is a `SubprocessContext`, and `handlers` are those of before. Returns a list to which
+    these signals are appended.
     """
     received: list[int] = []
 
     def pass_on(number: int, _: Any) -> None:
         received.append(number)
-        for pid in context.pids().values():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGINT)
+        for worker in context.subprocess_handlers.values():
+            worker.proc.send_signal(signal.SIGINT)  # does nothing to one that has ended
 
     for number, handler in handlers.items():
         # Ignored signals stay ignored, as with nohup.
