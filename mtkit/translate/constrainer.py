@@ -1,4 +1,7 @@
-"""Applies constraints to the log-probabilities of the next tokens in a search."""
+"""Applies constraints to the log-probabilities of the next tokens in a search.
+
+It stays on the device of the model, except for token masks, which are computed on the host.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +9,99 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array, Constraints, TokenHistory
+from mtkit.translate.constraints import Constraints
+from mtkit.translate.settings import SearchSettings
 
 
 class Constrainer:
-    """Applies constraints in a search."""
+    """Applies the constraints of a search with W slots for each of the B sentences in the batch."""
 
-    def __init__(self, constraints: Constraints | None, slots: int, eos_id: int) -> None:
-        self._constraints = constraints or Constraints()
-        self._eos_id = eos_id
-        self._prefixes = self._constraints.prefixes or ()
-        self._longest_prefix = max(map(len, self._prefixes), default=0)
-        self._masks = self._constraints.masks or ()
+    def __init__(self, settings: SearchSettings, slots: int) -> None:
+        constraints = settings.constraints or Constraints()
+        self._eos_id, self._min_length = settings.eos_id, constraints.min_length
+        self._slots, self._n = slots, constraints.no_repeat_ngram
+        B, device = len(settings.max_lengths), settings.device
+        forbidden = np.array(constraints.forbidden, dtype=np.int64)
+        self._forbidden = torch.as_tensor(forbidden, device=device)
+        prefixes = constraints.prefixes or [()] * B
+        self._longest_prefix = max(map(len, prefixes), default=0)
+        # (B, P): -1 behind a prefix.
+        padded = np.full((B, self._longest_prefix), -1)
+        for row, prefix in zip(padded, prefixes, strict=True):
+            row[: len(prefix)] = prefix
+        self._prefixes = torch.as_tensor(padded, device=device)
+        # (B, W, T): the tokens of every hypothesis; only for n-grams.
+        longest = max(settings.max_lengths, default=0) if self._n else 0
+        self._tokens = self._prefixes.new_zeros(B, slots, longest)
+        self._masks = list(constraints.masks or ())
         # Per sentence and slot, the state in its mask.
         self._states = [[mask.start()] * slots for mask in self._masks]
 
-    def forbid(
-        self, log_probs_RV: Tensor, history: TokenHistory, sentences_R: Array, slots_R: Array
-    ) -> None:
-        """Forbid, in place, the next tokens that the constraints exclude."""
-        constraints, done = self._constraints, len(history)
-        if constraints.forbidden:
-            log_probs_RV[:, list(constraints.forbidden)] = -torch.inf
-        forced: dict[int, int] = {}
-        if done < self._longest_prefix:
-            prefixes = enumerate(self._prefixes[sentence] for sentence in sentences_R)
-            forced = {row: prefix[done] for row, prefix in prefixes if done < len(prefix)}
-        if done < constraints.min_length:
-            log_probs_RV[:, self._eos_id] = -torch.inf
-        n = constraints.no_repeat_ngram
-        if 0 < n <= done:
-            for row, (sentence, slot) in enumerate(zip(sentences_R, slots_R, strict=True)):
-                if row not in forced:
-                    repeats = _repeats(history.tokens(sentence, slot, done), n)
-                    log_probs_RV[row, repeats] = -torch.inf
-        for row, token in forced.items():
-            kept = log_probs_RV[row, token].clone()
-            log_probs_RV[row] = -torch.inf
-            log_probs_RV[row, token] = kept
+    def forbid(self, log_probs_RV: Tensor, rows: Tensor, done: int) -> None:
+        """Forbid, in place, the tokens that the constraints exclude after `done` tokens.
+
+        `rows` are the slots of these hypotheses among B·W, (R,).
+        """
+        if len(self._forbidden):
+            log_probs_RV.index_fill_(1, self._forbidden, -torch.inf)
+        if done < self._min_length:
+            log_probs_RV[:, self._eos_id].fill_(-torch.inf)
+        forces = done < self._longest_prefix
+        if forces:
+            wanted = self._prefixes[rows // self._slots, done].unsqueeze(1)
+            is_forced, wanted = wanted >= 0, wanted.clamp(min=0)
+            kept = log_probs_RV.gather(1, wanted)
+        if 0 < self._n <= done:
+            self._forbid_repeats(log_probs_RV, self._tokens.flatten(0, 1)[rows, :done])
+        if forces:
+            kept = torch.where(is_forced, kept, log_probs_RV.gather(1, wanted))
+            log_probs_RV.masked_fill_(is_forced, -torch.inf).scatter_(1, wanted, kept)
         if self._masks:
-            allowed = [
-                self._masks[sentence].allowed(self._states[sentence][slot])
-                for sentence, slot in zip(sentences_R, slots_R, strict=True)
-            ]
+            hypotheses = [divmod(row, self._slots) for row in rows.tolist()]
+            allowed = [self._masks[b].allowed(self._states[b][w]) for b, w in hypotheses]
             forbidden_RV = ~torch.from_numpy(np.stack(allowed)).to(log_probs_RV.device)
             log_probs_RV.masked_fill_(forbidden_RV, -torch.inf)
 
+    def _forbid_repeats(self, log_probs_RV: Tensor, tokens_RT: Tensor) -> None:
+        """Forbid the tokens that earlier followed the n - 1 newest ones."""
+        done, n = tokens_RT.shape[1], self._n
+        followers = tokens_RT[:, n - 1 :]
+        repeated = torch.ones_like(followers, dtype=torch.bool)
+        for k in range(n - 1):
+            newest = tokens_RT[:, done - n + 1 + k, None]
+            repeated &= tokens_RT[:, k : k + followers.shape[1]] == newest
+        # By addition, because a token can be there several times.
+        excluded = torch.zeros_like(repeated, dtype=log_probs_RV.dtype)
+        excluded.masked_fill_(repeated, -torch.inf)
+        log_probs_RV.scatter_add_(1, followers, excluded)
+
     def advance(
-        self, sentences_R: Array, slots_R: Array, parents_R: Array, tokens_R: Array
+        self, parents_BW: Tensor | None, tokens_BW: Tensor, live_BW: Tensor, done: int
     ) -> None:
-        """A slot gets the state of the hypothesis of its parent slot, with one more token."""
-        if not self._masks:
-            return
-        advanced = [
-            self._masks[sentence].advance(self._states[sentence][parent], int(token))
-            for sentence, parent, token in zip(sentences_R, parents_R, tokens_R, strict=True)
-        ]
-        for sentence, slot, state in zip(sentences_R, slots_R, advanced, strict=True):
-            self._states[sentence][slot] = state
+        """The hypotheses in live slots continue those of the parents, which had `done` tokens.
 
+        Without parents, each continues that in its own slot.
+        """
+        if self._n:
+            if parents_BW is not None:
+                rows = parents_BW.unsqueeze(-1).expand_as(self._tokens)
+                self._tokens = self._tokens.gather(1, rows)
+            self._tokens[:, :, done] = tokens_BW
+        if self._masks:
+            before, tokens = self._states, tokens_BW.tolist()
+            parents = [range(self._slots)] * len(tokens)
+            if parents_BW is not None:
+                parents = parents_BW.tolist()
+            self._states = [list(states) for states in before]
+            for b, w in live_BW.nonzero().tolist():
+                state = before[b][parents[b][w]]
+                self._states[b][w] = self._masks[b].advance(state, tokens[b][w])
 
-def _repeats(tokens: tuple[int, ...], n: int) -> list[int]:
-    """The tokens that earlier followed the n - 1 newest tokens."""
-    done = len(tokens)
-    newest = tokens[done - n + 1 :]
-    return [tokens[at + n - 1] for at in range(done - n + 1) if tokens[at : at + n - 1] == newest]
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences."""
+        self._prefixes = self._prefixes[sentences]
+        self._tokens = self._tokens[sentences]
+        if self._masks:
+            kept = sentences.tolist()
+            self._masks = [self._masks[b] for b in kept]
+            self._states = [self._states[b] for b in kept]

@@ -46,13 +46,3 @@ class Constraints:
     prefixes: Sequence[Sequence[int]] | None = None
     masks: Sequence[TokenMask] | None = None
     forbidden: Sequence[int] = ()
-
-
-class TokenHistory(Protocol):
-    """The tokens of all hypotheses so far."""
-
-    def __len__(self) -> int:
-        """Number of decoding steps."""
-
-    def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
-        """The first `length` tokens of a hypothesis."""

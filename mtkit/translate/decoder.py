@@ -16,10 +16,8 @@ from mtkit.parsing import Task
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.translate.constraints import Array
 from mtkit.translate.decoding import Backend
-from mtkit.translate.device_search import beam_search_on_device, greedy_search_on_device
-from mtkit.translate.engine import DecoderCache, Engine
+from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
-from mtkit.translate.fixed_cache import FixedCache, reserve_positions
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.native_step import NativeStep
 from mtkit.translate.phrase_search import constrained_search
@@ -28,6 +26,9 @@ from mtkit.translate.requests import Sentence, Translation, hypotheses_of
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
+
+# The host asks a GPU once in this many steps which sentences are finished.
+STEPS_OF_BLOCK = 8
 
 
 class Torch(Backend):
@@ -68,23 +69,19 @@ class Torch(Backend):
         """As `LocalDecoder.search`."""
         beam_size = hypotheses_of(self.config, n_best)
         rank_cut_off = self.config.max_length is not None
-        on_device = self._searches_on_device(settings)
-        if on_device:
-            for model in self.models:
-                reserve_positions(model, max(settings.max_lengths))
-        cache = self._start(sentences, beam_size, FixedCache if on_device else DecoderCache)
+        block = self._block(settings)
+        cache, step = self._start(sentences, beam_size, block), self.engine.step
         if beam_size == 1:
-            greedy = greedy_search_on_device if on_device else greedy_search
-            found = greedy(self.engine.step, cache, settings)
+            found = greedy_search(step, cache, settings, block=block)
         else:
-            search = beam_search_on_device if on_device else beam_search
-            found = search(
-                self.engine.step,
+            found = beam_search(
+                step,
                 cache,
                 settings,
                 beam_size=beam_size,
                 n_best=n_best,
                 rank_cut_off=rank_cut_off,
+                block=block,
             )
         if not any(sentence.terms for sentence in sentences):
             return found
@@ -107,21 +104,23 @@ class Torch(Backend):
             sentences, found, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms
         )
 
-    def _searches_on_device(self, settings: SearchSettings) -> bool:
-        """Whether the device chooses the hypotheses (`device_search`); otherwise the host."""
-        path = self.config.gpu_path
+    def _block(self, settings: SearchSettings) -> int:
+        """The steps after which the host asks a GPU which sentences are finished; see `search`."""
+        path, longest = self.config.gpu_path, max(settings.max_lengths)
         if path == "plain" or (path == "auto" and self.device_type == "cpu"):
-            return False
+            return 1
         # Masks need the host in every step. It is also the host that learns at once when learned
-        # positions do not suffice; the device goes on for some steps.
-        masks = settings.constraints is not None and settings.constraints.masks is not None
-        positions = [
-            model.config.max_positions
-            for model in self.models
-            if model.config.positions == "learned"
-        ]
-        longest = max(settings.max_lengths)
-        return not masks and longest <= min(positions, default=longest)
+        # positions do not suffice; in a block the device goes on.
+        if settings.constraints is not None and settings.constraints.masks is not None:
+            return 1
+        for model in self.models:
+            if model.config.positions == "learned" and model.config.max_positions < longest:
+                return 1
+        for model in self.models:
+            if model.config.positions != "learned":
+                # The table is made on the host when it is too short.
+                model.positions(0, longest, like=model.embedding.weight)
+        return STEPS_OF_BLOCK
 
     def settings(self, sentences: Sequence[Sentence]) -> SearchSettings:
         """As `LocalDecoder.settings`, for the device of the models."""
@@ -142,12 +141,7 @@ class Torch(Backend):
         cache = self._start(sentences, uniforms_BWT.shape[1])
         return sample(self.engine.step, cache, settings, sampling, uniforms_BWT)
 
-    def _start(
-        self,
-        sentences: Sequence[Sentence],
-        slots: int,
-        new_cache: type[DecoderCache] = DecoderCache,
-    ) -> Any:
-        """The cache of the engine or of the ensemble, of the kind that the search needs."""
+    def _start(self, sentences: Sequence[Sentence], slots: int, block: int = 1) -> Any:
+        """The cache of the engine or of the ensemble."""
         src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
-        return self.engine.start(src.to(self.device), slots, new_cache)
+        return self.engine.start(src.to(self.device), slots, block)

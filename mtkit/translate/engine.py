@@ -21,9 +21,6 @@ from mtkit.model import DecoderLayer, Residual, Transformer
 
 Sublayer = Callable[[Tensor], Tensor]
 
-# If the keys of a layer have fewer numbers than this, copying all is faster than reserving room.
-COPIED_TO = 2**16
-
 
 class Engine:
     """A Transformer for incremental decoding: the sources at once, then one token per step.
@@ -38,16 +35,14 @@ class Engine:
         pre = model.config.norm == "pre"
         self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
 
-    def start(
-        self, src: Tensor, beam_size: int, new_cache: type[DecoderCache] | None = None
-    ) -> DecoderCache:
+    def start(self, src: Tensor, beam_size: int, block: int = 1) -> DecoderCache:
         """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence.
 
-        `new_cache` is the kind of cache that the search needs, by default `DecoderCache`.
+        `block` is that of the search: the shapes of its steps stay the same.
         """
         memory = self.model.encode(src)
         kv = [layer.project_memory(memory.states) for layer in self.layers]
-        return (new_cache or DecoderCache)(kv, memory.mask, beam_size)
+        return DecoderCache(kv, memory.mask, beam_size, block)
 
     def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
         """Log-probabilities of the token after `tokens`, for the R live hypotheses.
@@ -108,7 +103,7 @@ class _Layer:
         """(R, D) to (R, D)."""
         y = self.before[0](x)
         q, k, v = torch.split(cache.spread(self.in_proj(y)), self.sizes, dim=-1)
-        keys, values = own.append(k, v, newest=cache.seen)
+        keys, values = own.append(k, v, start=cache.start, seen=cache.seen)
         attended = cache.attend(q, keys.transpose(1, 2), values, cache.ancestor_bias)
         x = self.after[0](torch.add(x, self.own_out(attended)))
         y = self.before[1](x)
@@ -142,41 +137,34 @@ def _unchanged(x: Tensor) -> Tensor:
 
 
 class LayerCache:
-    """Self-attention keys and values of one decoder layer, each (B·H, steps·W, K)."""
+    """Self-attention keys and values of one decoder layer, each (B·H, room, K).
+
+    There is room for whole blocks of steps; it is zero where nothing was written.
+    """
 
     def __init__(self, sentences: int, slots: int, n_heads: int) -> None:
         self.shape = sentences, slots, n_heads
-        self.length = 0
         self._room = 0
         self._kv: list[Tensor] = []
 
-    def append(self, k: Tensor, v: Tensor, *, newest: int) -> list[Tensor]:
-        """Add the (B·W, H·K) of one step; return keys and values of the `newest` positions."""
-        added = [_by_head(x, self.shape) for x in (k, v)]
-        start = self.length
-        self.length = end = start + self.shape[1]
-        if k.numel() // self.shape[1] * end <= COPIED_TO:
-            if start:
-                added = [torch.cat(pair, dim=1) for pair in zip(self._kv, added, strict=True)]
-            self._kv = added
-            self._room = end
-        else:
-            if end > self._room:
-                self._room = 2 * end
-                self._kv = [_with_room(x[:, :start], self._room) for x in self._kv or added]
-            for buffer, new in zip(self._kv, added, strict=True):
-                buffer[:, start:end] = new
-        if newest == self._room:
-            return self._kv
-        return [buffer.narrow(1, end - newest, newest) for buffer in self._kv]
+    def append(self, k: Tensor, v: Tensor, *, start: int, seen: range) -> list[Tensor]:
+        """Write the (B·W, H·K) of a step at `start`; return the positions `seen` of all."""
+        B, W, H = self.shape
+        if seen.stop > self._room:
+            # Not copied for every step: the room grows by half.
+            room, self._room = self._room, seen.stop + self._room // 2 // W * W
+            grown = [x.new_zeros(B * H, self._room, x.shape[-1] // H) for x in (k, v)]
+            for new, old in zip(grown, self._kv, strict=False):
+                new[:, :room] = old
+            self._kv = grown
+        for buffer, new in zip(self._kv, (k, v), strict=True):
+            buffer[:, start : start + W] = _by_head(new, self.shape)
+        return [buffer[:, seen.start : seen.stop] for buffer in self._kv]
 
     def select(self, sentences: Tensor, rows: Tensor) -> None:
         """Keep these sentences; `rows` are theirs of all B·H."""
-        _, W, H = self.shape
-        self.shape = len(sentences), W, H
-        # Unused room is not copied.
-        self._room = self.length
-        self._kv = [buffer[:, : self.length].index_select(0, rows) for buffer in self._kv]
+        self.shape = len(sentences), *self.shape[1:]
+        self._kv = [buffer.index_select(0, rows) for buffer in self._kv]
 
 
 class DecoderCache:
@@ -188,32 +176,39 @@ class DecoderCache:
     The keys and values of the encoder's output are projected once per sentence and shared by its
     beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W) is
     0 at the cached positions that belong to a hypothesis and -inf at the others, so reordering a
-    beam moves only few numbers. With restricted attention it covers only the visible steps.
+    beam moves only few numbers. Attention covers whole blocks of steps; positions that are not
+    written yet have a bias of -inf too.
 
     Args:
         memory_kv: keys and values of each layer, (B, H, S, K).
         memory_mask: (B, 1, 1, S), False at padding.
         beam_size: W.
+        block: of steps.
     """
 
-    of_layer = LayerCache
-
     def __init__(
-        self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, beam_size: int
+        self,
+        memory_kv: list[tuple[Tensor, Tensor]],
+        memory_mask: Tensor,
+        beam_size: int,
+        block: int = 1,
     ) -> None:
         like = memory_kv[0][0]
         B, H, _, K = like.shape
         self.shape = B, beam_size, H
         self.scale = 1 / math.sqrt(K)
-        self.steps = self.seen = 0
+        self._block = block * beam_size
+        # The step, where it is written, and the cached positions that attention covers.
+        self.steps, self.start, self.seen = 0, 0, range(0)
         self.memory_kv = [(k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv]
-        self.layers = [self.of_layer(B, beam_size, H) for _ in memory_kv]
+        self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
         # The bias of attention scores, broadcast to (B·H, W, N).
         self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
-        if self._has_padding(memory_mask):
+        if B > 1:
             bias = like.new_zeros(B, 1, memory_mask.shape[-1])
             self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
-        self.ancestors = like.new_zeros(B, beam_size, 0)
+        # With a single hypothesis, all sentences share it.
+        self.ancestors = like.new_zeros(B if beam_size > 1 else 1, beam_size, 0)
         # (B, W): words of the source that each hypothesis has read, once they are counted.
         self._words: Tensor | None = None
         self._own = like.new_full((beam_size, beam_size), -torch.inf).fill_diagonal_(0)
@@ -221,6 +216,8 @@ class DecoderCache:
 
     def reorder(self, parents: Tensor) -> None:
         """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W)."""
+        if self.shape[1] == 1:
+            return
         rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
         self.ancestors = self.ancestors.gather(1, rows)
         if self._words is not None:
@@ -261,14 +258,22 @@ class DecoderCache:
         """Start the next step, in which the slots `rows` (R,) of all B·W are live."""
         B, W, _ = self.shape
         self._rows = None if len(rows) == B * W else rows
-        self.steps += 1
-        steps = self.steps if window is None else min(self.steps, window + 1)
-        self.seen = steps * W
-        # With a single hypothesis, all cached positions belong to it.
-        if W > 1:
-            self.ancestors = torch.cat((self.ancestors, self._own.expand(B, W, W)), dim=-1)
-            self.ancestors = self.ancestors[:, :, -self.seen :]
-            self.ancestor_bias = self._for_heads(self.ancestors)
+        self.start, self.steps = self.steps * W, self.steps + 1
+        first, end = 0, self._in_blocks(self.start + W)
+        if end > self.ancestors.shape[-1]:
+            self.ancestors = F.pad(self.ancestors, (0, end - self.start), value=-torch.inf)
+        self.ancestors[:, :, self.start : self.start + W] = self._own
+        if window is not None and self.steps > window + 1:
+            left = (self.steps - window - 1) * W
+            self.ancestors[:, :, left - W : left].fill_(-torch.inf)
+            first = self._in_blocks(left + 1) - self._block
+        self.seen = range(first, end)
+        seen = self.ancestors[:, :, first:]
+        self.ancestor_bias = self._for_heads(seen) if W > 1 else seen
+
+    def _in_blocks(self, positions: int) -> int:
+        """Cached positions rounded up to whole blocks of steps."""
+        return -(-positions // self._block) * self._block
 
     def spread(self, x: Tensor) -> Tensor:
         """Live hypotheses (R, D) in their slots, (B·W, D), zeros elsewhere."""
@@ -298,9 +303,6 @@ class DecoderCache:
             joined = heads.view(B, H, W, -1).transpose(1, 2).reshape(B * W, -1)
         return joined if self._rows is None else joined.index_select(0, self._rows)
 
-    def _has_padding(self, memory_mask: Tensor) -> bool:
-        return not memory_mask.all()
-
     def _for_heads(self, bias: Tensor) -> Tensor:
         """(B, W, N) in a shape that broadcasts to (B·H, W, N)."""
         B, _, H = self.shape
@@ -313,10 +315,3 @@ def _by_head(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
     if W == 1:
         return x.reshape(B * H, 1, -1)
     return x.view(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
-
-
-def _with_room(x: Tensor, room: int) -> Tensor:
-    """(B·H, N, K) at the beginning of (B·H, room, K)."""
-    grown = x.new_empty(len(x), room, x.shape[-1])
-    grown[:, : x.shape[1]] = x
-    return grown

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtkit.translate.engine import DecoderCache, Engine
+from mtkit.translate.engine import Engine
 from mtkit.translate.native_step import NativeStep
 
 
@@ -29,11 +29,9 @@ class Ensemble:
                 raise ValueError(f"models with vocabularies of {sorted(sizes)} tokens")
         self.engines = tuple(engines)
 
-    def start(
-        self, src: Tensor, beam_size: int, new_cache: type[DecoderCache] = DecoderCache
-    ) -> EnsembleCache:
+    def start(self, src: Tensor, beam_size: int, block: int = 1) -> EnsembleCache:
         """Encode `src` (B, S) with every model, as `Engine.start` does."""
-        return EnsembleCache([engine.start(src, beam_size, new_cache) for engine in self.engines])
+        return EnsembleCache([engine.start(src, beam_size, block) for engine in self.engines])
 
     def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
         """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""

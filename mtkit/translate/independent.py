@@ -6,7 +6,7 @@ Like `search`, this module does not depend on models or text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 
 import numpy as np
@@ -15,121 +15,113 @@ from torch import Tensor
 
 from mtkit.translate.constrainer import Constrainer
 from mtkit.translate.constraints import Array
+from mtkit.translate.on_device import indices_of, to_host
 from mtkit.translate.search import DONE_PART, Cache, Step
 from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
 def greedy_search(
-    step: Step[Cache], cache: Cache, settings: SearchSettings
+    step: Step[Cache], cache: Cache, settings: SearchSettings, *, block: int = 1
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each of B sentences: the most probable token at every step, until EOS.
 
     Arguments are those of `beam_search`, with a cache of B slots. A sentence has no hypothesis if
     the constraints excluded all tokens.
     """
-    return decode_independently(step, cache, settings, _most_probable, slots=1)
+    return decode_independently(step, cache, settings, _most_probable, slots=1, block=block)
 
 
 def decode_independently(
     step: Step[Cache],
     cache: Cache,
     settings: SearchSettings,
-    choose: Callable[[Tensor, Array, int], tuple[Array, Array]],
+    choose: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]],
     *,
     slots: int,
+    block: int = 1,
 ) -> list[list[Hypothesis]]:
     """Independent hypotheses: each continues with the token that is chosen for it.
 
     Args:
         choose: from (R, V) log-probabilities, the indices (R,) of their hypotheses among all B·W,
             and the number of tokens so far, to tokens and their log-probabilities, (R,) each.
+        block: as in `beam_search`.
 
     Returns:
         Per sentence its hypotheses in the order of slots, without those that had no possible token.
     """
-    max_lengths, eos_id = settings.max_lengths, settings.eos_id
-    limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
-    history = Tokens(len(max_lengths), slots, max(max_lengths, default=0))
-    constrainer = Constrainer(settings.constraints, slots, eos_id)
-    on_device = partial(torch.as_tensor, device=settings.device)
-    # The indices of the live hypotheses among all, and their slots in the batch.
-    hypotheses_R = rows_R = np.flatnonzero(limits > 0)
-    newest_R = np.full(len(hypotheses_R), settings.bos_id)
-    rows = on_device(rows_R)
-    in_batch = len(max_lengths)
-    while len(hypotheses_R):
-        log_probs_RV = step(on_device(newest_R), rows, cache)
-        constrainer.forbid(log_probs_RV, history, *np.divmod(hypotheses_R, slots))
-        newest_R, gains_R = choose(log_probs_RV, hypotheses_R, len(history))
-        possible_R = gains_R > -np.inf
-        history.append(hypotheses_R, newest_R, gains_R, possible_R)
-        stays_R = possible_R & (newest_R != eos_id) & (limits[hypotheses_R] > len(history))
-        sentences_R, slots_R = np.divmod(hypotheses_R[stays_R], slots)
-        constrainer.advance(sentences_R, slots_R, slots_R, newest_R[stays_R])
-        if stays_R.all():
-            continue
-        hypotheses_R, rows_R, newest_R = hypotheses_R[stays_R], rows_R[stays_R], newest_R[stays_R]
-        sentences_R, slots_R = np.divmod(rows_R, slots)
-        live, renumbered_R = np.unique(sentences_R, return_inverse=True)
-        if 0 < len(live) <= (1 - DONE_PART) * in_batch:
-            cache.select(on_device(live))
-            in_batch = len(live)
-            rows_R = renumbered_R * slots + slots_R
-        rows = on_device(rows_R)
-    return history.hypotheses(eos_id, settings.penalty)
+    limits = np.array(settings.max_lengths, dtype=np.int64)
+    longest = int(limits.max(initial=0))
+    constrainer = Constrainer(settings, slots)
+    # Of all hypotheses: tokens, and their log-probabilities, -inf where none was possible.
+    tokens_BWT = np.zeros((len(limits), slots, longest), dtype=np.int64)
+    gains_BWT = np.full(tokens_BWT.shape, -np.inf)
+    # The sentence of each row of the batch, and its hypotheses.
+    active = np.arange(len(limits))
+    limits_B = torch.as_tensor(limits, device=settings.device)
+    live_BW = (limits_B > 0).unsqueeze(1).expand(-1, slots)
+    newest_BW = torch.full_like(live_BW, settings.bos_id, dtype=torch.int64)
+    rows = hypotheses = torch.arange(newest_BW.numel(), device=settings.device)
+    done = 0
+    while done < longest:
+        start, steps = done, []
+        while done < min(start + block, longest):
+            if block == 1:
+                rows = live_BW.flatten().nonzero().squeeze(1)
+            next_RV = step(newest_BW.view(-1)[rows], rows, cache)
+            constrainer.forbid(next_RV, rows, done)
+            tokens_R, gains_R = choose(next_RV, hypotheses[rows], done)
+            newest_BW = newest_BW.flatten().index_copy(0, rows, tokens_R).view_as(live_BW)
+            gains_N = torch.full_like(newest_BW, -torch.inf, dtype=torch.float64).flatten()
+            gains_BW = gains_N.index_copy_(0, rows, gains_R.double()).view_as(live_BW)
+            gains_BW.masked_fill_(~live_BW, -torch.inf)
+            steps += [newest_BW, gains_BW]
+            live_BW = (gains_BW > -torch.inf) & (newest_BW != settings.eos_id)
+            live_BW &= (limits_B > done + 1).unsqueeze(1)
+            constrainer.advance(None, newest_BW, live_BW, done)
+            done += 1
+        live_B = live_BW.any(1)
+        live, *arrays = to_host([live_B.long(), *steps])
+        tokens_BWT[active, :, start:done] = np.stack(arrays[::2], -1)
+        gains_BWT[active, :, start:done] = np.stack(arrays[1::2], -1)
+        if not live.any():
+            break
+        if live.mean() <= 1 - DONE_PART:
+            kept = indices_of(live_B, int(live.sum()))
+            cache.select(kept)
+            constrainer.select(kept)
+            hypotheses = hypotheses.view(-1, slots)[kept].flatten()
+            active, limits_B, newest_BW = active[live > 0], limits_B[kept], newest_BW[kept]
+            live_BW, rows = live_BW[kept], rows[: newest_BW.numel()]
+    return [
+        [
+            hypothesis
+            for tokens, gains in zip(*of_sentence, strict=True)
+            if (hypothesis := _hypothesis(tokens, gains[gains > -np.inf].tolist(), limit, settings))
+        ]
+        for limit, *of_sentence in zip(limits, tokens_BWT, gains_BWT, strict=True)
+    ]
 
 
-def _most_probable(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:
+def _hypothesis(
+    tokens: Array, gains: list[float], limit: int, settings: SearchSettings
+) -> Hypothesis | None:
+    """The hypothesis of these tokens as far as they have log-probabilities; None without an end."""
+    ids = tokens[: len(gains)].tolist()
+    finished = ids[-1:] == [settings.eos_id]
+    if not ids or not (finished or len(ids) == limit):
+        return None
+    # In order: `sum` compensates for rounding in some versions of Python.
+    log_prob = reduce(add, gains)
+    score = log_prob / settings.penalty(len(ids))
+    return Hypothesis(tuple(ids[: len(ids) - finished]), log_prob, score, finished, tuple(gains))
+
+
+def _most_probable(log_probs_RV: Tensor, hypotheses_R: Tensor, done: int) -> tuple[Tensor, Tensor]:
     """The best token of each row and its log-probability; of equal ones the lowest id."""
     if log_probs_RV.device.type == "cpu":
         # PyTorch's function takes twenty times as long.
-        values_RV = log_probs_RV.numpy()
-        ids_R = values_RV.argmax(1)
-        return ids_R, values_RV[np.arange(len(ids_R)), ids_R]
-    top_R, best_R = log_probs_RV.max(-1)
-    return best_R.cpu().numpy(), top_R.cpu().numpy()
-
-
-class Tokens:
-    """The tokens of hypotheses that keep their slots, B·W of them, of up to T tokens."""
-
-    def __init__(self, sentences: int, slots: int, longest: int) -> None:
-        self._slots = slots
-        self._done = 0
-        self._tokens = np.zeros((sentences * slots, longest), dtype=np.int64)
-        self._log_probs = np.zeros((sentences * slots, longest))
-        self._lengths = np.zeros(sentences * slots, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return self._done
-
-    def append(
-        self, hypotheses_R: Array, tokens_R: Array, log_probs_R: Array, possible_R: Array
-    ) -> None:
-        """Append a token to some hypotheses; an impossible token removes its hypothesis."""
-        self._tokens[hypotheses_R, self._done] = tokens_R
-        self._log_probs[hypotheses_R, self._done] = log_probs_R
-        self._done += 1
-        self._lengths[hypotheses_R] = np.where(possible_R, self._done, 0)
-
-    def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
-        """The first `length` tokens of a hypothesis."""
-        return tuple(self._tokens[sentence * self._slots + slot, :length].tolist())
-
-    def hypotheses(self, eos_id: int, penalty: Callable[[int], float]) -> list[list[Hypothesis]]:
-        """All hypotheses, sentence by sentence."""
-        found: list[list[Hypothesis]] = [[] for _ in range(len(self._lengths) // self._slots)]
-        for index in self._lengths.nonzero()[0]:
-            length = int(self._lengths[index])
-            tokens = self._tokens[index, :length].tolist()
-            gains = self._log_probs[index, :length].tolist()
-            finished = tokens[-1] == eos_id
-            if finished:
-                del tokens[-1]
-            # In order: `sum` compensates for rounding in some versions of Python.
-            log_prob = reduce(add, gains)
-            score = log_prob / penalty(length)
-            found[index // self._slots].append(
-                Hypothesis(tuple(tokens), log_prob, score, finished, tuple(gains))
-            )
-        return found
+        tokens_R = torch.from_numpy(log_probs_RV.numpy().argmax(1))
+        return tokens_R, log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
+    gains_R, tokens_R = log_probs_RV.max(-1)
+    return tokens_R, gains_R

@@ -12,6 +12,7 @@ others. A hypothesis that could no longer have all phrases within the length lim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,8 +21,9 @@ import torch
 from torch import Tensor
 
 from mtkit.translate.constraints import Array
+from mtkit.translate.on_device import top_k
 from mtkit.translate.phrases import Deadline, Tracker, slots_for
-from mtkit.translate.search import Cache, Choice, Chooser, History, Step, beam_search, top_k
+from mtkit.translate.search import Cache, Choice, Chooser, Step, beam_search
 from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
@@ -82,41 +84,39 @@ class _Banks(Chooser):
         self._sentences = sentences
         self._beam_size = beam_size
         # Per sentence and slot, the state of its tracker.
-        self._states = np.zeros((len(sentences), slots), dtype=np.int64)
+        self._states = [[0] * slots for _ in sentences]
 
-    def choose(
-        self, next_RV: Tensor, rows_R: Array, log_probs_BW: Array, active: Array, history: History
-    ) -> Choice:
-        """As `Chooser.choose`."""
-        length = len(history) + 1
-        places_R, slots_R = np.divmod(rows_R, self.slots)
-        sentences_R = active[places_R]
-        states_R = self._states[sentences_R, slots_R].tolist()
-        before_R = log_probs_BW.flat[rows_R].tolist()
-        hypotheses = list(map(_Hypothesis, before_R, slots_R.tolist(), states_R))
+    def choose(self, next_RV: Tensor, rows: Tensor, log_probs_BW: Tensor, done: int) -> Choice:
+        """As `Chooser.choose`, on the host."""
+        W, length = self.slots, done + 1
+        rows_R = rows.tolist()
+        places_R = [row // W for row in rows_R]
+        states_R = [self._states[row // W][row % W] for row in rows_R]
+        before_R = log_probs_BW.view(-1)[rows].tolist()
+        hypotheses = [
+            _Hypothesis(log_prob, row % W, state)
+            for log_prob, row, state in zip(before_R, rows_R, states_R, strict=True)
+        ]
         # The tokens of each row that advance a phrase, and the rows that may not end.
         wanted: list[Sequence[int]] = []
         lacking = []
-        for row, (number, state) in enumerate(zip(sentences_R, states_R, strict=True)):
-            sentence = self._sentences[number]
+        for row, (place, state) in enumerate(zip(places_R, states_R, strict=True)):
+            sentence = self._sentences[place]
             is_free = length > sentence.forced
             wanted.append(sentence.tracker.advancing(state) if is_free else ())
             if sentence.tracker.remaining[state]:
                 lacking.append(row)
         # Read before tokens are excluded, except where a prefix leaves no choice.
         advancing = _gathered(next_RV, wanted)
-        self.constrainer.forbid(next_RV, history, sentences_R, slots_R)
+        self.constrainer.forbid(next_RV, rows, done)
         next_RV[lacking, self.eos_id] = -torch.inf
         top_RC, ids_RC = top_k(next_RV, min(2 * self._beam_size, next_RV.shape[1]))
         tops, ids = top_RC.double().tolist(), ids_RC.tolist()
 
-        ended: list[tuple[int, int, float]] = []
-        log_probs_BW = np.full(log_probs_BW.shape, -np.inf)
-        parents_BW = np.zeros(log_probs_BW.shape, dtype=np.int64)
-        tokens_BW, states_BW = np.zeros_like(parents_BW), np.zeros_like(parents_BW)
-        bounds = np.searchsorted(places_R, np.arange(len(active) + 1)).tolist()
-        for index, (start, end) in enumerate(pairwise(bounds)):
-            sentence = self._sentences[active[index]]
+        ended: list[list[_Hypothesis]] = []
+        kept: list[list[_Hypothesis]] = []
+        bounds = np.searchsorted(places_R, np.arange(len(self._sentences) + 1)).tolist()
+        for sentence, (start, end) in zip(self._sentences, pairwise(bounds), strict=True):
             candidates: list[_Hypothesis] = []
             for row in range(start, end):
                 gains = dict(zip(ids[row], tops[row], strict=True))
@@ -125,14 +125,27 @@ class _Banks(Chooser):
                     gains.pop(token, None)
                     gains[token] = gain
                 candidates += sentence.continued(hypotheses[row], gains, self.eos_id, length)
-            at_end, kept = sentence.chosen(candidates, self.eos_id)
-            ended += [(index, one.slot, one.log_prob) for one in at_end]
-            if kept:
-                arrays = log_probs_BW, parents_BW, states_BW, tokens_BW
-                for array, column in zip(arrays, zip(*kept, strict=True), strict=True):
-                    array[index, : len(kept)] = column
-        self._states[active] = states_BW
-        return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
+            for chosen, into in zip(
+                sentence.chosen(candidates, self.eos_id), (ended, kept), strict=True
+            ):
+                into.append(chosen)
+        width = max(1, *map(len, ended))
+        ended_log_probs, ended_parents, _, _ = _arrays(ended, width)
+        log_probs, parents, states, tokens = _arrays(kept, W)
+        self._states = states.tolist()
+        on_device = partial(torch.as_tensor, device=next_RV.device)
+        choice = Choice(
+            *map(on_device, (log_probs, tokens, parents, ended_log_probs, ended_parents))
+        )
+        self.constrainer.advance(choice.parents, choice.tokens, choice.log_probs > -torch.inf, done)
+        return choice
+
+    def select(self, sentences: Tensor) -> None:
+        """As `Chooser.select`."""
+        super().select(sentences)
+        kept = sentences.tolist()
+        self._sentences = [self._sentences[b] for b in kept]
+        self._states = [self._states[b] for b in kept]
 
 
 class _Hypothesis(NamedTuple):
@@ -205,6 +218,16 @@ class _Sentence:
                 others.append(candidate)
         kept += others[: self.slots - len(kept)]
         return ended, sorted(kept, key=lambda one: -one.log_prob)
+
+
+def _arrays(hypotheses: Sequence[Sequence[_Hypothesis]], width: int) -> list[Array]:
+    """Log-probabilities, slots, states and tokens, each (B, width); -inf for no hypothesis."""
+    log_probs = np.full((len(hypotheses), width), -np.inf)
+    arrays = [log_probs, *(np.zeros(log_probs.shape, dtype=np.int64) for _ in range(3))]
+    for row, of_sentence in enumerate(hypotheses):
+        for array, column in zip(arrays, zip(*of_sentence, strict=True), strict=False):
+            array[row, : len(of_sentence)] = column
+    return arrays
 
 
 def _gathered(log_probs_RV: Tensor, wanted: Sequence[Sequence[int]]) -> list[dict[int, float]]:

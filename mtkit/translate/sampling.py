@@ -10,7 +10,8 @@ from torch import Tensor
 
 from mtkit.translate.constraints import Array
 from mtkit.translate.independent import decode_independently
-from mtkit.translate.search import Cache, Step, top_k
+from mtkit.translate.on_device import top_k
+from mtkit.translate.search import Cache, Step
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
 # The number of probabilities summed in float64 at a time: on a CPU they fit in its cache, on a GPU
@@ -46,13 +47,11 @@ def sample(
         Log-probabilities and scores are those of the model, also with temperature, top-k or top-p.
     """
     B, W, T = uniforms_BWT.shape
-    numbers = uniforms_BWT.reshape(B * W, T)
+    numbers = torch.as_tensor(uniforms_BWT.reshape(B * W, T), device=settings.device)
 
-    def choose(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:
-        falls_at = torch.as_tensor(numbers[hypotheses_R, done], device=settings.device)
-        tokens_R = _draw_tokens(log_probs_RV, falls_at, sampling)
-        gains_R = log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
-        return tokens_R.cpu().numpy(), gains_R.cpu().numpy()
+    def choose(log_probs_RV: Tensor, hypotheses_R: Tensor, done: int) -> tuple[Tensor, Tensor]:
+        tokens_R = _draw_tokens(log_probs_RV, numbers[hypotheses_R, done], sampling)
+        return tokens_R, log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
 
     return decode_independently(step, cache, settings, choose, slots=W)
 

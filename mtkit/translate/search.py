@@ -3,15 +3,15 @@
 This module does not depend on models or text. A step function returns the log-probabilities of the
 next token of every live hypothesis, and its cache is reordered with the hypotheses.
 
-A sentence has W slots for hypotheses. The device chooses the best continuations of each of R live
-hypotheses; beam search chooses among these in float64 on the host, where ties are always resolved
-in the same way.
+A sentence has W slots for hypotheses. All sums are in float64, and of equal ones the first wins, on
+every device. They stay on the device of the model: the host learns once in a block of steps which
+sentences are finished. A block of one step computes only live hypotheses. A longer one, for a GPU,
+computes all slots, and copies nothing else between host and device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -21,14 +21,14 @@ from torch import Tensor
 
 from mtkit.translate.constrainer import Constrainer
 from mtkit.translate.constraints import Array
+from mtkit.translate.on_device import indices_of, to_host, top_k
 from mtkit.translate.settings import Hypothesis, SearchSettings
 
-# With fewer scores than this, two stages are slower than one.
-TWO_STAGES_FROM = 100_000
-BLOCK = 64
 # Finished sentences stay in the batch until they are this share of it: removing them copies all
 # caches, and keeping them costs only their share of attention.
 DONE_PART = 0.25
+# The rank of a hypothesis that the length limit cut off, after all finished ones.
+LAST = float(np.finfo(np.float64).min)
 
 
 class StepCache(Protocol):
@@ -46,44 +46,22 @@ Cache = TypeVar("Cache", bound=StepCache)
 Step = Callable[[Tensor, Tensor, Cache], Tensor]
 
 
-def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row (R, V) and where they are, each (R, k), largest first.
-
-    For many long rows this has two stages: the k largest are in the k blocks with the largest
-    maxima.
-    """
-    R, V = values.shape
-    blocks = V // BLOCK
-    if R * V < TWO_STAGES_FROM or blocks < 2 * k:
-        return values.topk(k)
-    whole = torch.unflatten(values[:, : blocks * BLOCK], 1, (blocks, BLOCK))
-    best = whole.amax(-1).topk(k, sorted=False).indices
-    row = torch.arange(R, device=values.device).unsqueeze(1)
-    candidates = whole[row, best].flatten(1)
-    index = (best.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
-    if V % BLOCK:
-        rest = torch.arange(blocks * BLOCK, V, device=values.device).expand(R, -1)
-        candidates = torch.cat((candidates, values[:, blocks * BLOCK :]), dim=1)
-        index = torch.cat((index, rest), dim=1)
-    top, at = candidates.topk(k)
-    return top, index.gather(1, at)
-
-
 class Choice(NamedTuple):
     """What becomes of the hypotheses of B sentences in a decoding step.
 
     Attributes:
-        ended: those with EOS now, in the order of the batch, the most probable of a sentence first:
-            row of the batch, slot of the hypothesis, log-probability.
         log_probs: (B, W), of those that continue, most probable first; -inf in an empty slot.
         tokens: (B, W), their newest tokens.
         parents: (B, W), the slots of the hypotheses that they continue.
+        ended: (B, C), log-probabilities of those with EOS now; -inf for no hypothesis.
+        ended_parents: (B, C), their slots.
     """
 
-    ended: Iterable[tuple[int, int, float]]
-    log_probs: Array
-    tokens: Array
-    parents: Array
+    log_probs: Tensor
+    tokens: Tensor
+    parents: Tensor
+    ended: Tensor
+    ended_parents: Tensor
 
 
 class Chooser:
@@ -97,53 +75,41 @@ class Chooser:
     def __init__(self, settings: SearchSettings, slots: int) -> None:
         self.slots = slots
         self.eos_id = settings.eos_id
-        self.constrainer = Constrainer(settings.constraints, slots, settings.eos_id)
+        self.constrainer = Constrainer(settings, slots)
 
-    def choose(
-        self, next_RV: Tensor, rows_R: Array, log_probs_BW: Array, active: Array, history: History
-    ) -> Choice:
+    def choose(self, next_RV: Tensor, rows: Tensor, log_probs_BW: Tensor, done: int) -> Choice:
         """Choose among all continuations of the live hypotheses.
 
         Args:
             next_RV: log-probabilities of the next token; they are changed.
-            rows_R: the slots of the live hypotheses among B·W.
+            rows: the slots of these hypotheses among B·W, (R,).
             log_probs_BW: of all hypotheses, -inf for dead ones.
-            active: the sentence of each row of the batch.
-            history: the tokens so far.
+            done: the number of tokens so far.
         """
-        W, considered = self.slots, 2 * self.slots
-        B = len(active)
-        self.constrainer.forbid(next_RV, history, active[rows_R // W], rows_R % W)
-        top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
-
-        # The candidates of a sentence, from all its hypotheses.
-        candidates = np.full((B * W, top_RC.shape[1]), -np.inf)
-        candidates[rows_R] = log_probs_BW.flat[rows_R][:, None] + top_RC.double().cpu().numpy()
-        candidates = candidates.reshape(B, -1)
-        ids = np.zeros((B * W, top_RC.shape[1]), dtype=np.int64)
-        ids[rows_R] = ids_RC.cpu().numpy()
-        order_BC = np.argsort(-candidates, axis=1, kind="stable")[:, :considered]
-        top_BC = np.take_along_axis(candidates, order_BC, axis=1)
-        tokens_BC = np.take_along_axis(ids.reshape(B, -1), order_BC, axis=1)
-        parents_BC = order_BC // top_RC.shape[1]
-
-        possible_BC = top_BC > -np.inf
-        ended_BC = (tokens_BC == self.eos_id) & possible_BC
-        ended = [
-            (row, int(parents_BC[row, rank]), float(top_BC[row, rank]))
-            for row, rank in zip(*ended_BC.nonzero(), strict=True)
-        ]
+        B, W = log_probs_BW.shape
+        self.constrainer.forbid(next_RV, rows, done)
+        top_RC, ids_RC = top_k(next_RV, min(2 * W, next_RV.shape[1]))
+        # The candidates of a sentence, from all its hypotheses; NaN is no probability.
+        C = top_RC.shape[1]
+        sums_RC = log_probs_BW.view(-1, 1)[rows] + top_RC
+        sums_RC.masked_fill_(sums_RC.isnan(), -torch.inf)
+        sums = log_probs_BW.new_full((B * W, C), -torch.inf).index_copy_(0, rows, sums_RC)
+        ids = rows.new_zeros(B * W, C).index_copy_(0, rows, ids_RC)
+        sums, order = sums.view(B, -1).sort(dim=1, descending=True, stable=True)
+        sums, order = sums[:, : 2 * W], order[:, : 2 * W]
+        tokens, parents = ids.view(B, -1).gather(1, order), order // C
+        is_eos = tokens == self.eos_id
         # The best W that continue, in order; of 2·W candidates at most W ended.
-        keep_BW = np.argsort(ended_BC | ~possible_BC, axis=1, kind="stable")[:, :W]
-        unfinished = ~np.take_along_axis(ended_BC, keep_BW, axis=1)
-        log_probs_BW = np.where(unfinished, np.take_along_axis(top_BC, keep_BW, axis=1), -np.inf)
-        parents_BW = np.take_along_axis(parents_BC, keep_BW, axis=1)
-        tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
-        rows, slots = (log_probs_BW > -np.inf).nonzero()
-        self.constrainer.advance(
-            active[rows], slots, parents_BW[rows, slots], tokens_BW[rows, slots]
-        )
-        return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
+        kept, at = sums.masked_fill(is_eos, -torch.inf).sort(dim=1, descending=True, stable=True)
+        kept, at = kept[:, :W], at[:, :W]
+        ended = sums.masked_fill(~is_eos, -torch.inf)
+        choice = Choice(kept, tokens.gather(1, at), parents.gather(1, at), ended, parents)
+        self.constrainer.advance(choice.parents, choice.tokens, kept > -torch.inf, done)
+        return choice
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences."""
+        self.constrainer.select(sentences)
 
 
 def beam_search(
@@ -154,6 +120,7 @@ def beam_search(
     beam_size: int,
     n_best: int = 1,
     rank_cut_off: bool = False,
+    block: int = 1,
     chooser: Chooser | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
@@ -174,6 +141,8 @@ def beam_search(
         n_best: hypotheses returned per sentence, at most W.
         rank_cut_off: whether hypotheses that the length limit cuts off are ranked among the
             finished ones, for a limit shorter than good outputs; otherwise they come after them.
+        block: the host asks once in this many steps which sentences are finished. With token masks
+            it must be 1.
         chooser: of the same settings; by default a `Chooser`.
 
     Returns:
@@ -184,154 +153,160 @@ def beam_search(
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
     chooser = chooser or Chooser(settings, beam_size)
     limits = np.array(settings.max_lengths, dtype=np.int64)
-    finished = [Finished(n_best) for _ in limits]
-    cut_off: list[list[Hypothesis]] = [[] for _ in limits]
-    history = History(len(limits), chooser.slots)
+    finished = _Finished(settings, chooser.slots, n_best, rank_cut_off=rank_cut_off)
+    history = _History(settings, chooser.slots, n_best)
     # The sentence of each row of the batch, and its hypotheses: all begin with the same token, so
     # only the first one is live.
     active = np.arange(len(limits))
-    log_probs_BW = np.full((len(active), chooser.slots), -np.inf)
-    log_probs_BW[limits > 0, 0] = 0.0
-    tokens_BW = np.full(log_probs_BW.shape, settings.bos_id, dtype=np.int64)
-    on_device = partial(torch.as_tensor, device=settings.device)
-    while (log_probs_BW > -np.inf).any():
-        length = len(history) + 1
-        rows_R = np.flatnonzero(log_probs_BW > -np.inf)
-        next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
-        choice = chooser.choose(next_RV, rows_R, log_probs_BW, active, history)
-        for row, slot, log_prob in choice.ended:
-            sentence, score = active[row], log_prob / settings.penalty(length)
-            if score > finished[sentence].worst:
-                finished[sentence].add(
-                    history.hypothesis(sentence, slot, length - 1, log_prob, score, finished=True)
-                )
-        _, log_probs_BW, tokens_BW, parents_BW = choice
-        history.append(active, tokens_BW, parents_BW, log_probs_BW)
-        live = _prune(
-            log_probs_BW, active, history, finished, cut_off, settings, rank_cut_off=rank_cut_off
-        )
+    tokens_BW = torch.full_like(finished.limits, settings.bos_id).repeat(1, chooser.slots)
+    log_probs_BW = torch.full_like(tokens_BW, -torch.inf, dtype=torch.float64)
+    log_probs_BW[:, :1].masked_fill_(finished.limits > 0, 0.0)
+    rows = torch.arange(log_probs_BW.numel(), device=settings.device)
+    done, longest = 0, int(limits.max(initial=0))
+    while done < longest:
+        start = done
+        while done < min(start + block, longest):
+            if block == 1:
+                rows = (log_probs_BW.view(-1) > -torch.inf).nonzero().squeeze(1)
+            next_RV = step(tokens_BW.reshape(-1)[rows], rows, cache)
+            choice = chooser.choose(next_RV, rows, log_probs_BW, done)
+            done += 1
+            history.append(choice)
+            log_probs_BW = finished.update(choice, done, cuts_off=done in limits[active])
+            tokens_BW = choice.tokens
+            cache.reorder(choice.parents)
+        live_B = (log_probs_BW > -torch.inf).any(1)
+        live = history.copy(active, live_B, finished)
         if not live.any():
             break
-        cache.reorder(on_device(parents_BW))
         if live.mean() <= 1 - DONE_PART:
-            kept = live.nonzero()[0]
-            cache.select(on_device(kept))
-            active, log_probs_BW, tokens_BW = active[kept], log_probs_BW[kept], tokens_BW[kept]
-    return [one.best + rest for one, rest in zip(finished, cut_off, strict=True)]
+            kept = indices_of(live_B, int(live.sum()))
+            cache.select(kept)
+            chooser.select(kept)
+            finished.select(kept)
+            log_probs_BW, tokens_BW, active = log_probs_BW[kept], tokens_BW[kept], active[live]
+            rows = rows[: log_probs_BW.numel()]
+    return history.hypotheses()
 
 
-def _prune(
-    log_probs_BW: Array,
-    active: Array,
-    history: History,
-    finished: Sequence[Finished],
-    cut_off: Sequence[list[Hypothesis]],
-    settings: SearchSettings,
-    *,
-    rank_cut_off: bool,
-) -> Array:
-    """Remove, in place, the hypotheses that cannot win any more, and those at the length limit.
+class _Finished:
+    """The finished hypotheses of the sentences in the batch, best first; all are of B rows.
 
-    Those at the limit are added to `cut_off`, or with `rank_cut_off` to `finished`.
-
-    Returns:
-        Which rows of the batch have a live hypothesis, (B,).
+    Attributes:
+        limits: (B, 1), the maximum lengths.
+        ranks: (B, n_best), what they are sorted by, -inf for none: the score, or `LAST`.
+        totals: (B, n_best), their log-probabilities.
+        pointers: (B, n_best), where they are, in one number: length, whether finished, slot.
     """
-    length, penalty = len(history), settings.penalty
-    limits = np.array(settings.max_lengths)[active]
-    # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
-    worst = np.array([finished[sentence].worst for sentence in active])
-    ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits.tolist()]
-    log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
 
-    at_limit = limits <= length
-    for row in at_limit.nonzero()[0]:
-        alive = np.flatnonzero(log_probs_BW[row] > -np.inf)
-        sentence = active[row]
-        missing = finished[sentence].n_best - len(finished[sentence].best)
-        for slot in alive if rank_cut_off else alive[:missing]:
-            log_prob = float(log_probs_BW[row, slot])
-            score = log_prob / penalty(length)
-            hypothesis = history.hypothesis(sentence, slot, length, log_prob, score, finished=False)
-            if rank_cut_off:
-                finished[sentence].add(hypothesis)
-            else:
-                cut_off[sentence].append(hypothesis)
-    log_probs_BW[at_limit] = -np.inf
-    live: Array = np.any(log_probs_BW > -np.inf, axis=1)
-    return live
-
-
-class Finished:
-    """The finished hypotheses of one sentence, best first."""
-
-    def __init__(self, n_best: int) -> None:
-        self.n_best = n_best
-        self.best: list[Hypothesis] = []
-
-    @property
-    def worst(self) -> float:
-        """The score to beat; -inf if any score is accepted."""
-        return self.best[-1].score if len(self.best) == self.n_best else -np.inf
-
-    def add(self, hypothesis: Hypothesis) -> None:
-        """Insert it by its score; the worst of more than `n_best` is dropped."""
-        self.best.append(hypothesis)
-        # A stable sort, so of two equal scores the one found first stays first.
-        self.best.sort(key=lambda other: -other.score)
-        del self.best[self.n_best :]
-
-
-class History:
-    """The tokens of all hypotheses of all sentences, linked from the newest to the first."""
-
-    def __init__(self, sentences: int, slots: int) -> None:
-        self._shape = sentences, slots
-        self._steps: list[tuple[Array, Array, Array]] = []
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def append(
-        self, sentences: Array, tokens_BW: Array, parents_BW: Array, log_probs_BW: Array
+    def __init__(
+        self, settings: SearchSettings, slots: int, n_best: int, *, rank_cut_off: bool
     ) -> None:
-        """Append a token to the slots of these sentences, each after that of its parent slot.
+        self._rank_cut_off = rank_cut_off
+        limits = np.array(settings.max_lengths, dtype=np.int64)[:, None]
+        # By length. A GPU multiplies by the reciprocal of a number of the host, which would round
+        # differently; by one of its own it divides.
+        lengths = range(1, int(limits.max(initial=0)) + 2)
+        penalties = np.array([1.0, *map(settings.penalty, lengths)])
+        self._penalties = torch.as_tensor(penalties, device=settings.device)
+        self._own = torch.arange(slots, device=settings.device)
+        self.limits = torch.as_tensor(limits, device=settings.device)
+        self._last_penalties = torch.as_tensor(penalties[limits], device=settings.device)
+        self.pointers = self.limits.new_zeros(len(limits), n_best)
+        self.ranks = torch.full_like(self.pointers, -torch.inf, dtype=torch.float64)
+        self.totals = self.ranks
 
-        `log_probs_BW` are those of the whole hypotheses up to that token. `parents_BW` must
-        broadcast to that shape.
+    def update(self, choice: Choice, length: int, *, cuts_off: bool) -> Tensor:
+        """Add the hypotheses that ended with this length.
+
+        Args:
+            cuts_off: whether it is the limit of a sentence.
+
+        Returns:
+            Log-probabilities (B, W) of those that continue; -inf also for those that cannot win any
+            more, and for those at their limit.
         """
-        tokens, parents = np.zeros(self._shape, np.int64), np.zeros(self._shape, np.int64)
-        totals = np.zeros(self._shape)
-        tokens[sentences], parents[sentences] = tokens_BW, parents_BW
-        totals[sentences] = log_probs_BW
-        self._steps.append((tokens, parents, totals))
+        penalty, W = self._penalties[length], len(self._own)
+        pointers = choice.ended_parents + (2 * length + 1) * W
+        self._add(choice.ended / penalty, choice.ended, pointers)
+        # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
+        bounds = choice.log_probs / torch.maximum(self._penalties[length + 1], self._last_penalties)
+        log_probs = choice.log_probs.masked_fill(bounds <= self.ranks[:, -1:], -torch.inf)
+        if not cuts_off:
+            return log_probs
+        cut = log_probs.masked_fill(self.limits > length, -torch.inf)
+        ranks = cut / penalty if self._rank_cut_off else cut.clamp(max=LAST)
+        self._add(ranks, cut, (self._own + 2 * length * W).expand_as(cut))
+        return log_probs.masked_fill(self.limits <= length, -torch.inf)
 
-    def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
-        """The tokens of the hypothesis in a slot after `length` steps."""
-        return tuple(self._trace(sentence, slot, length)[0])
+    def _add(self, ranks: Tensor, totals: Tensor, pointers: Tensor) -> None:
+        """Of equal ranks, that of the first hypothesis stays first."""
+        n_best = self.ranks.shape[1]
+        ranks, order = torch.cat((self.ranks, ranks), 1).sort(dim=1, descending=True, stable=True)
+        self.ranks, order = ranks[:, :n_best], order[:, :n_best]
+        self.totals = torch.cat((self.totals, totals), 1).gather(1, order)
+        self.pointers = torch.cat((self.pointers, pointers), 1).gather(1, order)
 
-    def hypothesis(
-        self,
-        sentence: int,
-        slot: int,
-        length: int,
-        log_prob: float,
-        score: float,
-        *,
-        finished: bool,
-    ) -> Hypothesis:
-        """The hypothesis in a slot after `length` steps; `log_prob` includes EOS if finished."""
-        tokens, totals = self._trace(sentence, slot, length)
-        if finished:
-            totals.append(log_prob)
-        gains = tuple(total - before for before, total in pairwise([0.0, *totals]))
-        return Hypothesis(tuple(tokens), log_prob, score, finished, gains)
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences."""
+        for name in ("limits", "_last_penalties", "ranks", "totals", "pointers"):
+            setattr(self, name, getattr(self, name)[sentences])
 
-    def _trace(self, sentence: int, slot: int, length: int) -> tuple[list[int], list[float]]:
-        """Tokens, and the log-probability up to each."""
-        backwards, totals_backwards = [], []
-        for tokens, parents, totals in reversed(self._steps[:length]):
+
+class _History:
+    """All hypotheses on the host, their tokens linked from the newest to the first."""
+
+    def __init__(self, settings: SearchSettings, slots: int, n_best: int) -> None:
+        self._settings = settings
+        sentences = len(settings.max_lengths)
+        self._shape = sentences, slots
+        # Of each step: tokens, parents, and log-probabilities up to there, each (B, W).
+        self._steps: list[list[Array]] = []
+        self._on_device: list[Tensor] = []
+        self._ranks, self._totals = (np.full((sentences, n_best), -np.inf) for _ in range(2))
+        self._pointers = np.zeros((sentences, n_best), dtype=np.int64)
+
+    def append(self, choice: Choice) -> None:
+        """Append a token to the slots, each after that of its parent slot."""
+        self._on_device += (choice.tokens, choice.parents, choice.log_probs)
+
+    def copy(self, active: Array, live_B: Tensor, finished: _Finished) -> Array:
+        """Copy what was appended for the sentences `active` to the host; returns `live_B` there."""
+        results = finished.ranks, finished.totals, finished.pointers
+        live, *arrays = to_host([live_B.long(), *results, *self._on_device])
+        self._on_device.clear()
+        self._ranks[active], self._totals[active], self._pointers[active] = arrays[:3]
+        for at in range(3, len(arrays), 3):
+            step = [np.zeros(self._shape, array.dtype) for array in arrays[at : at + 3]]
+            for of_all, array in zip(step, arrays[at : at + 3], strict=True):
+                of_all[active] = array
+            self._steps.append(step)
+        return live > 0
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """The finished hypotheses of each sentence, best first."""
+        return [
+            [
+                self._hypothesis(sentence, float(total), int(pointer))
+                for rank, total, pointer in zip(*of_sentence, strict=True)
+                if rank > -np.inf
+            ]
+            for sentence, of_sentence in enumerate(
+                zip(self._ranks, self._totals, self._pointers, strict=True)
+            )
+        ]
+
+    def _hypothesis(self, sentence: int, log_prob: float, pointer: int) -> Hypothesis:
+        """The hypothesis that a pointer of `_Finished` means."""
+        rest, slot = divmod(pointer, self._shape[1])
+        length, finished = divmod(rest, 2)
+        backwards, totals = [], []
+        # EOS is in no slot.
+        for tokens, parents, of_step in reversed(self._steps[: length - finished]):
             backwards.append(int(tokens[sentence, slot]))
-            totals_backwards.append(float(totals[sentence, slot]))
+            totals.append(float(of_step[sentence, slot]))
             slot = parents[sentence, slot]
-        return backwards[::-1], totals_backwards[::-1]
+        ends = [0.0, *reversed(totals), *([log_prob] if finished else [])]
+        gains = tuple(total - before for before, total in pairwise(ends))
+        score = log_prob / self._settings.penalty(length)
+        return Hypothesis(tuple(reversed(backwards)), log_prob, score, bool(finished), gains)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.independent import greedy_search
+from mtkit.translate.on_device import top_k
 from mtkit.translate.sampling import sample
-from mtkit.translate.search import beam_search, top_k
+from mtkit.translate.search import beam_search
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, length_penalty, uniforms
 
 
@@ -295,7 +296,7 @@ def test_a_mask_leaves_the_best_of_what_it_allows() -> None:
 
 @pytest.mark.parametrize("V", [130, 128 * 8, 5_003])
 def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtkit.translate.search.TWO_STAGES_FROM", 0)
+    monkeypatch.setattr("mtkit.translate.on_device.TWO_STAGES_FROM", 0)
     values = torch.randn(7, V, generator=torch.Generator().manual_seed(V))
     values[:, 5:60] = -torch.inf
     # The last columns, which fill no block, can be among them.
