@@ -203,10 +203,9 @@ class DecoderCache:
         self.memory_kv = [(k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv]
         self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
         # The bias of attention scores, broadcast to (B·H, W, N).
-        self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
-        if B > 1:
-            bias = like.new_zeros(B, 1, memory_mask.shape[-1])
-            self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
+        bias = like.new_zeros(B, 1, memory_mask.shape[-1])
+        self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
+        self.ancestor_bias = like.new_zeros(1, 1, 1)
         # With a single hypothesis, all sentences share it.
         self.ancestors = like.new_zeros(B if beam_size > 1 else 1, beam_size, 0)
         # (B, W): words of the source that each hypothesis has read, once they are counted.

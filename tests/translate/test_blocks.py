@@ -1,4 +1,4 @@
-"""The searches on the device find what those on the host find, and copy next to nothing."""
+"""Searches in blocks of steps, as on a GPU: the same hypotheses, and next to no copies."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.kept import unpack
 from support.score_tables import BOS, EOS, Prefixes, step_of
 from support.translators import changed_to, numbers, texts_of
 from torch import Tensor
@@ -22,19 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
-from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from mtkit.translate import Translator, device_search
+from mtkit.translate import Translator, independent, search
 from mtkit.translate.constraints import Constraints
-from mtkit.translate.decoder import Torch
-from mtkit.translate.device_search import (
-    CHECK_EVERY,
-    beam_search_on_device,
-    greedy_search_on_device,
-)
+from mtkit.translate.decoder import STEPS_OF_BLOCK, Torch
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
-from mtkit.translate.fixed_cache import FixedCache, reserve_positions
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.search import beam_search
 from mtkit.translate.settings import Hypothesis, SearchSettings
@@ -59,17 +50,16 @@ def drawn_settings(draw: random.Random, vocab: int) -> SearchSettings:
         prefixes=prefixes or None,
         forbidden=draw.choice([(), (2,)]),
     )
-    # The other form has no penalty for a length of 0.
-    form = "power" if min(limits) and draw.random() < 0.5 else "gnmt"
+    form = draw.choice(["gnmt", "power"])
     return SearchSettings(limits, BOS, EOS, draw.choice([0.0, 0.6, 1.5, -0.5]), form, constraints)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
-def test_every_hypothesis_is_that_of_the_host(beam_size: int) -> None:
+def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_size: int) -> None:
     """Bit by bit: a table gives both the same numbers."""
     draw, met = random.Random(beam_size), Counter[str]()
     for trial in range(40):
-        vocab = draw.choice([4, 5, 7])
+        vocab, block = draw.choice([4, 5, 7]), draw.choice([2, 3, 8, 40])
         settings, step = drawn_settings(draw, vocab), step_of(beam_size, vocab)
         tables = [trial * 10 + i for i in range(len(settings.max_lengths))]
         options: dict[str, Any] = {
@@ -77,49 +67,34 @@ def test_every_hypothesis_is_that_of_the_host(beam_size: int) -> None:
             "n_best": draw.randint(1, beam_size),
             "rank_cut_off": draw.random() < 0.5,
         }
-        host, device = Prefixes(tables, beam_size), Prefixes(tables, beam_size)
-        expected = beam_search(step, host, settings, **options)
-        assert beam_search_on_device(step, device, settings, **options) == expected
-        met["selected"] += bool(device.selected)
+        expected = beam_search(step, Prefixes(tables, beam_size), settings, **options)
+        cache = Prefixes(tables, beam_size)
+        assert beam_search(step, cache, settings, **options, block=block) == expected
+        met["selected"] += bool(cache.selected)
         met["cut off"] += any(not one.finished for found in expected for one in found)
         met["lists"] += any(len(found) > 1 for found in expected)
         met["nothing"] += any(not found for found in expected)
         if beam_size == 1:
             expected = greedy_search(step, Prefixes(tables, 1), settings)
-            device = Prefixes(tables, 1)
-            assert greedy_search_on_device(step, device, settings) == expected
-            met["selected greedily"] += bool(device.selected)
+            cache = Prefixes(tables, 1)
+            assert greedy_search(step, cache, settings, block=block) == expected
+            met["selected greedily"] += bool(cache.selected)
     wanted = {"selected", "cut off", "nothing", "selected greedily" if beam_size == 1 else "lists"}
     assert all(met[case] > 5 for case in wanted), met
 
 
-def test_of_equal_hypotheses_the_first_stays_first() -> None:
-    """All tokens are equally probable at every step, so all scores of a length are ties."""
+@pytest.mark.parametrize("block", [1, 8])
+def test_of_equal_hypotheses_the_first_stays_first(block: int) -> None:
+    """BOS and EOS have no place here; a token of a lower id comes first, and so does its slot."""
 
     def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
-        return torch.full((len(tokens), 6), 0.25).log()
+        return torch.tensor([[-torch.inf, -1.0, -1.0, -1.0]]).repeat(len(tokens), 1)
 
-    settings = SearchSettings([4, 9, 12], BOS, EOS, 0.6)
-    for width in (2, 4):
-        expected, found = (
-            search(step, Prefixes([1, 2, 3], width), settings, beam_size=width, n_best=width)
-            for search in (beam_search, beam_search_on_device)
-        )
-        assert found == expected
-
-
-def test_masks_are_refused() -> None:
-    settings = SearchSettings([4], BOS, EOS, 0.6, constraints=Constraints(masks=[None]))  # type: ignore[list-item]
-    for search in (
-        greedy_search_on_device,
-        lambda *all_: beam_search_on_device(*all_, beam_size=2),
-    ):
-        with pytest.raises(ValueError, match="mask"):
-            search(step_of(1, 5), Prefixes([1], 1), settings)
-    with pytest.raises(ValueError, match="n_best 3"):
-        beam_search_on_device(
-            step_of(1, 5), Prefixes([1], 2), SearchSettings([4], 0, 1, 0.6), beam_size=2, n_best=3
-        )
+    settings = SearchSettings([3], BOS, EOS, 0.0)
+    (found,) = beam_search(
+        step, Prefixes([1], 2), settings, beam_size=2, n_best=2, block=block, rank_cut_off=True
+    )
+    assert [(h.tokens, h.log_prob) for h in found] == [((), -1.0), ((2,), -2.0)]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -161,21 +136,19 @@ def sources(count: int) -> Tensor:
 def both(
     engine: Engine | Ensemble, src: Tensor, constraints: Constraints, *, width: int, limit: int = 30
 ) -> list[list[list[Hypothesis]]]:
-    """What is found on the host, and on the device."""
+    """What is found in blocks of one step, and of eight."""
     limits = [limit - i % 3 for i in range(len(src))]
     settings = SearchSettings(limits, BOS_ID, EOS_ID, 0.6, constraints=constraints)
+    found = []
     with torch.inference_mode():
-        caches = engine.start(src, width), engine.start(src, width, FixedCache)
-        if width == 1:
-            searches = (greedy_search, greedy_search_on_device)
-            return [
-                search(engine.step, cache, settings)
-                for search, cache in zip(searches, caches, strict=True)
-            ]
-        return [
-            search(engine.step, cache, settings, beam_size=width, n_best=min(3, width))
-            for search, cache in zip((beam_search, beam_search_on_device), caches, strict=True)
-        ]
+        for block in (1, STEPS_OF_BLOCK):
+            cache = engine.start(src, width, block)
+            if width == 1:
+                found.append(greedy_search(engine.step, cache, settings, block=block))
+            else:
+                options = {"beam_size": width, "n_best": min(3, width), "block": block}
+                found.append(beam_search(engine.step, cache, settings, **options))
+    return found
 
 
 def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], error: float):
@@ -190,7 +163,7 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 
 @pytest.mark.parametrize("width", [1, 4, 8])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_model_translates_as_with_the_search_on_the_host(variant: str, width: int) -> None:
+def test_a_model_translates_the_same_in_blocks_of_any_size(variant: str, width: int) -> None:
     engine = Engine(model_of(**VARIANTS[variant]).double())
     torch.manual_seed(width)
     prefixes = [[7, 8, 9][: i % 4] for i in range(9)]
@@ -199,7 +172,7 @@ def test_a_model_translates_as_with_the_search_on_the_host(variant: str, width: 
         assert_equal(found, expected, 1e-11)
         lengths = {len(one.tokens) for sentence in expected for one in sentence}
         # More than one block of the cache.
-        assert max(lengths) > CHECK_EVERY
+        assert max(lengths) > STEPS_OF_BLOCK
         assert len(lengths) > 1
 
 
@@ -212,7 +185,7 @@ def test_the_size_of_a_batch_changes_nothing(count: int, width: int) -> None:
     assert_equal(found, expected, 1e-5)
 
 
-def test_an_ensemble_translates_as_with_the_search_on_the_host() -> None:
+def test_an_ensemble_translates_the_same_in_blocks_of_any_size() -> None:
     ensemble = Ensemble([Engine(model_of(seed).double()) for seed in (1, 2)])
     torch.manual_seed(3)
     for width in (1, 4):
@@ -250,76 +223,31 @@ def test_lines_have_the_same_translations(settings: str, exact: Translator) -> N
                 assert one.score == pytest.approx(other.score, abs=1e-11)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4, 8])
-def test_a_trained_model_translates_as_with_the_search_on_the_host(
-    beam_size: int, tmp_path: Path
-) -> None:
-    unpack(Path(__file__).parent.parent / "kept" / "folders.tar.xz", tmp_path)
-    lines = (tmp_path / "data/kept/test.src.txt").read_text().splitlines()[:40]
-    translator = Translator.load(tmp_path / "runs/kept", device="cpu")
-    expected, found = (
-        list(
-            changed_to(translator, gpu_path=path, beam_size=beam_size).translate_nbest(
-                lines, n_best=min(2, beam_size)
-            )
-        )
-        for path in ("auto", "device")
-    )
-    assert texts_of(found) == texts_of(expected)
-    for line, right in zip(found, expected, strict=True):
-        assert [one.score for one in line] == pytest.approx([one.score for one in right], abs=1e-5)
-
-
 # ---------------------------------------------------------------------------------------------
-# Which search it is
+# How long the blocks are
+
+
+def block_of(translator: Translator, model: Transformer, path: str, device_type: str, **given: Any):
+    config = translator.config.model_copy(update={"gpu_path": path})
+    decoder = Torch([model], translator.tokenizer, config, device=CPU)
+    decoder.device_type = device_type
+    return decoder._block(SearchSettings(given.pop("limits", [3, 20]), 1, 2, 0.6, **given))
 
 
 @pytest.mark.parametrize(
-    ("changes", "on_device"),
-    [
-        ({}, False),
-        ({"gpu_path": "plain"}, False),
-        ({"gpu_path": "device"}, True),
-        ({"gpu_path": "device", "beam_size": 1}, True),
-        ({"gpu_path": "device", "sample": True}, False),
-        ({"gpu_path": "device", "mbr_samples": 2}, False),
-    ],
+    ("path", "on_cpu", "on_gpu"), [("auto", 1, 8), ("plain", 1, 1), ("device", 8, 8)]
 )
-def test_the_setting_and_the_features_choose_the_search(
-    changes: dict[str, Any],
-    on_device: bool,
-    translator: Translator,
-    monkeypatch: pytest.MonkeyPatch,
+def test_blocks_are_long_on_a_gpu_unless_something_needs_the_host(
+    path: str, on_cpu: int, on_gpu: int, translator: Translator
 ) -> None:
-    copies = counted_copies(monkeypatch)
-    list(changed_to(translator, **changes).translate(["one two"]))
-    assert bool(copies) == on_device
-
-
-def test_on_a_gpu_the_search_is_there_unless_the_setting_is_plain(translator: Translator) -> None:
-    settings = SearchSettings([5], BOS_ID, EOS_ID, 0.6)
-    for path, expected in {"auto": True, "plain": False, "device": True}.items():
-        config = translator.config.model_copy(update={"gpu_path": path})
-        decoder = Torch(translator.models, translator.tokenizer, config, device=CPU)
-        decoder.device_type = "cuda"
-        assert decoder._searches_on_device(settings) == expected
-
-
-def test_parsers_search_on_the_host(parser: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Translator.load(parser, device="cpu")
-    copies = counted_copies(monkeypatch)
-    masked = changed_to(plain, gpu_path="device", well_formed_trees=True)
-    assert next(masked.translate(["a b"])).startswith("(")
-    assert not copies
-
-
-def test_learned_positions_that_do_not_suffice_are_for_the_host(translator: Translator) -> None:
-    model = model_of(positions="learned", max_positions=20)
-    config = translator.config.model_copy(update={"gpu_path": "device"})
-    decoder = Torch([model], translator.tokenizer, config, device=CPU)
-    for limit in (20, 21):
-        settings = SearchSettings([3, limit], BOS_ID, EOS_ID, 0.6)
-        assert decoder._searches_on_device(settings) == (limit == 20)
+    learned = model_of(positions="learned", max_positions=20)
+    for device, expected in (("cpu", on_cpu), ("cuda", on_gpu)):
+        assert block_of(translator, model_of(), path, device) == expected
+        assert block_of(translator, learned, path, device) == expected
+        # Positions that do not suffice are an error in the step that lacks one, and no sooner.
+        assert block_of(translator, learned, path, device, limits=[3, 21]) == 1
+        masks = Constraints(masks=[None, None])  # type: ignore[list-item]
+        assert block_of(translator, model_of(), path, device, constraints=masks) == 1
 
 
 # ---------------------------------------------------------------------------------------------
@@ -386,15 +314,16 @@ Choose = Callable[..., Any]
 
 
 def counted_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Gets a number for each copy to the host that the searches on the device make."""
+    """Gets a number for each copy to the host that the searches make."""
     copies: list[int] = []
-    plain = device_search.to_host
+    plain = search.to_host
 
     def counting(tensors: list[Tensor]) -> Any:
         copies.append(len(tensors))
         return plain(tensors)
 
-    monkeypatch.setattr(device_search, "to_host", counting)
+    for module in (search, independent):
+        monkeypatch.setattr(module, "to_host", counting)
     return copies
 
 
@@ -404,7 +333,9 @@ def counting() -> Iterator[tuple[Crossings, Operators]]:
         yield crossings, operators
 
 
-def searched(width: int, constraints: Constraints, **variant: Any) -> tuple[int, Crossings, Any]:
+def searched(
+    width: int, constraints: Constraints, *, block: int = STEPS_OF_BLOCK, **variant: Any
+) -> tuple[int, Crossings, Any]:
     """A search of 20 sentences whose ends differ.
 
     Returns:
@@ -417,8 +348,9 @@ def searched(width: int, constraints: Constraints, **variant: Any) -> tuple[int,
         [12 + 3 * (i % 10) for i in range(20)], BOS_ID, EOS_ID, 0.6, constraints=constraints
     )
     with torch.inference_mode():
-        reserve_positions(engine.model, 39)
-        cache = engine.start(src, width, FixedCache)
+        if engine.model.config.positions != "learned":
+            engine.model.positions(0, 39, like=engine.model.embedding.weight)
+        cache = engine.start(src, width, block)
         with counting() as (crossings, operators):
 
             def step(*given: Any) -> Tensor:
@@ -430,9 +362,9 @@ def searched(width: int, constraints: Constraints, **variant: Any) -> tuple[int,
                 return engine.step(*given)
 
             if width == 1:
-                greedy_search_on_device(step, cache, settings)
+                greedy_search(step, cache, settings, block=block)
             else:
-                beam_search_on_device(step, cache, settings, beam_size=width)
+                beam_search(step, cache, settings, beam_size=width, block=block)
     between = [operators.called[start:end] for start, end in itertools.pairwise(steps)]
     return len(steps), crossings, between
 
@@ -447,11 +379,12 @@ COUNTED = {"plain": Constraints(), "all": Constraints(9, 2, [[7, 8]] * 20, forbi
 def test_there_is_one_copy_to_the_host_in_eight_steps_and_none_to_the_device(
     constraints: str, variant: str, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A CPU chooses the most probable token with NumPy.
+    monkeypatch.setattr(independent, "_most_probable", lambda x, *_: x.max(-1)[::-1])
     copies = counted_copies(monkeypatch)
     steps, crossings, called = searched(width, COUNTED[constraints], **VARIANTS[variant])
-    assert steps > 3 * CHECK_EVERY
-    assert CHECK_EVERY >= 8
-    assert len(copies) == -(-steps // CHECK_EVERY)
+    assert steps > 3 * STEPS_OF_BLOCK
+    assert len(copies) == -(-steps // STEPS_OF_BLOCK)
     assert crossings.reads == {"numpy": len(copies)}
     assert not crossings.makes
     assert not waits(called)
@@ -482,7 +415,7 @@ def a_choice_on_the_host(choose: Choose) -> Choose:
 
 @pytest.mark.parametrize("plant", [a_read, an_upload, a_choice_on_the_host])
 def test_a_planted_copy_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    chooser = device_search._Chooser
+    chooser = search.Chooser
     monkeypatch.setattr(chooser, "choose", plant(chooser.choose))
     steps, crossings, called = searched(4, Constraints())
     found = crossings.reads.total() + crossings.makes.total()
@@ -490,9 +423,8 @@ def test_a_planted_copy_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert len(waits(called)) == (steps - 1 if plant is a_read else 0)
 
 
-def test_asking_at_every_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_search, "CHECK_EVERY", 1)
-    steps, crossings, _ = searched(4, Constraints())
+def test_asking_at_every_step_is_found() -> None:
+    steps, crossings, _ = searched(4, Constraints(), block=1)
     assert crossings.reads["numpy"] == steps
 
 
@@ -504,6 +436,6 @@ def test_shapes_stay_within_eight_steps(variant: str, width: int) -> None:
     for block in (0, 8, 16):
         matmuls = {
             tuple(call for call in called[step] if "bmm" in call[0] or "softmax" in call[0])
-            for step in range(block, block + CHECK_EVERY)
+            for step in range(block, block + STEPS_OF_BLOCK)
         }
         assert len(matmuls) == 1 or (variant == "window" and len(matmuls) == 2)
