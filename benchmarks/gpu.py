@@ -483,7 +483,7 @@ def translating(bench: Bench) -> Iterator[Row]:
 
     kinds = itertools.product((4, 1), ("fp32", "bf16"), ("device",))
     cases = {f"beam {beam}, {kind}": (beam, kind, path, False) for beam, kind, path in kinds}
-    cases["beam 4, fp32, search on the host"] = (4, "fp32", "plain", False)
+    cases["beam 4, fp32, asked in every step"] = (4, "fp32", "plain", False)
     cases |= {f"beam {beam}, one by one": (beam, "fp32", "device", True) for beam in (4, 1)}
     yield from bench.rows({name: partial(measure, *case) for name, case in cases.items()})
 

@@ -393,8 +393,8 @@ class DecodeConfig(Section):
     )
     gpu_path: Literal["auto", "plain", "device"] = setting(
         "auto",
-        "where the search keeps its hypotheses; auto: on a GPU there, otherwise on the host; "
-        "plain: always on the host; device: on the device of the model, also on a CPU, to compare",
+        "how often the host asks which sentences are finished; auto: every 8 steps on a GPU, every "
+        "step on a CPU; plain: every step; device: every 8 steps, also on a CPU, to compare",
     )
 
     def batch_tokens_on(self, device_type: str) -> int:

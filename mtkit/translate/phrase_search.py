@@ -12,7 +12,6 @@ others. A hypothesis that could no longer have all phrases within the length lim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -113,8 +112,7 @@ class _Banks(Chooser):
         top_RC, ids_RC = top_k(next_RV, min(2 * self._beam_size, next_RV.shape[1]))
         tops, ids = top_RC.double().tolist(), ids_RC.tolist()
 
-        ended: list[list[_Hypothesis]] = []
-        kept: list[list[_Hypothesis]] = []
+        chosen = []
         bounds = np.searchsorted(places_R, np.arange(len(self._sentences) + 1)).tolist()
         for sentence, (start, end) in zip(self._sentences, pairwise(bounds), strict=True):
             candidates: list[_Hypothesis] = []
@@ -125,20 +123,13 @@ class _Banks(Chooser):
                     gains.pop(token, None)
                     gains[token] = gain
                 candidates += sentence.continued(hypotheses[row], gains, self.eos_id, length)
-            for chosen, into in zip(
-                sentence.chosen(candidates, self.eos_id), (ended, kept), strict=True
-            ):
-                into.append(chosen)
-        width = max(1, *map(len, ended))
-        ended_log_probs, ended_parents, _, _ = _arrays(ended, width)
+            chosen.append(sentence.chosen(candidates, self.eos_id))
+        ended, kept = zip(*chosen, strict=True)
+        ended_log_probs, ended_parents, _, _ = _arrays(ended, max(map(len, ended)))
         log_probs, parents, states, tokens = _arrays(kept, W)
         self._states = states.tolist()
-        on_device = partial(torch.as_tensor, device=next_RV.device)
-        choice = Choice(
-            *map(on_device, (log_probs, tokens, parents, ended_log_probs, ended_parents))
-        )
-        self.constrainer.advance(choice.parents, choice.tokens, choice.log_probs > -torch.inf, done)
-        return choice
+        arrays = log_probs, tokens, parents, ended_log_probs, ended_parents
+        return Choice(*(torch.as_tensor(array, device=next_RV.device) for array in arrays))
 
     def select(self, sentences: Tensor) -> None:
         """As `Chooser.select`."""

@@ -103,9 +103,7 @@ class Chooser:
         kept, at = sums.masked_fill(is_eos, -torch.inf).sort(dim=1, descending=True, stable=True)
         kept, at = kept[:, :W], at[:, :W]
         ended = sums.masked_fill(~is_eos, -torch.inf)
-        choice = Choice(kept, tokens.gather(1, at), parents.gather(1, at), ended, parents)
-        self.constrainer.advance(choice.parents, choice.tokens, kept > -torch.inf, done)
-        return choice
+        return Choice(kept, tokens.gather(1, at), parents.gather(1, at), ended, parents)
 
     def select(self, sentences: Tensor) -> None:
         """Keep these sentences."""
@@ -153,8 +151,8 @@ def beam_search(
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
     chooser = chooser or Chooser(settings, beam_size)
     limits = np.array(settings.max_lengths, dtype=np.int64)
-    finished = _Finished(settings, chooser.slots, n_best, rank_cut_off=rank_cut_off)
-    history = _History(settings, chooser.slots, n_best)
+    finished = Finished(settings, chooser.slots, n_best, rank_cut_off=rank_cut_off)
+    history = History(settings, chooser.slots, n_best)
     # The sentence of each row of the batch, and its hypotheses: all begin with the same token, so
     # only the first one is live.
     active = np.arange(len(limits))
@@ -170,11 +168,12 @@ def beam_search(
                 rows = (log_probs_BW.view(-1) > -torch.inf).nonzero().squeeze(1)
             next_RV = step(tokens_BW.reshape(-1)[rows], rows, cache)
             choice = chooser.choose(next_RV, rows, log_probs_BW, done)
-            done += 1
+            log_probs_BW, tokens_BW, parents_BW, *_ = choice
+            chooser.constrainer.advance(parents_BW, tokens_BW, log_probs_BW > -torch.inf, done)
+            cache.reorder(parents_BW)
             history.append(choice)
+            done += 1
             log_probs_BW = finished.update(choice, done, cuts_off=done in limits[active])
-            tokens_BW = choice.tokens
-            cache.reorder(choice.parents)
         live_B = (log_probs_BW > -torch.inf).any(1)
         live = history.copy(active, live_B, finished)
         if not live.any():
@@ -189,7 +188,7 @@ def beam_search(
     return history.hypotheses()
 
 
-class _Finished:
+class Finished:
     """The finished hypotheses of the sentences in the batch, best first; all are of B rows.
 
     Attributes:
@@ -253,7 +252,7 @@ class _Finished:
             setattr(self, name, getattr(self, name)[sentences])
 
 
-class _History:
+class History:
     """All hypotheses on the host, their tokens linked from the newest to the first."""
 
     def __init__(self, settings: SearchSettings, slots: int, n_best: int) -> None:
@@ -270,7 +269,7 @@ class _History:
         """Append a token to the slots, each after that of its parent slot."""
         self._on_device += (choice.tokens, choice.parents, choice.log_probs)
 
-    def copy(self, active: Array, live_B: Tensor, finished: _Finished) -> Array:
+    def copy(self, active: Array, live_B: Tensor, finished: Finished) -> Array:
         """Copy what was appended for the sentences `active` to the host; returns `live_B` there."""
         results = finished.ranks, finished.totals, finished.pointers
         live, *arrays = to_host([live_B.long(), *results, *self._on_device])
@@ -297,7 +296,7 @@ class _History:
         ]
 
     def _hypothesis(self, sentence: int, log_prob: float, pointer: int) -> Hypothesis:
-        """The hypothesis that a pointer of `_Finished` means."""
+        """The hypothesis that a pointer of `Finished` means."""
         rest, slot = divmod(pointer, self._shape[1])
         length, finished = divmod(rest, 2)
         backwards, totals = [], []

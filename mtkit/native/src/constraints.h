@@ -65,7 +65,7 @@ private:
         ids.erase(std::unique(ids.begin() + first, ids.end()), ids.end());
     }
 
-    // `_repeats`: the tokens that earlier followed the n - 1 newest tokens.
+    // `_forbid_repeats`: the tokens that earlier followed the n - 1 newest tokens.
     void exclude_repeats(const std::vector<int32_t>& tokens) {
         const int64_t n = settings_.no_repeat_ngram;
         if (int64_t(tokens.size()) < n) return;

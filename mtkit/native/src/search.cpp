@@ -171,7 +171,7 @@ private:
                           &Hypothesis::score, n_best_);
     }
 
-    // `_prune` for sentence b: remove the hypotheses that cannot win any more, and those at the
+    // The end of `Finished.update` for sentence b: remove the hypotheses that cannot win any more, and those at the
     // length limit.
     void prune(int b, int length, double penalty, double next_penalty) {
         Ended& ended = ended_[b];
@@ -197,7 +197,7 @@ private:
         }
     }
 
-    // `History._trace`: the tokens up to a link, and their log-probabilities.
+    // `History._hypothesis`: the tokens up to a link, and their log-probabilities.
     void trace(int32_t link) {
         traced_tokens_.clear();
         traced_log_probs_.clear();
@@ -210,7 +210,7 @@ private:
         std::reverse(traced_log_probs_.begin(), traced_log_probs_.end());
     }
 
-    // `History.hypothesis`; `log_prob` includes EOS if it is finished.
+    // `History.hypotheses`; `log_prob` includes EOS if it is finished.
     Hypothesis hypothesis(int32_t newest, double log_prob, double score, bool finished) {
         trace(newest);
         if (finished) traced_log_probs_.push_back(log_prob - links_[newest].log_prob);
