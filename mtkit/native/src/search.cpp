@@ -171,8 +171,8 @@ private:
                           &Hypothesis::score, n_best_);
     }
 
-    // The end of `Finished.update` for sentence b: remove the hypotheses that cannot win any more, and those at the
-    // length limit.
+    // `Finished.update` for sentence b: remove the hypotheses that cannot win any more, and those
+    // at the length limit.
     void prune(int b, int length, double penalty, double next_penalty) {
         Ended& ended = ended_[b];
         const double worst = ended.worst(n_best_);
