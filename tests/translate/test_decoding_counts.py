@@ -33,16 +33,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "other head widths": {"d_k": 8, "d_v": 24},
     "output bias": {"output_bias": True},
 }
+# Constraints on the outputs of the search.
+CONSTRAINED: dict[str, dict[str, Any]] = {
+    "no repeats": {"no_repeat_ngram": 2},
+    "prefixes": {"no_repeat_ngram": 3},
+}
 
 
 def counted(
     name: str, data: PreparedData, lines: Sequence[str], beam_size: int, patch: pytest.MonkeyPatch
 ) -> Counts:
     """What the steps from `FROM` to `TO` of a translation by a random model ask of a GPU."""
-    config = changed(UNTRAINED, "model", **VARIANTS[name])
+    config = changed(UNTRAINED, "model", **VARIANTS.get(name, {}))
     # Every sentence gets as many steps.
     length = {"max_extra_length": LENGTH, "max_length": LENGTH, "min_length": LENGTH}
-    settings = changed(config, "decode", beam_size=beam_size, **length).decode
+    settings = changed(
+        config, "decode", beam_size=beam_size, **length, **CONSTRAINED.get(name, {})
+    ).decode
     vocabularies = data.tokenizers()
     before: list[Counts] = []
     step = Engine.step
@@ -60,13 +67,16 @@ def counted(
         pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32")
         runs = LoadedRuns(vocabularies, settings)
         translator = Translator(runs, torch_backend([model], runs, GPU))
-        assert len(list(translator.translate(lines))) == len(lines)
+        prefixes = ["eins zwei drei vier fünf"] * len(lines) if name == "prefixes" else None
+        assert len(list(translator.translate_nbest(lines, n_best=1, prefixes=prefixes))) == len(
+            lines
+        )
     patch.undo()
     return before[TO] - before[FROM]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [*VARIANTS, *CONSTRAINED])
 def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
     name: str,
     beam_size: int,
