@@ -65,6 +65,8 @@ tune_option = shared.option_group("Tuning")
 @tune_option(
     "--reference FILE",
     "reference_path",
+    multiple=True,
+    callback=shared.only_one,
     help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
     " takes the alignments of --reverse.",
 )

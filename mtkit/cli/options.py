@@ -215,9 +215,11 @@ def _named_files(
     return tuple((one_line(name), Path(file)) for name, _, file in parts)
 
 
-def _one_run(_context: Any, _option: Any, paths: tuple[Path, ...]) -> Path | None:
+def only_one(_context: Any, option: click.Parameter, paths: tuple[Path, ...]) -> Path | None:
+    """The only path of an option, of which Click would silently take the last one."""
     if (count := len(set(paths))) > 1:
-        raise click.UsageError(f"--run: give one run, not {count}")
+        name = option.opts[0]
+        raise click.UsageError(f"{name}: give one {name.removeprefix('--')}, not {count}")
     return paths[0] if paths else None
 
 
@@ -226,9 +228,8 @@ def one_run_option(option: Callable[..., Decorator], *, help: str) -> Decorator:
     return option(
         "--run FOLDER",
         "run_path",
-        # Click silently takes the last one of an option that cannot be repeated.
         multiple=True,
-        callback=_one_run,
+        callback=only_one,
         help=help,
     )
 

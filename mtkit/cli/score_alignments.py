@@ -21,6 +21,8 @@ from mtkit.cli.console import print_text
     "--reference FILE",
     "gold_path",
     required=True,
+    multiple=True,
+    callback=shared.only_one,
     help="Gold alignments: sure links i-j and possible links ipj.",
 )
 @shared.in_out_option("--swap-links", help="Exchange source and target of LINKS.")

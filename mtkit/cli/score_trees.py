@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 )
 @click.argument("paths", metavar="[TREES]...", nargs=-1, type=shared.PathArgument)
 @shared.in_out_option(
-    "--reference FILE", "gold_path", help="File of gold trees, in any layout, for TREES."
+    "--reference FILE",
+    "gold_path",
+    multiple=True,
+    callback=shared.only_one,
+    help="File of gold trees, in any layout, for TREES.",
 )
 @shared.data_text_options
 @shared.json_option

@@ -284,6 +284,7 @@ def test_align_refuses_gold_alignments_of_other_pairs(pairs: Place, gold: str, m
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--tune", "--reference=a", "--reference=b"], "--reference: give one reference, not 2"),
         (["--tune"], "--tune requires --reference or --reverse"),
         (["--reference", "gold.txt"], "--reference requires --tune"),
         (["--tune", "--reference", "gold.txt", "--json"], "--json has no effect with --tune"),
@@ -327,6 +328,7 @@ def test_alignments_are_scored_against_one_gold_alignment_for_each_line(place: P
     score = ("score-alignments", "links.txt", "--reference", "gold.txt")
     assert place.mtkit("-q", *score).out == "AER 0.0 precision 100.0 recall 100.0\n"
     assert "'--reference'" in place.refused(*score[:2])
+    assert "--reference: give one reference" in place.refused(*score, "--reference", "short.txt")
     assert "short.txt has 0 lines" in place.refused(*score, "short.txt")
 
 

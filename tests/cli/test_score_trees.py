@@ -157,6 +157,7 @@ def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Pl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ([*FILES[1:], "--reference", "found.trees"], "--reference: give one reference, not 2"),
         (["found.trees"], "TREES requires --reference"),
         (["--reference", "gold.trees"], "--reference requires TREES"),
         ([*FILES[1:], "--well-formed"], "--well-formed cannot be combined with TREES"),
