@@ -302,7 +302,7 @@ def _protocol(seconds: float) -> type[H11Protocol]:
 
     The head of a request must come, and an answer must be read, within so many seconds; otherwise
     the connection is closed. It is closed at once if there are too many. A client that has ended
-    its side gets its answer, if it still reads: every second it is sent that its request is
+    its side gets its answers, if it still reads: every second it is sent that its request is
     processed (RFC 2518, section 10.1), which fails if it has gone.
     """
 
@@ -310,6 +310,7 @@ def _protocol(seconds: float) -> type[H11Protocol]:
         _head: asyncio.TimerHandle | None = None
         _unread: asyncio.TimerHandle | None = None
         _probe: asyncio.TimerHandle | None = None
+        _has_ended = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -328,10 +329,21 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 self._wait_for_head()
 
         def eof_received(self) -> bool:  # type: ignore[override]
+            self._has_ended = True
+            return self._expects_answer()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self._has_ended and not self._expects_answer():
+                self.transport.close()
+
+        def _expects_answer(self) -> bool:
+            """Whether a client that has ended its side waits for an answer."""
             cycle = self.cycle
             if cycle is None or cycle.response_complete or cycle.more_body:
                 return False
-            cycle.keep_alive = False
+            # The next request may be here already (RFC 9112, section 9.3.2).
+            cycle.keep_alive = bool(self.conn.trailing_data[0])
             if self.scope["http_version"] == "1.1":
                 self._probe = self.loop.call_later(_PROBE, self._send_probe)
             return True

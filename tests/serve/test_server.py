@@ -250,6 +250,35 @@ def test_a_client_that_ends_its_side_gets_its_answer(
     assert b"translatedText" in answer
 
 
+CUT = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    ("texts", "rest"),
+    [
+        (["one", "two"], b""),
+        (["nine"] * 5, b""),
+        (["one", "\\n\\n", "two"], b"GET /hea"),
+        (["one", "two"], CUT),
+    ],
+)
+def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
+    texts: list[str], rest: bytes, apart: bool, untrained: Run, gate: Gate
+) -> None:
+    bodies = [b'{"q": "%s", "source": "en", "target": "de"}' % text.encode() for text in texts]
+    requests = [*map(post, bodies), rest]
+    with Served([untrained], changed=gate.close) as server, server.connect() as client:
+        for part in requests if apart else [b"".join(requests)]:
+            client.sendall(part)
+        client.shutdown(socket.SHUT_WR)
+        stream = client.makefile("rb")
+        # The server has seen the end before the first answer.
+        assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
+        gate.open()
+        assert stream.read().count(b'{"translatedText":') == len(texts)
+
+
 def test_a_client_that_ends_its_side_is_told_while_it_waits_that_it_is_not_forgotten(
     untrained: Run, gate: Gate
 ) -> None:
