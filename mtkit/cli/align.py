@@ -122,8 +122,6 @@ def align(
         raise MtkitError(
             f"{run.path}: is a parser, and mtkit align is for translations; give --run"
         )
-    from mtkit.translate import Sentence
-
     reverse = None if reverse_path is None else shared.open_run(reverse_path)
     options = shared.DecodeOptions.parse(workers=1, engine="torch", **decode)
     with ExitStack() as stack:
@@ -135,8 +133,7 @@ def align(
             backward = stack.enter_context(back.load([reverse]))
             _check_languages(run, translator, reverse, backward)
         for used in filter(None, (translator, backward)):
-            # Weights that compute no numbers are refused.
-            used.decoder.decode([Sentence(1, [])], 1)
+            used.decoder.try_weights()
         names = shared.name_of(src_path), shared.name_of(tgt_path)
         pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
         if tune:

@@ -11,7 +11,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, RunChecks, warn_of_checkpoint
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
-from mtkit.translate import Sentence, Translator
+from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +132,7 @@ def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> 
         raise MtkitError(f"{run.path}: is a parser; serve is for translations")
     tags = list(run.tokenizers().src.language_tags)
     first = load(run, tags[0] if tags else None)
-    # Weights that compute no numbers are refused.
-    first.decoder.decode([Sentence(1, [])], 1)
+    first.decoder.try_weights()
     if not tags:
         pairs = [(first.src_lang, first.tgt_lang)]
     else:

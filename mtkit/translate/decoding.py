@@ -197,6 +197,10 @@ class Backend:
             for sentence, found in zip(sentences, results, strict=True)
         ]
 
+    def try_weights(self) -> None:
+        """Translate nothing, so that weights that compute no numbers are refused."""
+        self.decode([Sentence(1, [])], 1)
+
     def _check_weights(self) -> None:
         """Refuse weights that give nothing a probability.
 
