@@ -21,7 +21,7 @@ from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import sync
 from mtkit.config import ModelConfig
-from mtkit.weights import WeightFile, Weights
+from mtkit.weights import OTHER_CHECKPOINT, NotFiniteError, WeightFile, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -36,10 +36,6 @@ _NAME = re.compile(r"step-(\d{8,})")
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 # The file of a checkpoint that is written last.
 COMPLETE = f"step-*/{_STATE}"
-_OTHER_CHECKPOINT = (
-    "use an earlier checkpoint (mtkit train does it by itself where it continues a run; else give "
-    "its step: --checkpoint STEP, or --init-from RUN:STEP)"
-)
 
 
 class _Saved(files.Record):
@@ -68,9 +64,15 @@ class Checkpoint:
         """The model's tensors, on the CPU.
 
         Raises:
-            MtkitError: if a file of the checkpoint is missing, truncated or was changed.
+            MtkitError: if a file of the checkpoint is missing, truncated or was changed, or a
+                weight is not finite.
         """
-        return self._load(_MODEL)
+        weights = self._load(_MODEL)
+        for name, tensor in weights.items():
+            # A sum is fast, but that of large numbers may be infinite too.
+            if not (tensor.sum().isfinite() or tensor.isfinite().all()):
+                raise NotFiniteError(self.path / _MODEL, name)
+        return weights
 
     def weight_file(self) -> WeightFile:
         """The file of the model's tensors; raises as `load_weights`."""
@@ -133,11 +135,11 @@ class Checkpoint:
 
     def _record(self) -> _Saved:
         self._check_exists()
-        record = files.read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
+        record = files.read_record(self.path / _STATE, _Saved, advice=OTHER_CHECKPOINT)
         if (record.step, record.run) != (self.step, self.run):
             raise MtkitError(
                 f"{self.path}: belongs to another run (with other settings, data or tokenizers), "
-                f"or its folder was renamed; {_OTHER_CHECKPOINT}"
+                f"or its folder was renamed; {OTHER_CHECKPOINT}"
             )
         return record
 
@@ -171,7 +173,7 @@ class Checkpoint:
             yield file
         except MtkitError as error:
             self._check_exists()
-            raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
+            raise MtkitError(f"{error}; {OTHER_CHECKPOINT}") from error
 
 
 def checkpoint_name(step: int) -> str:

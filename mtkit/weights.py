@@ -26,6 +26,19 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
 # Numbers that are averaged at a time: they stay in the CPU's caches, and malloc gives such blocks
 # again and again, while larger ones would be new memory of the system for each tensor.
 _BLOCK = 2**14
+OTHER_CHECKPOINT = (
+    "use an earlier checkpoint (mtkit train does it by itself where it continues a run; else give "
+    "its step: --checkpoint STEP, or --init-from RUN:STEP)"
+)
+
+
+class NotFiniteError(MtkitError):
+    """A tensor of a file has a weight that is infinite or not a number."""
+
+    def __init__(self, file: Path, tensor: str) -> None:
+        super().__init__(
+            f"{file}: {tensor} has values that are not finite (NaN); {OTHER_CHECKPOINT}"
+        )
 
 
 class WeightFile:
@@ -102,7 +115,8 @@ class Weights(Mapping[str, Array]):
     float32, or of truth values.
 
     Raises:
-        MtkitError: if a file does not have the tensors of the others.
+        MtkitError: if a file does not have the tensors of the others; of a tensor, if it has
+            values that are not finite.
     """
 
     def __init__(self, files: Sequence[WeightFile]) -> None:
@@ -129,11 +143,16 @@ class Weights(Mapping[str, Array]):
             end = start + len(block)
             if not others:
                 result[start:end] = block
-                continue
-            total = sums[: len(block)]
-            total[:] = block
-            for other in others:
-                total += other
-            total /= len(self._files)
-            result[start:end] = first.as_type_of(name, total)
+            else:
+                total = sums[: len(block)]
+                total[:] = block
+                for other in others:
+                    total += other
+                total /= len(self._files)
+                result[start:end] = first.as_type_of(name, total)
+            # The mean of all files is finite only if each of them is.
+            if not np.isfinite(result[start:end]).all():
+                finite = (bool(np.isfinite(values).all()) for values in (block, *others))
+                _, path = min(zip(finite, (file.path for file in self._files), strict=True))
+                raise NotFiniteError(path, name)
         return result.reshape(shape)

@@ -54,7 +54,7 @@ def load(
     )
     model = check(library().mtkit_new(shape, PRECISIONS.index(precision)))
     try:
-        _set_tensors(model, weights, is_int8=precision == "int8")
+        _set_tensors(model, weights)
         check_done(library().mtkit_ready(model))
     except BaseException:
         library().mtkit_free(model)
@@ -62,7 +62,7 @@ def load(
     return int(model)
 
 
-def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]], *, is_int8: bool) -> None:
+def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]]) -> None:
     rows, columns = c_int64(), c_int64()
     for number in itertools.count():
         found = library().mtkit_tensor(model, number, byref(rows), byref(columns))
@@ -77,7 +77,4 @@ def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]], *, is_int8
         if tensor.shape != shape:
             raise MtkitError(f"the tensor {name} is of shape {tensor.shape}, not {shape}")
         values = np.ascontiguousarray(tensor, dtype=np.float32)
-        # In 8 bits NaN becomes a number, and translations would look usual.
-        if is_int8 and not np.isfinite(values).all():
-            raise MtkitError(f"the tensor {name} has values that are not finite (NaN)")
         check_done(library().mtkit_set(model, number, address(values), values.size))

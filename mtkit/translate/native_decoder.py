@@ -29,6 +29,7 @@ from mtkit.translate.requests import (
     hypotheses_of,
 )
 from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
+from mtkit.weights import NotFiniteError
 
 if TYPE_CHECKING:
     import torch
@@ -94,10 +95,10 @@ class Native(Backend):
             model = native.NativeModel(
                 weights, run.config.model, len(tgt), src_size, precision=precision
             )
+        except NotFiniteError:
+            raise
         except MtkitError as error:
-            raise MtkitError(
-                f"{run.path}: the weights do not fit config.yaml, or are damaged: {error}"
-            ) from error
+            raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
         note_weights(run, description)
         origin = runs, selection
         backend = cls(model, tgt, runs.config, threads=threads, task=runs.task, origin=origin)

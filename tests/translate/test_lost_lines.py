@@ -42,14 +42,29 @@ def filled(part: str, value: float) -> Callable[[str, Tensor], Tensor]:
     return lambda name, tensor: tensor.fill_(value) if part in name else tensor
 
 
+def with_one(part: str, value: float, kind: torch.dtype) -> Callable[[str, Tensor], Tensor]:
+    """One number of a tensor is another, and all tensors are of a type."""
+
+    def change(name: str, tensor: Tensor) -> Tensor:
+        if name == part:
+            tensor.view(-1)[-1] = value
+        return tensor.to(kind)
+
+    return change
+
+
 BROKEN: dict[str, Callable[[str, Tensor], Tensor]] = {
-    "NaN": filled("", torch.nan),
-    "infinite": filled("", torch.inf),
     "too large": lambda _, tensor: tensor * 1e30,
-    "a norm is NaN": filled("decoder.0", torch.nan),
-    "the encoder is NaN": filled("encoder", torch.nan),
     "the encoder is too large": filled("encoder", 1e38),
 }
+NORM = "decoder.1.residuals.2.norm.bias"
+NOT_FINITE: dict[str, Callable[[str, Tensor], Tensor]] = {
+    f"{name} in {kind}, {value}": with_one(name, value, kind)
+    for name in ("embedding.weight", NORM)
+    for kind in (torch.float32, torch.bfloat16, torch.float16)
+    for value in (torch.nan, -torch.inf)
+}
+NOT_FINITE["all"] = filled("", torch.nan)
 
 
 @pytest.fixture(scope="module", params=BROKEN)
@@ -73,11 +88,9 @@ def test_weights_that_compute_no_numbers_are_refused_with_their_name(
     config = broken.config.decode.model_copy(update={"engine": engine, **settings})
     if engine == "torch" and "precision" in settings:
         pytest.skip("on a CPU PyTorch has float32 only")
-    in_8_bits = engine == "native" and "int8" in settings.values()
-    if in_8_bits and "large" in broken.path.parent.name:
+    if engine == "native" and "int8" in settings.values():
         pytest.skip("in 8 bits, large weights have a scale")
     message = r"/run, .*step \d+: computes no numbers .*--checkpoint"
-    message = r"/run: .*tensor .* not finite \(NaN\)" if in_8_bits else message
     with pytest.raises(MtkitError, match=message):
         list(Translator.load(broken, device="cpu", config=config).translate(LINES))
 
@@ -92,6 +105,33 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
             list(translator.translate(LINES))
 
 
+@pytest.mark.parametrize("kind", NOT_FINITE)
+def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(
+    kind: str, untrained: Run, tmp_path: Path
+) -> None:
+    run = with_weights(untrained, tmp_path / "run", NOT_FINITE[kind])
+    run.save(9, weights=untrained.select("last")[0], optimizer=None, state={})
+    tensor = "" if kind == "all" else kind.split(" in ")[0]
+    message = (
+        rf"^{run.checkpoints()[0].path}/model\.safetensors: {tensor}.* not finite \(NaN\); use"
+    )
+    for engine in ENGINES:
+        for precision in ("fp32", "int8", "bf16") if engine == "native" else ("fp32",):
+            config = run.config.decode.model_copy(update={"engine": engine, "precision": precision})
+            for checkpoint in ("1", "average:2"):
+                with pytest.raises(MtkitError, match=message):
+                    Translator.load(run, device="cpu", config=config, checkpoint=checkpoint)
+            Translator.load(run, device="cpu", config=config, checkpoint="last").close()
+
+
+def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_path: Path) -> None:
+    weights = untrained.select("last")[0]
+    weights["embedding.weight"] = torch.full_like(weights["embedding.weight"], 3e38)
+    run = with_weights(untrained, tmp_path / "run", lambda name, _: weights[name])
+    assert run.select("last")[0].keys() == dict(run.select_arrays("last")[0]).keys()
+
+
+@pytest.mark.parametrize("kind", ["too large", "all"])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -106,12 +146,12 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
     ids=" ".join,
 )
 def test_each_command_refuses_them_in_one_line(
-    arguments: list[str], prepared: Place, tiny_run: Run
+    arguments: list[str], kind: str, prepared: Place, tiny_run: Run
 ) -> None:
-    with_weights(tiny_run, prepared.folder / "mine", BROKEN["NaN"])
+    with_weights(tiny_run, prepared.folder / "mine", (BROKEN | NOT_FINITE)[kind])
     prepared.write("in.txt", "one\ntwo\n")
     outcome = prepared.mtkit("-q", *arguments, "--run", "mine", "--device", "cpu")
-    assert "computes no numbers (NaN)" in outcome.error
+    assert ("computes no numbers" if kind in BROKEN else "not finite") in outcome.error
 
 
 @pytest.mark.parametrize(
