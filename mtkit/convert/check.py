@@ -29,12 +29,14 @@ class CheckText(NamedTuple):
         lines: source lines, without the invisible characters that other software would keep.
         references: their translations; None if there are none.
         numbers: of the lines in the text that they come from, from 1 on.
+        positions: of the other model; of a longer translation this many tokens are compared.
     """
 
     name: str
     lines: list[str]
     references: list[str] | None
     numbers: Sequence[int]
+    positions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,10 @@ def agreement(
     lines = text.lines
     mine, other = (list(map(comparable, of_model)) for of_model in translations)
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
+    scored = ([found[: text.positions] for found in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [
         float((one - two).abs().max()) if len(one) == len(two) else torch.inf
-        for one, two in zip(ours.log_probs(*batch), theirs.log_probs(*batch), strict=True)
+        for one, two in zip(*scored, strict=True)
     ]
     return Agreement(
         text=text.name,

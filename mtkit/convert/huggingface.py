@@ -178,8 +178,9 @@ class MarianModel:
 
     @torch.inference_mode()
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
-        """Log-probabilities of the tokens of each given translation."""
-        outputs = self._tokenizer(text_target=list(targets))["input_ids"]
+        """Log-probabilities of the tokens of each given translation, as far as it has positions."""
+        positions = self._model.config.max_position_embeddings
+        outputs = [y[:positions] for y in self._tokenizer(text_target=list(targets))["input_ids"]]
         tgt_in = pad_ids([[self._start, *y[:-1]] for y in outputs])
         inputs = self._tokenizer(list(sources), padding=True, return_tensors="pt")
         logits = self._model(**inputs, decoder_input_ids=tgt_in).logits

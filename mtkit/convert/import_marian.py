@@ -162,7 +162,9 @@ def import_model(
         else:
             log.info("converted; now comparing it with transformers")
             text = "random subwords" if given is None else "the given text"
-            _compare(peer, translator, lines, text=text, out=out)
+            numbers = range(1, len(lines) + 1)
+            checked = CheckText(text, lines, None, numbers, positions=model.longest)
+            _compare(peer, translator, checked, out=out)
         example = None
         if given is not None:
             example = lines[0], next(iter(translator.translate(lines[:1])))
@@ -297,9 +299,7 @@ def _translator(run: Run) -> Translator:
     return Translator(runs, torch_backend([model.eval()], runs))
 
 
-def _compare(
-    folder: Path, translator: Translator, lines: list[str], *, text: str, out: Path
-) -> None:
+def _compare(folder: Path, translator: Translator, checked: CheckText, *, out: Path) -> None:
     silence_transformers()
     try:
         with tempfile.TemporaryDirectory() as known:
@@ -308,7 +308,6 @@ def _compare(
                 if (folder / name).exists():
                     Path(known, name).symlink_to((folder / name).resolve())
             theirs = MarianModel(Path(known), translator.config, bans_padding=True)
-            checked = CheckText(text, lines, None, range(1, len(lines) + 1))
             agreement = compare(RunModel(translator), theirs, checked)
     except (MtkitError, MemoryError):
         raise

@@ -75,6 +75,16 @@ def test_a_model_with_too_few_positions_is_refused(
     import_model(str(source), tmp_path / "out")
 
 
+@pytest.mark.parametrize("count", [40, 64, 65, 100, 128, 513])
+def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
+    count: int, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    edit(source / "config.json", max_position_embeddings=count)
+    import_model(str(source), tmp_path / "out")
+    assert "checked: " in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["bart", "t5", "m2m_100"])
 def test_another_kind_of_model_is_refused_by_its_name(
     kind: str, source: Path, tmp_path: Path
