@@ -38,7 +38,8 @@ _MOST_KEPT = 4096
 _NO_LANGUAGE = "zxx"
 
 _lock = threading.Lock()
-# langcodes fills its caches without a lock: two threads that meet a language first raise an error.
+# langcodes loads the names of languages without a lock: two threads that are first raise an error.
+# Tags and distances need none: that data is loaded with the module, and its caches are dictionaries.
 _langcodes_lock = threading.RLock()
 
 
@@ -110,7 +111,8 @@ def meant_instead(code: str) -> str:
     """
     if is_language_tag(code) and code.lower() not in _COUNTRIES:
         return ""
-    parts = code.replace("_", "-").split("-")
+    # Some write `sp` for Spanish; it is neither a language nor a country.
+    parts = re.sub("^sp(?![a-z])", "es", code, flags=re.I).replace("_", "-").split("-")
     with _langcodes_lock:
         country = langcodes.Language.make(territory=parts[0].upper())
         # AA, QM to QZ, XA to XZ and ZZ are for private use.
@@ -120,7 +122,8 @@ def meant_instead(code: str) -> str:
             meant = str(tag.language)
             meant += {"zh": f"-{tag.script}", "pt": f"-{tag.territory}"}.get(meant, "")
         else:
-            meant = parts[0] if is_language_tag(parts[0]) else language_code(" ".join(parts))
+            name = language_code(" ".join(parts)) or language_code(parts[0])
+            meant = parts[0] if is_language_tag(parts[0]) else name
     return f"{meant} ({language_name(meant)})" if meant else ""
 
 
