@@ -141,12 +141,14 @@ def _check_file(path: str) -> None:
         raise OSError(f"{path} is not a file")
     if sys.platform != "linux":
         return
-    with open("/proc/self/exe", "rb") as python, open(path, "rb") as file:
+    # Without /proc it may be a script, which says nothing of the CPU.
+    program = "/proc/self/exe" if os.path.exists("/proc/self/exe") else sys.executable
+    with open(program, "rb") as python, open(path, "rb") as file:
         own, header = python.read(_ELF_HEADER), file.read(_ELF_HEADER)
-        if len(header) < _ELF_HEADER or header[:4] != own[:4]:
+        if len(header) < _ELF_HEADER or header[:4] != b"\x7fELF":
             raise OSError(f"{path} is not a library for Linux")
         # The width of addresses, the order of bytes, and the instructions.
-        if (header[4:6], header[18:20]) != (own[4:6], own[18:20]):
+        if own[:4] == header[:4] and (header[4:6], header[18:20]) != (own[4:6], own[18:20]):
             raise OSError(f"{path} is for another kind of CPU")
         segments, sections, count, each, number = struct.unpack("=32xQQ8xHHH2x", header)
         size = file.seek(0, os.SEEK_END)
