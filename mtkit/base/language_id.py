@@ -39,7 +39,7 @@ _NO_LANGUAGE = "zxx"
 
 _lock = threading.Lock()
 # langcodes loads the names of languages without a lock: two threads that are first raise an error.
-# Tags and distances need none: that data is loaded with the module, and its caches are dictionaries.
+# Tags and distances need none: their data is loaded with the module, their caches are dictionaries.
 _langcodes_lock = threading.RLock()
 
 
