@@ -23,7 +23,7 @@ from train_cpu import SIZES, PlainModel
 
 from mtkit.base.memory import disable_malloc_trim
 from mtkit.config import load_config
-from mtkit.kernels.loss import loss_of_logits
+from mtkit.kernels.loss import loss_of_states
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate.engine import Engine
@@ -43,13 +43,16 @@ def training_step(model: nn.Module, *, plain: bool, sentences: int) -> Callable[
 
     def step() -> int:
         model.train()
-        logits, target = model(src, tgt[:, :-1]), tgt[:, 1:]
+        target = tgt[:, 1:]
         if plain:
+            logits = model(src, tgt[:, :-1])
             loss = F.cross_entropy(
                 logits.flatten(0, 1), target.flatten(), label_smoothing=SMOOTHING, reduction="sum"
             )
         else:
-            loss = loss_of_logits(logits, target, label_smoothing=SMOOTHING, pad_id=PAD_ID)
+            states = model(src, tgt[:, :-1], states_only=True)
+            how = {"label_smoothing": SMOOTHING, "pad_id": PAD_ID}
+            loss = loss_of_states(states, model.embedding.weight, target, **how)
         (loss / target.numel()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -59,65 +59,6 @@ def widened(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def loss_of_logits(
-    logits: Tensor,
-    tgt_out: Tensor,
-    *,
-    label_smoothing: float,
-    pad_id: int,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """The sum of `train.loss.label_smoothed_loss`, with a gradient that is made in one buffer.
-
-    The arguments are the same.
-    """
-    targets = tgt_out.flatten()
-    possible = None if bias is None else possible_tokens(bias)
-    loss: Tensor = _LogitsLoss.apply(  # type: ignore[no-untyped-call]
-        logits.flatten(0, -2), targets, targets != pad_id, label_smoothing, possible
-    )
-    return loss
-
-
-class _LogitsLoss(torch.autograd.Function):
-    """The summed loss with its gradient, softmax minus smoothed target, in one buffer.
-
-    Explicit, because the (N, V) arrays are the largest of a step, and a composition of PyTorch's
-    functions reads them nine times.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        targets: Tensor,
-        real: Tensor,
-        label_smoothing: float,
-        possible: Tensor | None,
-    ) -> Tensor:
-        wide = widened(logits)
-        # Every token has the probability `low`; the true one has `extra` added.
-        low, extra = smoothed_targets(label_smoothing, logits.shape[-1], possible)
-        normaliser = wide.logsumexp(-1)
-        truth = wide.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        counted = wide if possible is None else wide.where(possible, 0.0)
-        # -Σ q·log p, with log p = logit - normaliser and Σ q = 1.
-        loss = normaliser - extra * truth - low * counted.sum(-1)
-        ctx.save_for_backward(logits, normaliser, targets, real, possible)
-        ctx.low, ctx.extra = low, extra
-        return (loss * real).sum()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None, None]:
-        logits, normaliser, targets, real, possible = ctx.saved_tensors
-        gradient = (widened(logits) - normaliser.unsqueeze(-1)).exp_()
-        gradient.sub_(ctx.low if possible is None else possible.to(gradient.dtype) * ctx.low)
-        truth = targets.unsqueeze(-1)
-        gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -ctx.extra).expand_as(truth))
-        gradient.mul_((real * grad_outputs[0]).unsqueeze(-1))
-        return gradient.to(logits.dtype), None, None, None, None
-
-
 def loss_of_states(
     states: Tensor,
     weight: Tensor,
@@ -128,7 +69,7 @@ def loss_of_states(
     bias: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum of `train.loss.label_smoothed_loss`, from the input of the output layer.
+    """The loss of `train.loss.label_smoothed_loss`, from the input of the output layer.
 
     The full (N, V) logits are never stored: some rows at a time are computed, turned into their
     gradient, and multiplied back, while they are in a cache; padding is skipped. On a CPU this is

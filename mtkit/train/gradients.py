@@ -22,7 +22,7 @@ from mtkit.data import IntArray, SentencePairs
 from mtkit.kernels import bf16
 from mtkit.kernels.dropout import dropout_seeded
 from mtkit.kernels.gpu_loss import loss_on_gpu
-from mtkit.kernels.loss import loss_of_logits, loss_of_states
+from mtkit.kernels.loss import loss_of_states
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers
@@ -232,7 +232,7 @@ class Gradients:
         whole = model if isinstance(model, Transformer) else self.model
         device, bias = batch.src.device, whole.output_bias
         with arithmetic(self.precision, device):
-            if torch.is_grad_enabled() and (device.type == "cpu" or self.micro_batches.packed):
+            if torch.is_grad_enabled():
                 # Gradients are computed faster without storing all logits.
                 loss_of_all = loss_of_states
                 if device.type != "cpu":
@@ -247,7 +247,6 @@ class Gradients:
                     dtype=torch.bfloat16 if self.precision == "bf16" else None,
                 )
             logits: Tensor = model(batch.src, batch.tgt_in, batch.packing)
-        loss_of = loss_of_logits if logits.requires_grad else label_smoothed_loss
-        return loss_of(
+        return label_smoothed_loss(
             logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID, bias=bias
         )

@@ -1,11 +1,12 @@
 """The label-smoothed loss (Section 5.4): the formula.
 
 Training calls `kernels.loss`, or `kernels.gpu_loss` on a GPU, which have the same loss with a
-faster gradient; tests compare them. A change belongs into all three.
+faster gradient; tests compare them. Change all three together.
 """
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.kernels.loss import possible_tokens, widened
@@ -22,7 +23,6 @@ def label_smoothed_loss(
     """Cross-entropy against smoothed targets (Section 5.4), as in the paper's code: -Σ q·log p.
 
     The true token has the target probability q = 1 - ε, and each of the V - 1 others ε/(V - 1).
-    (PyTorch's own `label_smoothing` gives the true token a share of ε as well.)
 
     Args:
         logits: (..., V), with the output bias.
@@ -36,16 +36,15 @@ def label_smoothed_loss(
     Returns:
         The summed loss in natural logarithms.
     """
-    logits, targets = logits.flatten(0, -2), tgt_out.flatten()
-    real = targets != pad_id
-    possible = None if bias is None else possible_tokens(bias)
     # At least float32, for the sums.
-    logits = widened(logits)
-    V = logits.shape[-1] if possible is None else int(possible.sum())
-    low, high = label_smoothing / (V - 1), 1.0 - label_smoothing
-    # log p = logit - normaliser, and the sum of all q is 1.
-    normaliser = logits.logsumexp(-1)
-    true = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-    others = (logits if possible is None else logits.where(possible, 0.0)).sum(-1)
-    loss = normaliser - (high - low) * true - low * others
-    return (loss * real).sum()
+    logits, targets = widened(logits.flatten(0, -2)), tgt_out.flatten()
+    real = targets != pad_id
+    if bias is not None:
+        possible = possible_tokens(bias)
+        # Their new numbers. That of an impossible token is -1, which PyTorch refuses.
+        logits, targets = logits[:, possible], (possible.cumsum(0) * possible - 1)[targets]
+    V = logits.shape[-1]
+    # PyTorch gives each of the V tokens the same share of its ε, the true one too. It ignores -100.
+    share = label_smoothing * V / (V - 1)
+    targets = targets.where(real, -100)
+    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=share)
