@@ -521,7 +521,7 @@ def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
 
         for owner, name in (
             (translator.decoder, "decode"),
-            (translator, "_term_decoder"),
+            (translator.decoder, "with_terms"),
             (translator, "aligner"),
         ):
             if name != "decode" or not fields:
