@@ -74,8 +74,8 @@ class Doubts:
 
 def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
-    # The search had no hypothesis, or the model wrote the end of the sentence at once.
-    if doubts is not None and sentence.ids and not best.text:
+    # A search without a hypothesis.
+    if doubts is not None and not (best.finished or best.pieces):
         doubts.add_missing(sentence.line)
     # Lengths of trees say nothing.
     elif doubts is not None and best.repaired is None:
