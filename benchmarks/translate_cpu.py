@@ -153,7 +153,8 @@ def random_model(size: str, vocabulary: int) -> Any:
 def mtkit(setting: Setting) -> Engine:
     """What `mtkit translate` does with a batch of subwords, with its native engine."""
     from mtkit.config import DecodeConfig
-    from mtkit.native import NativeModel, Search, kernels
+    from mtkit.native import NativeModel, kernels
+    from mtkit.search_settings import Constraints, SearchSettings
 
     precision = PRECISIONS[setting.precision]
     if setting.run is not None:
@@ -174,19 +175,18 @@ def mtkit(setting: Setting) -> Engine:
         weights = {name: tensor.numpy() for name, tensor in source.state_dict().items()}
         sizes = setting.vocabulary, None
     model = NativeModel(weights, model_config, *sizes, precision=precision)
-    search = Search(
-        bos_id=BOS,
-        eos_id=EOS,
-        beam_size=setting.beam,
-        alpha=config.length_penalty,
-        penalty_form=config.length_penalty_form,
-        min_length=setting.length or 0,
-    )
 
     def translate(sentences: list[Ids], limit: int) -> list[Ids]:
-        found = model.translate(
-            [[*ids, EOS] for ids in sentences], [limit] * len(sentences), search
+        settings = SearchSettings(
+            [limit] * len(sentences),
+            BOS,
+            EOS,
+            config.length_penalty,
+            config.length_penalty_form,
+            Constraints(min_length=setting.length or 0),
         )
+        sources = [[*ids, EOS] for ids in sentences]
+        found = model.translate(sources, settings, beam_size=setting.beam)
         return [list(hypotheses[0].tokens) for hypotheses in found]
 
     penalty = f"length penalty {config.length_penalty_form} {config.length_penalty:g}"
@@ -200,12 +200,11 @@ def mtkit_torch(setting: Setting) -> Engine:
     from mtkit.base.devices import choose_device, select_matmul_backend
     from mtkit.base.memory import disable_malloc_trim
     from mtkit.config import DecodeConfig
+    from mtkit.search_settings import Constraints, SearchSettings
     from mtkit.translate import Translator
-    from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.independent import greedy_search
     from mtkit.translate.search import beam_search
-    from mtkit.translate.settings import SearchSettings
 
     device = choose_device("cpu")
     precision = PRECISIONS[setting.precision]

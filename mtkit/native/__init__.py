@@ -4,16 +4,14 @@ It imports nothing of PyTorch. `src/model.cpp` equals `mtkit.model` and `mtkit.t
 `src/search.cpp` equals `mtkit.translate.search`; both name the functions that they equal.
 """
 
-from mtkit.native.engine import NativeDecoding, NativeHypothesis, NativeModel, Search
+from mtkit.native.engine import NativeDecoding, NativeModel
 from mtkit.native.library import PRECISIONS, Precision, available, kernels
 
 __all__ = [
     "PRECISIONS",
     "NativeDecoding",
-    "NativeHypothesis",
     "NativeModel",
     "Precision",
-    "Search",
     "available",
     "kernels",
 ]

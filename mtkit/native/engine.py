@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,58 +22,13 @@ from mtkit.native.library import (
     library,
 )
 from mtkit.native.weights import load
+from mtkit.search_settings import Constraints, Hypothesis, Sampling, SearchSettings
 
 Ints = npt.NDArray[np.int32]
 
 # The largest number that the library reads. No output and no vocabulary is as large, so a limit
 # above it means the same as this one.
 _LARGEST = 2**31 - 1
-# Settings that may be above it.
-_UNBOUNDED = ("min_length", "no_repeat_ngram", "top_k")
-
-
-@dataclass(frozen=True)
-class Search:
-    """What a search of the native engine is given, besides the sentences.
-
-    Attributes:
-        bos_id, eos_id: the first token of every output, and the one that ends it.
-        beam_size: W, hypotheses kept per sentence; 1 is greedy search.
-        n_best: hypotheses returned per sentence, at most W.
-        alpha: strength of the length penalty; 0 ranks by log-probability.
-        penalty_form: gnmt or power; see `length_penalty` in `mtkit.translate.search`.
-        rank_cut_off: whether hypotheses at the length limit are ranked among the finished ones.
-        min_length: the least number of tokens of an output, without EOS.
-        no_repeat_ngram: no n-gram of this many tokens appears twice; 0 is off.
-        forbidden: ids that no output has.
-        samples: so many samples per sentence instead of a search; 0 to search.
-        temperature, top_k, top_p: of sampling.
-    """
-
-    bos_id: int
-    eos_id: int
-    beam_size: int = 1
-    n_best: int = 1
-    alpha: float = 0.0
-    penalty_form: str = "gnmt"
-    rank_cut_off: bool = False
-    min_length: int = 0
-    no_repeat_ngram: int = 0
-    forbidden: Sequence[int] = ()
-    samples: int = 0
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-
-class NativeHypothesis(NamedTuple):
-    """A translation; its fields are those of `Hypothesis` in `mtkit.translate.search`."""
-
-    tokens: tuple[int, ...]
-    log_prob: float
-    score: float
-    finished: bool
-    token_log_probs: tuple[float, ...]
 
 
 class NativeModel:
@@ -109,43 +63,58 @@ class NativeModel:
     def translate(
         self,
         sentences: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        search: Search,
+        search: SearchSettings,
         *,
-        prefixes: Sequence[Sequence[int]] | None = None,
+        beam_size: int = 1,
+        n_best: int = 1,
+        rank_cut_off: bool = False,
+        sampling: Sampling | None = None,
         uniforms: npt.NDArray[np.float64] | None = None,
         stop: Ints | None = None,
-    ) -> list[list[NativeHypothesis]]:
+    ) -> list[list[Hypothesis]]:
         """Up to `n_best` hypotheses of each of B sentences, best first, or all samples in order.
 
         Args:
             sentences: ids, each sentence ended by EOS.
-            limits: (B,), the most tokens of each output, with EOS.
-            prefixes: what each output begins with; None if nothing is given.
-            uniforms: (B, samples, steps), the random numbers of sampling.
+            search: without masks, which are for searches in Python.
+            beam_size: W, hypotheses kept per sentence; 1 is greedy search.
+            n_best: at most W.
+            rank_cut_off: whether hypotheses at the length limit are ranked among the finished ones.
+            sampling: draws samples instead, with the random numbers `uniforms` (B, W, steps).
             stop: one number; when another thread sets it, the search ends and nothing is found.
 
         Raises:
             MtkitError: if an id or a size is not possible with this model.
         """
-        B = len(sentences)
+        B, constraints = len(sentences), search.constraints or Constraints()
         if B == 0:
             return []
         of_sentences = _Lists(sentences)
-        of_prefixes = _Lists(prefixes if prefixes is not None else [()] * B)
-        if not B == len(limits) == len(of_prefixes.lengths):
+        of_prefixes = _Lists([()] * B if constraints.prefixes is None else constraints.prefixes)
+        if not B == len(search.max_lengths) == len(of_prefixes.lengths):
             raise ValueError("sentences, limits and prefixes differ in number")
-        if search.samples:
-            if uniforms is None or uniforms.shape[:2] != (B, search.samples):
-                raise ValueError(f"uniforms are not of shape ({B}, {search.samples}, steps)")
-            uniforms = np.ascontiguousarray(uniforms, dtype=np.float64)
-        limits = [min(limit, _LARGEST) for limit in limits]
-        most, forbidden = int32s(limits), int32s(search.forbidden)
-        names = [field[0] for field in Settings._fields_]
-        same = {name: getattr(search, name) for name in names if hasattr(search, name)}
+        samples = 0
+        if sampling is not None:
+            if uniforms is None or len(uniforms) != B:
+                raise ValueError(f"uniforms are not of shape ({B}, samples, steps)")
+            uniforms, samples = np.ascontiguousarray(uniforms, dtype=np.float64), uniforms.shape[1]
         # ctypes would cut off the upper bits.
-        same |= {name: min(same[name], _LARGEST) for name in _UNBOUNDED}
-        settings = Settings(power_penalty=search.penalty_form == "power", **same)
+        limits = [min(limit, _LARGEST) for limit in search.max_lengths]
+        most, forbidden = int32s(limits), int32s(constraints.forbidden)
+        of_samples = vars(sampling or Sampling())
+        settings = Settings(
+            beam_size=beam_size,
+            n_best=n_best,
+            rank_cut_off=rank_cut_off,
+            power_penalty=search.penalty_form == "power",
+            alpha=search.alpha,
+            bos_id=search.bos_id,
+            eos_id=search.eos_id,
+            min_length=min(constraints.min_length, _LARGEST),
+            no_repeat_ngram=min(constraints.no_repeat_ngram, _LARGEST),
+            samples=samples,
+            **of_samples | {"top_k": min(of_samples["top_k"], _LARGEST)},
+        )
         request = Request(
             ids=address(of_sentences.ids),
             lengths=address(of_sentences.lengths),
@@ -159,7 +128,7 @@ class NativeModel:
             uniform_steps=0 if uniforms is None else uniforms.shape[2],
             stop=address(stop),
         )
-        count, room = B * (search.samples or search.n_best), max(limits)
+        count, room = B * (samples or n_best), max(limits)
         tokens = np.empty((count, room), dtype=np.int32)
         lengths = np.full(count, -1, dtype=np.int32)
         finished = np.empty(count, dtype=np.bool_)
@@ -170,7 +139,7 @@ class NativeModel:
             library().mtkit_translate(self.handle, settings, request, room, *map(address, results))
         )
         found = [
-            NativeHypothesis(
+            Hypothesis(
                 tuple(tokens[i, :length].tolist()),
                 float(log_probs[i]),
                 float(scores[i]),

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Constraints
-from mtkit.translate.settings import SearchSettings
+from mtkit.search_settings import Constraints, SearchSettings
 
 
 class Constrainer:

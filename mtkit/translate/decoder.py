@@ -13,8 +13,8 @@ from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.parsing import Task
+from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
 from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.translate.constraints import Array
 from mtkit.translate.decoding import Backend
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
@@ -25,7 +25,6 @@ from mtkit.translate.placement import Plan, TermPlanner
 from mtkit.translate.requests import Sentence, Translation, hypotheses_of
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
-from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
 # The host asks a GPU once in this many steps which sentences are finished.
 STEPS_OF_BLOCK = 8

@@ -19,8 +19,8 @@ from mtkit.base.memory import memory_explained
 from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
+from mtkit.search_settings import Array, Constraints, Hypothesis, Sampling, SearchSettings, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.requests import (
     PendingBatch,
     PendingWindow,
@@ -28,7 +28,6 @@ from mtkit.translate.requests import (
     Translation,
     hypotheses_of,
 )
-from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
 
 if TYPE_CHECKING:
     import torch

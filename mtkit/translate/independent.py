@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.search_settings import Array, Hypothesis, SearchSettings
 from mtkit.translate.constrainer import Constrainer
-from mtkit.translate.constraints import Array
 from mtkit.translate.on_device import indices_of, to_host
 from mtkit.translate.search import DONE_PART, Cache, Step
-from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
 def greedy_search(

@@ -16,9 +16,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
+from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.translate.choosing import Choice, choose, threads_wanted
-from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.decoding import Backend
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.requests import (
@@ -28,7 +28,6 @@ from mtkit.translate.requests import (
     Translation,
     hypotheses_of,
 )
-from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 from mtkit.weights import NotFiniteError
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class Native(Backend):
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
     ) -> list[list[Hypothesis]]:
         """As `Backend.search`."""
-        return self._found(
+        return self._translate(
             sentences,
             settings,
             beam_size=hypotheses_of(self.config, n_best),
@@ -154,37 +153,16 @@ class Native(Backend):
         uniforms_BWT: Array,
     ) -> list[list[Hypothesis]]:
         """As `Backend.sample`."""
-        samples = uniforms_BWT.shape[1]
-        return self._found(sentences, settings, uniforms_BWT, samples=samples, **vars(sampling))
+        return self._translate(sentences, settings, sampling=sampling, uniforms=uniforms_BWT)
 
-    def _found(
-        self,
-        sentences: Sequence[Sentence],
-        settings: SearchSettings,
-        uniforms_BWT: Array | None = None,
-        **how: Any,
+    def _translate(
+        self, sentences: Sequence[Sentence], settings: SearchSettings, **how: Any
     ) -> list[list[Hypothesis]]:
-        constraints = settings.constraints or Constraints()
-        found = self._model.translate(
-            [[*sentence.ids, EOS_ID] for sentence in sentences],
-            settings.max_lengths,
-            native.Search(
-                bos_id=settings.bos_id,
-                eos_id=settings.eos_id,
-                alpha=settings.alpha,
-                penalty_form=settings.penalty_form,
-                min_length=constraints.min_length,
-                no_repeat_ngram=constraints.no_repeat_ngram,
-                forbidden=constraints.forbidden,
-                **how,
-            ),
-            prefixes=constraints.prefixes,
-            uniforms=uniforms_BWT,
-            stop=self._stop,
-        )
+        sources = [[*sentence.ids, EOS_ID] for sentence in sentences]
+        hypotheses = self._model.translate(sources, settings, stop=self._stop, **how)
         if self._stop[0]:
             raise MtkitError(_STOPPED)
-        return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
+        return hypotheses
 
     def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
         """As `Backend.in_turn`.

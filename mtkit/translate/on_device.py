@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array
+from mtkit.search_settings import Array
 
 # With fewer scores than this, two stages are slower than one.
 TWO_STAGES_FROM = 100_000

@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array
+from mtkit.search_settings import Array, Hypothesis, SearchSettings
 from mtkit.translate.on_device import top_k
 from mtkit.translate.phrases import Deadline, Tracker, slots_for
 from mtkit.translate.search import Cache, Choice, Chooser, Step, beam_search
-from mtkit.translate.settings import Hypothesis, SearchSettings
 
 
 def constrained_search(

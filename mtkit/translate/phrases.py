@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mtkit.translate.constraints import Array
+from mtkit.search_settings import Array
 
 # The most slots of a sentence, unless the beam itself is larger: a step takes as long as all slots.
 MOST_SLOTS = 64

@@ -23,11 +23,10 @@ import numpy as np
 import torch
 
 from mtkit.model import Transformer
-from mtkit.translate.constraints import Array
+from mtkit.search_settings import Array, Hypothesis, SearchSettings
 from mtkit.translate.phrases import Deadline, Tracker, fitting, slots_for
 from mtkit.translate.requests import Sentence
 from mtkit.translate.scoring import given_log_probs
-from mtkit.translate.settings import Hypothesis, SearchSettings
 from mtkit.translate.terms import Demand, TermEncoder
 
 # A word depends on a term if erasing the term lowers its log-probability by this or more.

@@ -8,11 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array
+from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
 from mtkit.translate.independent import decode_independently
 from mtkit.translate.on_device import top_k
 from mtkit.translate.search import Cache, Step
-from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings
 
 # The number of probabilities summed in float64 at a time: on a CPU they fit in its cache, on a GPU
 # they are enough for a call.

@@ -13,6 +13,7 @@ from mtkit.batch_plan import plan_batches
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
+from mtkit.search_settings import length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.decoding import NO_NUMBERS
 from mtkit.translate.engine import upcast_logits
@@ -20,7 +21,6 @@ from mtkit.translate.ensemble import mean_probability
 from mtkit.translate.reading import windows
 from mtkit.translate.requests import Translation
 from mtkit.translate.sentences import SentenceReader
-from mtkit.translate.settings import length_penalty
 
 
 @torch.inference_mode()

@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.search_settings import Array, Hypothesis, SearchSettings
 from mtkit.translate.constrainer import Constrainer
-from mtkit.translate.constraints import Array
 from mtkit.translate.on_device import indices_of, to_host, top_k
-from mtkit.translate.settings import Hypothesis, SearchSettings
 
 # Finished sentences stay in the batch until they are this share of it: removing them copies all
 # caches, and keeping them costs only their share of attention.

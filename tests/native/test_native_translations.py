@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,18 @@ import torch
 from mtkit.batches import pad_ids
 from mtkit.model import Transformer
 from mtkit.native import NativeModel
-from mtkit.native.engine import NativeHypothesis, Search
+from mtkit.search_settings import Constraints, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID
-from mtkit.translate.constraints import Constraints
 from mtkit.translate.engine import Engine
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.sampling import Sampling, sample
 from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
-from mtkit.translate.settings import uniforms
 
 Draw = Callable[..., Transformer]
 ToNative = Callable[..., NativeModel]
+Found = list[list[Hypothesis]]
+# Sentences, limits and prefixes.
+Batch = tuple[list[list[int]], list[int], list[list[int]]]
 
 MODELS: dict[str, dict[str, Any]] = {
     "post-norm": {},
@@ -40,21 +42,62 @@ MODELS: dict[str, dict[str, Any]] = {
     "own source vocabulary": {"src_vocab_size": 31},
     "SiLU and output bias": {"activation": "silu", "output_bias": True},
 }
-SEARCHES: dict[str, Search] = {
-    "greedy": Search(BOS_ID, EOS_ID),
-    "beam 4": Search(BOS_ID, EOS_ID, beam_size=4, alpha=0.6),
-    "beam 10, power": Search(
-        BOS_ID, EOS_ID, beam_size=10, n_best=10, alpha=0.6, penalty_form="power"
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a batch is searched or sampled."""
+
+    form: Any = "gnmt"
+    alpha: float = 0.0
+    constraints: Constraints = field(default_factory=Constraints)
+    beam_size: int = 1
+    n_best: int = 1
+    rank_cut_off: bool = False
+    samples: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def settings(self, limits: Sequence[int], prefixes: Sequence[Sequence[int]]) -> SearchSettings:
+        """What both engines are given."""
+        constraints = replace(self.constraints, prefixes=prefixes)
+        return SearchSettings(limits, BOS_ID, EOS_ID, self.alpha, self.form, constraints)
+
+    def natively(self, native: NativeModel, batch: Batch, numbers: np.ndarray) -> Found:
+        """What the native engine finds."""
+        sentences, limits, prefixes = batch
+        settings = self.settings(limits, prefixes)
+        if self.samples:
+            return native.translate(sentences, settings, sampling=self.sampling, uniforms=numbers)
+        return native.translate(sentences, settings, **self.beam)
+
+    @property
+    def beam(self) -> dict[str, Any]:
+        """Arguments of a search."""
+        return {name: getattr(self, name) for name in ("beam_size", "n_best", "rank_cut_off")}
+
+    def with_pytorch(self, model: Transformer, batch: Batch, numbers: np.ndarray) -> Found:
+        """What PyTorch finds."""
+        sentences, limits, prefixes = batch
+        settings, engine = self.settings(limits, prefixes), Engine(model)
+        cache = engine.start(pad_ids(sentences), self.samples or self.beam_size)
+        if self.samples:
+            return sample(engine.step, cache, settings, self.sampling, numbers)
+        if self.beam_size == 1:
+            return greedy_search(engine.step, cache, settings)
+        return beam_search(engine.step, cache, settings, **self.beam)
+
+
+CASES: dict[str, Case] = {
+    "greedy": Case(),
+    "beam 4": Case(beam_size=4, alpha=0.6),
+    "beam 10, power": Case(beam_size=10, n_best=10, alpha=0.6, form="power"),
+    "beam 4, limits rank": Case(beam_size=4, n_best=3, alpha=-0.5, rank_cut_off=True),
+    "beam 4, constraints": Case(
+        beam_size=4, alpha=0.6, constraints=Constraints(3, 2, forbidden=(9, 5))
     ),
-    "beam 4, limits rank": Search(
-        BOS_ID, EOS_ID, beam_size=4, n_best=3, alpha=-0.5, rank_cut_off=True
-    ),
-    "beam 4, constraints": Search(
-        BOS_ID, EOS_ID, beam_size=4, alpha=0.6, min_length=3, no_repeat_ngram=2, forbidden=(9, 5)
-    ),
-    "greedy, constraints": Search(BOS_ID, EOS_ID, min_length=3, no_repeat_ngram=1, forbidden=(5,)),
-    "samples": Search(BOS_ID, EOS_ID, samples=3),
-    "samples of few": Search(BOS_ID, EOS_ID, samples=3, temperature=0.7, top_k=20, top_p=0.8),
+    "greedy, constraints": Case(constraints=Constraints(3, 1, forbidden=(5,))),
+    "samples": Case(samples=3),
+    "samples of few": Case(samples=3, sampling=Sampling(0.7, 20, 0.8)),
 }
 
 
@@ -63,40 +106,7 @@ def same_models_each_time() -> None:
     torch.manual_seed(1)
 
 
-def with_pytorch(
-    model: Transformer,
-    sentences: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    search: Search,
-    prefixes: Sequence[Sequence[int]],
-    numbers: np.ndarray,
-) -> list[list[Hypothesis]]:
-    constraints = Constraints(
-        search.min_length, search.no_repeat_ngram, prefixes, forbidden=search.forbidden
-    )
-    settings = SearchSettings(
-        limits, BOS_ID, EOS_ID, search.alpha, search.penalty_form, constraints
-    )
-    engine = Engine(model)
-    cache = engine.start(pad_ids(sentences), search.samples or search.beam_size)
-    if search.samples:
-        sampling = Sampling(search.temperature, search.top_k, search.top_p)
-        return sample(engine.step, cache, settings, sampling, numbers)
-    if search.beam_size == 1:
-        return greedy_search(engine.step, cache, settings)
-    return beam_search(
-        engine.step,
-        cache,
-        settings,
-        beam_size=search.beam_size,
-        n_best=search.n_best,
-        rank_cut_off=search.rank_cut_off,
-    )
-
-
-def batch_of(
-    model: Transformer, rng: random.Random, size: int
-) -> tuple[list[list[int]], list[int], list[list[int]]]:
+def batch_of(model: Transformer, rng: random.Random, size: int) -> Batch:
     """Sentences, limits and prefixes; half of the batches have no prefix."""
     of_source = model.src_vocab_size or model.vocab_size
     sentences = [
@@ -112,9 +122,7 @@ def batch_of(
     return sentences, limits, prefixes
 
 
-def assert_near(
-    found: Sequence[Sequence[NativeHypothesis]], expected: Sequence[Sequence[Hypothesis]]
-) -> None:
+def assert_near(found: Found, expected: Found) -> None:
     """The same tokens, and scores and log-probabilities that differ by rounding only."""
     assert [len(hypotheses) for hypotheses in found] == [len(hypotheses) for hypotheses in expected]
     for ours, theirs in zip(found, expected, strict=True):
@@ -132,38 +140,32 @@ def test_translations_are_those_of_pytorch(name: str, draw: Draw, to_native: ToN
     native = to_native(model)
     rng = random.Random(1)
     ended = set()
-    for number, search in enumerate(SEARCHES.values()):
+    for number, case in enumerate(CASES.values()):
         for size in (1, 8, 16):
-            sentences, limits, prefixes = batch_of(model, rng, size)
-            numbers = uniforms(
-                number, range(size), n_samples=search.samples, steps=max(limits, default=0)
-            )
-            expected = with_pytorch(model, sentences, limits, search, prefixes, numbers)
-            found = native.translate(sentences, limits, search, prefixes=prefixes, uniforms=numbers)
+            batch = batch_of(model, rng, size)
+            steps = max(batch[1], default=0)
+            numbers = uniforms(number, range(size), n_samples=case.samples, steps=steps)
+            expected = case.with_pytorch(model, batch, numbers)
+            found = case.natively(native, batch, numbers)
             assert_near(found, expected)
             ended |= {hypothesis.finished for some in found for hypothesis in some}
     assert ended == {True, False}
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
 def test_translations_do_not_depend_on_their_batch_or_thread(
-    search: str, precision: str, draw: Draw, to_native: ToNative
+    name: str, precision: str, draw: Draw, to_native: ToNative
 ) -> None:
     model = draw()
     native = to_native(model, precision=precision)
     sentences, limits, prefixes = batch_of(model, random.Random(2), 40)
-    samples = SEARCHES[search].samples
-    numbers = uniforms(3, range(40), n_samples=samples, steps=25)
+    case = CASES[name]
+    numbers = uniforms(3, range(40), n_samples=case.samples, steps=25)
 
-    def translate(rows: Sequence[int]) -> list[list[NativeHypothesis]]:
-        return native.translate(
-            [sentences[row] for row in rows],
-            [limits[row] for row in rows],
-            SEARCHES[search],
-            prefixes=[prefixes[row] for row in rows],
-            uniforms=numbers[list(rows)],
-        )
+    def translate(rows: Sequence[int]) -> Found:
+        batch = tuple([of_all[row] for row in rows] for of_all in (sentences, limits, prefixes))
+        return case.natively(native, batch, numbers[list(rows)])  # type: ignore[arg-type]
 
     together = translate(range(40))
     with ThreadPoolExecutor(2) as threads:
@@ -180,16 +182,15 @@ def test_settings_above_32_bits_mean_what_they_mean_in_pytorch(
 ) -> None:
     model = draw()
     native = to_native(model)
-    sentences, limits, prefixes = batch_of(model, random.Random(3), 4)
+    batch = batch_of(model, random.Random(3), 4)
     numbers = uniforms(1, range(4), n_samples=2, steps=25)
-    for search in (
-        Search(BOS_ID, EOS_ID, no_repeat_ngram=large),
-        Search(BOS_ID, EOS_ID, beam_size=3, min_length=large),
-        Search(BOS_ID, EOS_ID, samples=2, top_k=large),
+    for case in (
+        Case(constraints=Constraints(no_repeat_ngram=large)),
+        Case(beam_size=3, constraints=Constraints(min_length=large)),
+        Case(samples=2, sampling=Sampling(top_k=large)),
     ):
-        expected = with_pytorch(model, sentences, limits, search, prefixes, numbers)
-        found = native.translate(sentences, limits, search, prefixes=prefixes, uniforms=numbers)
-        assert_near(found, expected)
+        expected = case.with_pytorch(model, batch, numbers)
+        assert_near(case.natively(native, batch, numbers), expected)
 
 
 # A program that holds two models and drops one of them.
@@ -256,6 +257,7 @@ def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(
     draw: Draw, to_native: ToNative
 ) -> None:
     native = to_native(draw())
-    search = Search(BOS_ID, EOS_ID, forbidden=range(70))  # ends at once: no token is possible
+    # It ends at once: no token is possible.
+    case = Case(constraints=Constraints(forbidden=range(70)))
     with contextlib.suppress(MemoryError):
-        assert native.translate([[EOS_ID]], [10**18], search) == [[]]
+        assert case.natively(native, ([[EOS_ID]], [10**18], [[]]), np.zeros(0)) == [[]]

@@ -18,8 +18,9 @@ import pytest
 from support.engine_builds import ENGINE, compile_engine
 
 from mtkit.model import Transformer
-from mtkit.native import NativeModel, Search, weights
+from mtkit.native import NativeModel, weights
 from mtkit.native.library import PRECISIONS, Precision, Settings, int32s, library
+from mtkit.search_settings import SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_engine(tmp_path_factory.mktemp("cross") / "translate", compiler, main=MAIN)
 
 
-SEARCH = Search(BOS_ID, EOS_ID, beam_size=4, n_best=2, alpha=0.6)
 VARIANTS: list[dict[str, Any]] = [
     {"d_k": 20, "d_v": 7},
     {"norm": "pre", "positions": "words", "activation": "silu", "output_bias": True},
@@ -110,7 +110,10 @@ def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
     assert name == kernels
     # Plain C++ has one way to compute on each CPU.
     monkeypatch.setenv("MTKIT_KERNELS", "plain")
-    found = to_native(model, precision=precision).translate(sentences, limits, SEARCH)
+    search = SearchSettings(limits, BOS_ID, EOS_ID, alpha=0.6)
+    found = to_native(model, precision=precision).translate(
+        sentences, search, beam_size=4, n_best=2
+    )
     expected = [(one.score, one.tokens) for hypotheses in found for one in hypotheses]
     split = [line.split() for line in lines]
     assert [(float.fromhex(s), tuple(map(int, ids))) for s, *ids in split] == expected

@@ -17,8 +17,9 @@ import numpy as np
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
-from mtkit.native import NativeModel, Search
+from mtkit.native import NativeModel
 from mtkit.native.library import PRECISIONS, Shape, address, int32s, library
+from mtkit.search_settings import Constraints, Sampling, SearchSettings
 
 V, EOS = 40, 1
 EDGES = [-(2**31), -2, -1, 0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 2**20, 2**20 + 1, 2**31 - 1]
@@ -121,31 +122,42 @@ def translate(model: NativeModel, rng: random.Random) -> None:
     beam = rng.choice([1, 1, 2, 4, 9])
     samples = rng.choice([0, 0, 0, 3])
     limits = [max(-5, min(some(rng, rng.randint(1, 12)), 2000)) for _ in ids]
-    search = Search(
+    prefixes = [
+        [some(rng, rng.randrange(V)) for _ in range(rng.choice([0, 0, 1, 4, 20]))] for _ in ids
+    ]
+    settings = SearchSettings(
+        limits,
         bos_id=some(rng, 0),
         eos_id=some(rng, EOS),
-        beam_size=max(-5, min(some(rng, beam), 100)),
-        n_best=max(1, min(some(rng, rng.randint(1, beam)), 100)),
         alpha=rng.choice([0.0, 0.6, 1e300, -1e300, math.nan, math.inf]),
         penalty_form=rng.choice(["gnmt", "power"]),
-        rank_cut_off=rng.random() < 0.5,
-        min_length=some(rng, rng.randint(0, 3)),
-        no_repeat_ngram=some(rng, rng.randint(0, 3)),
-        forbidden=[some(rng, rng.randrange(V)) for _ in range(rng.choice([0, 1, 5, V]))],
-        samples=samples,
+        constraints=Constraints(
+            min_length=some(rng, rng.randint(0, 3)),
+            no_repeat_ngram=some(rng, rng.randint(0, 3)),
+            prefixes=prefixes,
+            forbidden=[some(rng, rng.randrange(V)) for _ in range(rng.choice([0, 1, 5, V]))],
+        ),
+    )
+    sampling = Sampling(
         temperature=rng.choice([1.0] * 9 + [0.1, 1e-300, 0.0, -1.0, math.nan, math.inf]),
         top_k=some(rng, rng.randint(0, 5)),
         top_p=rng.choice([1.0, 0.3] * 9 + [0.0, -1.0, 2.0, math.nan]),
     )
-    prefixes = [
-        [some(rng, rng.randrange(V)) for _ in range(rng.choice([0, 0, 1, 4, 20]))] for _ in ids
-    ]
     steps = some(rng, max(limits, default=0))
     uniforms = np.random.default_rng(1).random((count, samples, max(0, min(steps, 3000))))
-    found = model.translate(ids, limits, search, prefixes=prefixes, uniforms=uniforms)
+    n_best = max(1, min(some(rng, rng.randint(1, beam)), 100))
+    found = model.translate(
+        ids,
+        settings,
+        beam_size=max(-5, min(some(rng, beam), 100)),
+        n_best=n_best,
+        rank_cut_off=rng.random() < 0.5,
+        sampling=sampling if samples else None,
+        uniforms=uniforms,
+    )
     assert len(found) == count
     for hypotheses, limit in zip(found, limits, strict=True):
-        assert len(hypotheses) <= (samples or search.n_best)
+        assert len(hypotheses) <= (samples or n_best)
         for one in hypotheses:
             assert all(0 <= token < V for token in one.tokens)
             assert len(one.tokens) <= limit

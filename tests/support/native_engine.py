@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mtkit import native
+from mtkit.search_settings import Hypothesis, SearchSettings
 
 ENDLESS = 50
 
@@ -23,7 +24,9 @@ class Copier:
     def __init__(self, weights: Any, *_: Any, precision: str) -> None:
         self.sizes = {name: weights[name].size for name in weights}
 
-    def translate(self, sources: Any, limits: Any, search: Any, *, stop: Any, **_: Any) -> Any:
+    def translate(
+        self, sources: Any, _: SearchSettings, *, stop: Any, n_best: int = 1, **__: Any
+    ) -> list[list[Hypothesis]]:
         """The sentences, `n_best` times each."""
         if any(len(source) > ENDLESS for source in sources):
             sys.stderr.write("searching\n")
@@ -31,7 +34,7 @@ class Copier:
                 time.sleep(0.01)
             return []
         return [
-            [(tuple(one[:-1]), -1.0, -0.5, True, (-1.0 / len(one),) * len(one))] * search.n_best
+            [Hypothesis(tuple(one[:-1]), -1.0, -0.5, True, (-1.0 / len(one),) * len(one))] * n_best
             for one in sources
         ]
 

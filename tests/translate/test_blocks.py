@@ -17,15 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
+from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
-from mtkit.translate.constraints import Constraints
 from mtkit.translate.decoder import STEPS_OF_BLOCK, Torch
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.search import beam_search
-from mtkit.translate.settings import Hypothesis, SearchSettings
 
 CPU = torch.device("cpu")
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
+from mtkit.search_settings import Hypothesis, Sampling, SearchSettings, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine
 from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
-from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, uniforms
 from mtkit.translate.torch_models import pack_weights
 
 CPU = torch.device("cpu")

@@ -17,10 +17,10 @@ from torch import Tensor
 from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
+from mtkit.search_settings import Hypothesis
 from mtkit.translate import Glossary, Translator
 from mtkit.translate.decoding import Backend
 from mtkit.translate.requests import Sentence
-from mtkit.translate.settings import Hypothesis
 
 LINES = ["one two", "three", "", "four five six"]
 ENGINES = ["torch"] if native.available() else ["torch", "native"]

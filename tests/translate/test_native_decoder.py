@@ -25,13 +25,12 @@ from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.native import available
 from mtkit.run_folder import Run
+from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.translate import Glossary, Translation, Translator, choosing, torch_models
-from mtkit.translate.constraints import Constraints
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.native_decoder import Native
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
-from mtkit.translate.settings import Sampling, SearchSettings
 from mtkit.translate.torch_models import torch_backend
 
 CPU = torch.device("cpu")
@@ -45,37 +44,17 @@ class Searcher:
 
     @torch.inference_mode()
     def translate(
-        self, sources: Any, limits: Any, search: Any, *, prefixes: Any, uniforms: Any, stop: Any
-    ) -> Any:
+        self, sources: Any, settings: SearchSettings, *, stop: Any, **how: Any
+    ) -> list[list[Hypothesis]]:
         """As the engine's."""
-        constraints = Constraints(
-            search.min_length, search.no_repeat_ngram, prefixes, forbidden=search.forbidden
-        )
-        settings = SearchSettings(
-            limits,
-            search.bos_id,
-            search.eos_id,
-            search.alpha,
-            search.penalty_form,
-            constraints,
-            CPU,
-        )
-        cache: Any = self.engine.start(pad_ids(sources), search.samples or search.beam_size)
-        if search.samples:
-            sampling = Sampling(search.temperature, search.top_k, search.top_p)
-            found = sample(self.engine.step, cache, settings, sampling, uniforms)
-        elif search.beam_size == 1:
-            found = greedy_search(self.engine.step, cache, settings)
-        else:
-            found = beam_search(
-                self.engine.step,
-                cache,
-                settings,
-                beam_size=search.beam_size,
-                n_best=search.n_best,
-                rank_cut_off=search.rank_cut_off,
-            )
-        return [[vars(one).values() for one in of_sentence] for of_sentence in found]
+        start: Any = self.engine.start
+        if sampling := how.get("sampling"):
+            cache = start(pad_ids(sources), how["uniforms"].shape[1])
+            return sample(self.engine.step, cache, settings, sampling, how["uniforms"])
+        cache = start(pad_ids(sources), how["beam_size"])
+        if how["beam_size"] == 1:
+            return greedy_search(self.engine.step, cache, settings)
+        return beam_search(self.engine.step, cache, settings, **how)
 
 
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:

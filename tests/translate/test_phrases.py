@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
-from mtkit.translate.constraints import Constraints
+from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.translate.phrase_search import constrained_search
 from mtkit.translate.phrases import (
     MOST_SLOTS,
@@ -23,7 +23,6 @@ from mtkit.translate.phrases import (
     fitting,
     slots_for,
 )
-from mtkit.translate.settings import Hypothesis, SearchSettings
 
 VOCAB = 5
 # Every token is a word.

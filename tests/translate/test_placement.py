@@ -10,11 +10,11 @@ import torch
 
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
+from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from mtkit.translate import Glossary, Translator, placement
 from mtkit.translate.placement import Draft, Plan, TermPlanner
 from mtkit.translate.requests import Sentence
-from mtkit.translate.settings import Hypothesis, SearchSettings
 from mtkit.translate.terms import Demand, TermEncoder
 
 # The source of every draft; the source without a term is [UNK_ID, its number].

@@ -13,12 +13,18 @@ import torch
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 from torch import Tensor
 
-from mtkit.translate.constraints import Constraints
+from mtkit.search_settings import (
+    Constraints,
+    Hypothesis,
+    Sampling,
+    SearchSettings,
+    length_penalty,
+    uniforms,
+)
 from mtkit.translate.independent import greedy_search
 from mtkit.translate.on_device import top_k
 from mtkit.translate.sampling import sample
 from mtkit.translate.search import beam_search
-from mtkit.translate.settings import Hypothesis, Sampling, SearchSettings, length_penalty, uniforms
 
 
 def search(

@@ -25,7 +25,7 @@ public:
     virtual void reorder(const int32_t* parents) = 0;
 };
 
-// As `SearchSettings` and `Constraints` in Python. Plain numbers, because Python fills it in.
+// As `mtkit.search_settings` in Python. Plain numbers, because Python fills it in.
 struct Settings {
     int32_t beam_size;       // W; 1 is greedy search
     int32_t n_best;          // hypotheses returned of each sentence, at most W

@@ -1,24 +1,59 @@
 """What a search or sampling is given besides the model, and the hypotheses that it finds.
 
-Like `search`, this module does not depend on models or text, and it does not load PyTorch: the
-native engine has the same settings and results.
+Both engines have these records, so nothing here depends on models, on text or on PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-
-from mtkit.translate.constraints import Array, Constraints
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
 
-
+Array = NDArray[Any]
 PenaltyForm = Literal["gnmt", "power"]
+
+
+class TokenMask(Protocol):
+    """Which tokens may follow in the hypotheses of one sentence.
+
+    A hypothesis has a state, of any type, which is never changed: the hypotheses that continue it
+    share it.
+    """
+
+    def start(self) -> Any:
+        """The state of a hypothesis without tokens."""
+
+    def advance(self, state: Any, token: int) -> Any:
+        """The state after one more token, which was allowed; EOS never comes here."""
+
+    def allowed(self, state: Any) -> Array:
+        """(V,): whether each token may follow."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Constraints on outputs; the reported probabilities are still the model's.
+
+    Attributes:
+        min_length: minimum number of tokens before EOS.
+        no_repeat_ngram: no n-gram of this size occurs twice in an output; 0 allows all.
+        prefixes: per sentence, the tokens that the output begins with; None for no prefix.
+        masks: per sentence, which tokens may follow, regardless of the other constraints; None to
+            allow all.
+        forbidden: tokens that are never in an output.
+    """
+
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    prefixes: Sequence[Sequence[int]] | None = None
+    masks: Sequence[TokenMask] | None = None
+    forbidden: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
