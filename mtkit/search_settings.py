@@ -110,6 +110,10 @@ class SearchSettings:
         """`length_penalty` with these settings."""
         return length_penalty(length, self.alpha, self.penalty_form)
 
+    def penalties(self, longest: int) -> list[float]:
+        """Those of all lengths from 1 to `longest`."""
+        return [self.penalty(length) for length in range(1, longest + 1)]
+
 
 @dataclass(frozen=True)
 class Sampling:

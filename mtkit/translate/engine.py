@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtkit.kernels.loss import output_layer
 from mtkit.model import DecoderLayer, Residual, Transformer
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -34,6 +36,9 @@ class Engine:
         self.window = model.config.attention_window
         pre = model.config.norm == "pre"
         self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
+        weight, bias = model.embedding.weight, model.output_bias
+        plain = output_layer if weight.is_cuda else F.linear
+        self._output: Sublayer = model.output or partial(plain, weight=weight, bias=bias)
 
     def start(self, src: Tensor, beam_size: int, block: int = 1) -> DecoderCache:
         """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence.
@@ -61,7 +66,7 @@ class Engine:
         cache.advance(rows, self.window)
         for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
             x = layer.step(x, memory_kv, own, cache)
-        return upcast_logits(model.logits(x)).log_softmax(-1)
+        return upcast_logits(self._output(model.decoder_norm(x))).log_softmax(-1)
 
     def _positions(
         self, tokens: Tensor, rows: Tensor, cache: DecoderCache, *, like: Tensor
@@ -86,10 +91,9 @@ class _Layer:
         own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.sizes = [own.q_width, own.q_width, own.v_width]
         self.project_memory = cross.project_memory
-        # The forward methods are called directly, because modules check for hooks at every call.
-        self.in_proj, self.own_out = own.in_proj.forward, own.out_proj.forward
-        self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
-        self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
+        self.in_proj, self.own_out = _linear(own.in_proj), _linear(own.out_proj)
+        self.q_proj, self.cross_out = _linear(cross.q_proj), _linear(cross.out_proj)
+        self.inner, self.outer = _linear(feed_forward.inner), _linear(feed_forward.outer)
         self.activation = _IN_PLACE[feed_forward.activation]
         norms: list[Sublayer] = [
             _norm(residual.norm) for residual in layer.residuals if isinstance(residual, Residual)
@@ -112,6 +116,11 @@ class _Layer:
         x = self.after[1](torch.add(x, self.cross_out(attended)))
         y = self.before[2](x)
         return self.after[2](torch.add(x, self.outer(self.activation(self.inner(y)))))
+
+
+def _linear(layer: nn.Linear) -> Sublayer:
+    """The same linear map, without the overhead of calling a module."""
+    return partial(F.linear, weight=layer.weight, bias=layer.bias)
 
 
 def _norm(norm: nn.LayerNorm) -> Sublayer:

@@ -204,8 +204,7 @@ class Finished:
         limits = np.array(settings.max_lengths, dtype=np.int64)[:, None]
         # By length. A GPU multiplies by the reciprocal of a number of the host, which would round
         # differently; by one of its own it divides.
-        lengths = range(1, int(limits.max(initial=0)) + 2)
-        penalties = np.array([1.0, *map(settings.penalty, lengths)])
+        penalties = np.array([1.0, *settings.penalties(int(limits.max(initial=0)) + 1)])
         self._penalties = torch.as_tensor(penalties, device=settings.device)
         self._own = torch.arange(slots, device=settings.device)
         self.limits = torch.as_tensor(limits, device=settings.device)
