@@ -23,27 +23,12 @@ class NativeStep:
             weights, model.config, model.vocab_size, model.src_vocab_size, precision=precision
         )
 
-    def start(self, src: Tensor, beam_size: int, _: object = None) -> NativeCache:
+    def start(self, src: Tensor, beam_size: int, _: object = None) -> native.NativeDecoding:
         """As `Engine.start`."""
         lengths = (src != self.model.pad_id).sum(1).tolist()
         sentences = [ids[:length] for ids, length in zip(src.tolist(), lengths, strict=True)]
-        return NativeCache(self._native.start(sentences, beam_size))
+        return self._native.start(sentences, beam_size)
 
-    def step(self, tokens: Tensor, rows: Tensor, cache: NativeCache) -> Tensor:
+    def step(self, tokens: Tensor, rows: Tensor, cache: native.NativeDecoding) -> Tensor:
         """As `Engine.step`."""
-        return torch.from_numpy(cache.decoding.step(tokens.numpy(), rows.numpy()))
-
-
-class NativeCache:
-    """The decoding state of a batch; as `engine.DecoderCache`."""
-
-    def __init__(self, decoding: native.NativeDecoding) -> None:
-        self.decoding = decoding
-
-    def reorder(self, parents: Tensor) -> None:
-        """As `DecoderCache.reorder`."""
-        self.decoding.reorder(parents.numpy())
-
-    def select(self, sentences: Tensor) -> None:
-        """As `DecoderCache.select`."""
-        self.decoding.select(sentences.numpy())
+        return torch.from_numpy(cache.step(tokens.numpy(), rows.numpy()))

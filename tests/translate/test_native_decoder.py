@@ -18,43 +18,16 @@ import torch
 from conftest import copied_run
 from support import native_engine
 from support.native_engine import Copier
-from support.translators import changed_to, numbers
+from support.translators import numbers
 
 from mtkit.base.errors import MtkitError
-from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.native import available
 from mtkit.run_folder import Run
-from mtkit.search_settings import Hypothesis, SearchSettings
-from mtkit.translate import Glossary, Translation, Translator, choosing, torch_models
-from mtkit.translate.independent import greedy_search
+from mtkit.translate import Glossary, Translator, choosing, torch_models
 from mtkit.translate.native_decoder import Native
-from mtkit.translate.sampling import sample
-from mtkit.translate.search import beam_search
-from mtkit.translate.torch_models import torch_backend
 
 CPU = torch.device("cpu")
-
-
-class Searcher:
-    """A model as the native engine has one, which searches with PyTorch."""
-
-    def __init__(self, translator: Translator) -> None:
-        self.engine = torch_backend(translator.models, translator.runs).engine
-
-    @torch.inference_mode()
-    def translate(
-        self, sources: Any, settings: SearchSettings, *, stop: Any, **how: Any
-    ) -> list[list[Hypothesis]]:
-        """As the engine's."""
-        start: Any = self.engine.start
-        if sampling := how.get("sampling"):
-            cache = start(pad_ids(sources), how["uniforms"].shape[1])
-            return sample(self.engine.step, cache, settings, sampling, how["uniforms"])
-        cache = start(pad_ids(sources), how["beam_size"])
-        if how["beam_size"] == 1:
-            return greedy_search(self.engine.step, cache, settings)
-        return beam_search(self.engine.step, cache, settings, **how)
 
 
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
@@ -62,37 +35,6 @@ def natively(translator: Translator, model: Any, threads: int = 1, **changes: An
     config = translator.config.model_copy(update=changes)
     backend = Native(model, translator.tokenizer, config, threads=threads)
     return Translator(replace(translator.runs, config=config), backend)
-
-
-def untimed(found: list[list[Translation]]) -> list[list[Translation]]:
-    return [[replace(one, seconds=0.0) for one in of_line] for of_line in found]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"beam_size": 1},
-        {"beam_size": 1, "no_repeat_ngram": 2, "min_length": 3},
-        {"max_length": 4, "length_penalty_form": "power"},
-        {"sample": True, "temperature": 0.7, "top_p": 0.9},
-        {"mbr_samples": 4},
-    ],
-)
-def test_the_engine_gets_all_that_a_translation_depends_on(
-    translator: Translator, changes: dict[str, Any]
-):
-    lines, prefixes = [*numbers(20), "", "nine " * 30], [*["eins zwei", ""] * 10, "", "drei"]
-    # The same batches, because PyTorch computes in both cases.
-    changes = {**changes, "batch_tokens": 4096}
-    plain = changed_to(translator, **changes)
-    own = natively(translator, Searcher(translator), **changes)
-    expected, found = (
-        untimed(list(one.translate_nbest(lines, n_best=2, prefixes=prefixes)))
-        for one in (plain, own)
-    )
-    own.close()
-    assert found == expected
 
 
 def test_a_forked_process_translates_in_threads_of_its_own(translator: Translator):
