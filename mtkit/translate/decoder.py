@@ -59,13 +59,13 @@ class Torch(Backend):
 
     @torch.inference_mode()
     def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
-        """As `LocalDecoder.decode`."""
+        """As `Backend.decode`."""
         return super().decode(sentences, n_best)
 
     def search(
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
     ) -> list[list[Hypothesis]]:
-        """As `LocalDecoder.search`."""
+        """As `Backend.search`."""
         beam_size = hypotheses_of(self.config, n_best)
         rank_cut_off = self.config.max_length is not None
         block = self._block(settings)
@@ -122,7 +122,7 @@ class Torch(Backend):
         return STEPS_OF_BLOCK
 
     def settings(self, sentences: Sequence[Sentence]) -> SearchSettings:
-        """As `LocalDecoder.settings`, for the device of the models."""
+        """As `Backend.settings`, for the device of the models."""
         return replace(super().settings(sentences), device=self.device)
 
     @cached_property
@@ -136,7 +136,7 @@ class Torch(Backend):
         sampling: Sampling,
         uniforms_BWT: Array,
     ) -> list[list[Hypothesis]]:
-        """As `LocalDecoder.sample`."""
+        """As `Backend.sample`."""
         cache = self._start(sentences, uniforms_BWT.shape[1])
         return sample(self.engine.step, cache, settings, sampling, uniforms_BWT)
 

@@ -138,8 +138,7 @@ def beam_search(
         n_best: hypotheses returned per sentence, at most W.
         rank_cut_off: whether hypotheses that the length limit cuts off are ranked among the
             finished ones, for a limit shorter than good outputs; otherwise they come after them.
-        block: the host asks once in this many steps which sentences are finished. With token masks
-            it must be 1.
+        block: the host asks once in this many steps which sentences are finished.
         chooser: of the same settings; by default a `Chooser`.
 
     Returns:

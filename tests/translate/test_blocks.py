@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from support.score_tables import BOS, EOS, Prefixes, step_of
-from support.translators import changed_to, numbers, texts_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -187,36 +186,6 @@ def test_an_ensemble_translates_the_same_in_blocks_of_any_size() -> None:
     for width in (1, 4):
         expected, found = both(ensemble, sources(5), Constraints(), width=width)
         assert_equal(found, expected, 1e-11)
-
-
-LINES = [*numbers(13), "one two three. four five six.", "", "nine " * 30]
-SETTINGS: dict[str, dict[str, Any]] = {
-    "beam": {},
-    "greedy": {"beam_size": 1},
-    "wide": {"beam_size": 8, "length_penalty": 1.0, "length_penalty_form": "power"},
-    "small batches": {"batch_tokens": 20},
-    "limits": {"max_length": 7, "min_length": 3},
-    "no repeats": {"no_repeat_ngram": 2, "max_extra_length": 12},
-}
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_lines_have_the_same_translations(settings: str, exact: Translator) -> None:
-    changes = SETTINGS[settings]
-    n_best = min(2, changes.get("beam_size", 3))
-    for prefixes in (None, ["null", "zwei drei", "", "sieben"] * (len(LINES) // 4)):
-        expected, found = (
-            list(
-                changed_to(exact, gpu_path=path, **changes).translate_nbest(
-                    LINES, n_best=n_best, prefixes=prefixes
-                )
-            )
-            for path in ("plain", "device")
-        )
-        assert texts_of(found) == texts_of(expected)
-        for line, right in zip(found, expected, strict=True):
-            for one, other in zip(line, right, strict=True):
-                assert one.score == pytest.approx(other.score, abs=1e-11)
 
 
 # ---------------------------------------------------------------------------------------------
