@@ -23,12 +23,12 @@ from train_cpu import SIZES, PlainModel
 
 from mtkit.base.memory import disable_malloc_trim
 from mtkit.config import load_config
-from mtkit.kernels.loss import loss_of_states
+from mtkit.kernels.cpu_loss import loss_of_states
 from mtkit.model import Transformer
 from mtkit.search_settings import SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from mtkit.translate.engine import Engine
-from mtkit.translate.independent import greedy_search
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.search.independent import greedy_search
 
 SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, LENGTH = 8_000, 15

@@ -54,8 +54,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mtkit.base.devices import choose_device, select_matmul_backend
 from mtkit.config import load_config
 from mtkit.data import SentencePairs, TokenArray
+from mtkit.kernels.cpu_loss import output_layer
 from mtkit.kernels.gpu_loss import loss_on_gpu
-from mtkit.kernels.loss import output_layer
 from mtkit.model import Transformer
 from mtkit.tokenizer import EOS_ID, FIXED_PIECES, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train.distributed import Workers, init_workers
@@ -63,7 +63,7 @@ from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.trainer import Trainer
 from mtkit.translate import LoadedRuns, Translator
-from mtkit.translate.torch_models import pack_weights, torch_backend
+from mtkit.translate.pytorch.models import pack_weights, torch_backend
 
 COMPILED = "train.compile=true"
 WAYS = {

@@ -59,7 +59,7 @@ def steps() -> dict[str, Callable[[str], Any]]:
         markup_steps,
         markup_text,
     )
-    from mtkit.translate.terms import Glossary, missing_terms
+    from mtkit.translate.glossary.terms import Glossary, missing_terms
 
     checker = Checker(PairFacts.learn([], src_lang="en", tgt_lang="de"))
     glossary = Glossary({"a": "b", "ten ten": "c", "1": "2"})

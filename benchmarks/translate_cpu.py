@@ -202,9 +202,9 @@ def mtkit_torch(setting: Setting) -> Engine:
     from mtkit.config import DecodeConfig
     from mtkit.search_settings import Constraints, SearchSettings
     from mtkit.translate import Translator
-    from mtkit.translate.engine import Engine as Decoder
-    from mtkit.translate.independent import greedy_search
-    from mtkit.translate.search import beam_search
+    from mtkit.translate.pytorch.incremental import Engine as Decoder
+    from mtkit.translate.search.beam import beam_search
+    from mtkit.translate.search.independent import greedy_search
 
     device = choose_device("cpu")
     precision = PRECISIONS[setting.precision]

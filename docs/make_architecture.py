@@ -15,8 +15,9 @@ PAGE = Path(__file__).with_name("architecture.md")
 PACKAGE = Path(__file__).parents[1] / "mtkit"
 START, END = "<!-- files: generated -->\n", "<!-- end of files -->\n"
 ROOMS = (
-    *("", "cli", "prepare", "train", "translate", "inspect", "check", "convert", "serve"),
-    *("align", "parsing", "native", "native/src", "kernels", "base"),
+    *("", "cli", "prepare", "train", "translate", "translate/search", "translate/pytorch"),
+    *("translate/glossary", "translate/html", "inspect", "check", "check/rules", "check/model"),
+    *("convert", "serve", "score", "align", "parsing", "native", "native/src", "kernels", "base"),
 )
 
 

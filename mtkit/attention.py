@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtkit.kernels.attention import attend_by_products, is_fused_attention_slow
+from mtkit.kernels.cpu_attention import attend_by_products, is_fused_attention_slow
 from mtkit.packing import by_blocks
 
 # Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.

@@ -1,8 +1,8 @@
 """The Transformer of *Attention Is All You Need* (2017), from embeddings to logits.
 
-This module owns the forward pass. Decoding a token at a time is in `translate.engine`, the search
-in `translate.search`, and the loss in `train.loss`. It reads from leaf to root, and follows
-Section 3 of the paper:
+This module owns the forward pass. Decoding a token at a time is in `translate.pytorch.incremental`,
+the search in `translate.search.beam`, and the loss in `train.loss`. It reads from leaf to root, and
+follows Section 3 of the paper:
 
     positions            3.5    `sinusoidal_positions`
     linear maps                 `Linear`
@@ -32,8 +32,8 @@ from mtkit.attention import attention, local_attention
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.kernels import bf16
+from mtkit.kernels.cpu_loss import output_layer
 from mtkit.kernels.dropout import Dropout
-from mtkit.kernels.loss import output_layer
 from mtkit.packing import UNPACKED, Blocks, Mask, Packing
 
 

@@ -364,7 +364,7 @@ def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory)
 def fitted(untrained: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """That run with its checks and a forecast of a few numbers. Copy it before changing it."""
     from mtkit.check import fit_pairs
-    from mtkit.check.confidence import FEATURES
+    from mtkit.check.model.confidence import FEATURES
 
     run = Run.open(copied_run(untrained, tmp_path_factory.mktemp("fitted") / "run"))
     fit_pairs(run, number_pairs(700, 11), device="cpu")
@@ -624,4 +624,4 @@ def subject(
 @pytest.fixture
 def searched_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for terms never counts as gone wrong, as it does with most random weights."""
-    monkeypatch.setattr("mtkit.translate.placement._went_wrong", lambda *_: False)
+    monkeypatch.setattr("mtkit.translate.glossary.placement._went_wrong", lambda *_: False)

@@ -12,7 +12,7 @@ from support.served import Served
 from mtkit.base.sentences import split
 from mtkit.base.words import count_words
 from mtkit.check import Checker, PairFacts
-from mtkit.convert.check import comparable
+from mtkit.convert.verification import comparable
 from mtkit.data import PreparedData
 from mtkit.parsing.trees import model_source
 from mtkit.prepare.filters import keys_of

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig, load_config
 from mtkit.model import Transformer, parameter_counts, sinusoidal_positions
-from mtkit.translate.engine import Engine
+from mtkit.translate.pytorch.incremental import Engine
 
 PAD, BOS, EOS, V = 0, 1, 2, 23
 SHAPE = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "d_ff": 32, "n_heads": 4}

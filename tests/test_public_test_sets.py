@@ -17,7 +17,7 @@ from support.command_line import Place
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
-from mtkit.public_test_sets import find_test_set
+from mtkit.score import find_test_set
 
 # sacreBLEU unpacks archives as Python 3.12 advises against.
 pytestmark = pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")

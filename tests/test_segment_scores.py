@@ -19,8 +19,7 @@ from sacrebleu.significance import PairedTest
 from sacrebleu.utils import sum_of_lists
 
 from mtkit.base.errors import MtkitError
-from mtkit.score import sentence_chrf
-from mtkit.segment_scores import SegmentMetric, parse_scores
+from mtkit.score import SegmentMetric, parse_scores, sentence_chrf
 
 WORDS = ["eine", "der", "Hund", "Katze", "Frau", "läuft", "sitzt", "auf", "im", "Park", "rot"]
 

@@ -5,7 +5,8 @@ alone, and no connection.
 
 Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates`, also the
 card of an export, and the charts. `train.report_page`, `prepare.statistics`, `inspect.page` and
-`check.compare` own what the pages say. Every text is escaped. The same values give the same bytes.
+`check.comparison` own what the pages say. Every text is escaped. The same values give the same
+bytes.
 """
 
 from __future__ import annotations

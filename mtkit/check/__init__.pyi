@@ -1,19 +1,19 @@
 from .checker import Checked as Checked, Checker as Checker, Decoded as Decoded
-from .compare import (
+from .comparison import (
     ComparedSystem as ComparedSystem,
     ComparedText as ComparedText,
     comparison_page as comparison_page,
     learned_checker as learned_checker,
 )
-from .confidence import Quality as Quality
-from .facts import (
+from .model.confidence import Quality as Quality
+from .rules.facts import (
     UNDETERMINED as UNDETERMINED,
     PairFacts as PairFacts,
     language_of as language_of,
 )
-from .findings import KINDS as KINDS, Finding as Finding
-from .fit import fit_pairs as fit_pairs, fit_run as fit_run
-from .limits import MAX_SAMPLED as MAX_SAMPLED
+from .rules.findings import KINDS as KINDS, Finding as Finding
+from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run
+from .rules.limits import MAX_SAMPLED as MAX_SAMPLED
 from .report import (
     BlockReport as BlockReport,
     Counts as Counts,
@@ -21,7 +21,7 @@ from .report import (
     check_block as check_block,
     sortable_rows as sortable_rows,
 )
-from .run_checks import (
+from .model.run_quality import (
     RunChecks as RunChecks,
     decoded_of as decoded_of,
     load_checker as load_checker,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mtkit.base.invisible import bounds_in
-from mtkit.check import limits, rules
-from mtkit.check.confidence import Forecast, features_of
-from mtkit.check.coverage import Coverage
-from mtkit.check.facts import PairFacts
-from mtkit.check.findings import KINDS, Finding
-from mtkit.check.marks import Text
+from mtkit.check.model.confidence import Forecast, features_of
+from mtkit.check.model.coverage import Coverage
+from mtkit.check.rules import limits, rules
+from mtkit.check.rules.facts import PairFacts
+from mtkit.check.rules.findings import KINDS, Finding
+from mtkit.check.rules.marks import Text
 
 _NO_TRANSLATION = {"copied", "language"}
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}

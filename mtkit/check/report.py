@@ -17,9 +17,9 @@ from typing import IO
 
 from mtkit.base.errors import column
 from mtkit.base.files import json_text, write_whole
-from mtkit.check import limits
 from mtkit.check.checker import Checker, Decoded
-from mtkit.check.findings import KINDS, Finding
+from mtkit.check.rules import limits
+from mtkit.check.rules.findings import KINDS, Finding
 
 HEADING = "line\tkind\tseverity\treason\tsource\ttranslation\n"
 # Characters before a row that it is sorted by: how mild it is, and the number of the pair.

@@ -15,7 +15,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.checking import table_of
+from mtkit.cli.line_checks import table_of
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_text
 
 if TYPE_CHECKING:

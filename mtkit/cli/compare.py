@@ -243,8 +243,7 @@ def _systems(
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
     from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker, warn_of_checkpoint
-    from mtkit.public_test_sets import ScoredText
-    from mtkit.score import refuse_unequal
+    from mtkit.score import ScoredText, refuse_unequal
 
     other_text = ("the source", text.sources or ())
     if text.references is not None:

@@ -19,10 +19,8 @@ from mtkit.cli.console import print_text
 from mtkit.cli.scored_texts import TextChoice
 
 if TYPE_CHECKING:
-    from mtkit.public_test_sets import ScoredText
     from mtkit.run_folder import Run
-    from mtkit.score import Metric, System, TextMetric
-    from mtkit.segment_scores import SegmentMetric
+    from mtkit.score import Metric, ScoredText, SegmentMetric, System, TextMetric
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +174,7 @@ def _score_files(
     paths: Sequence[Path], references: Sequence[Path], choice: TextChoice, scores: _Scores
 ) -> None:
     """Print the scores of files of translations."""
-    from mtkit.public_test_sets import ScoredText
-    from mtkit.score import System, refuse_unequal
+    from mtkit.score import ScoredText, System, refuse_unequal
 
     shared.refuse_given(
         [*scored_texts.TRANSLATING, "src_lang"],

@@ -16,10 +16,8 @@ from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_given
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
-    from mtkit.public_test_sets import ScoredText
     from mtkit.run_folder import Run
-    from mtkit.score import Score
-    from mtkit.segment_scores import SegmentMetric
+    from mtkit.score import Score, ScoredText, SegmentMetric
     from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
@@ -82,7 +80,7 @@ def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, ScoredText]:
 
 def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> ScoredText:
     """A test set of sacreBLEU; if it names no direction, in that of the options or of a run."""
-    from mtkit.public_test_sets import find_test_set
+    from mtkit.score import find_test_set
 
     src_lang, tgt_lang = choice.src_lang, choice.tgt_lang
     if runs:
@@ -101,7 +99,7 @@ def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> Scored
 def _texts_of_data(
     data: PreparedData, choice: TextChoice, *, has_notes: bool
 ) -> dict[str, ScoredText]:
-    from mtkit.public_test_sets import ScoredText
+    from mtkit.score import ScoredText
 
     texts = [
         ScoredText(src_lang, tgt_lang, src, [tgt])
@@ -214,7 +212,7 @@ def segment_metrics(
     lower_is_better: Sequence[str],
 ) -> list[SegmentMetric]:
     """The metrics of `--segment-scores`, for systems given by name and number of lines."""
-    from mtkit.segment_scores import SegmentMetric, parse_scores
+    from mtkit.score import SegmentMetric, parse_scores
 
     files: dict[str, list[Path]] = {}
     for name, path in segment_scores:

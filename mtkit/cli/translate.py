@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.cli import options as shared
-from mtkit.cli.checking import check_options, line_checks, table_of
+from mtkit.cli.line_checks import check_options, line_checks, table_of
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
-    from mtkit.cli.checking import LineChecks
+    from mtkit.cli.line_checks import LineChecks
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Doubts, Translation, Translator, Window

@@ -30,7 +30,11 @@ from mtkit.base.files import json_text, replacing
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import (
+from mtkit.convert.ctranslate2 import LONGEST, open_ctranslate2, write_ctranslate2
+from mtkit.convert.export_record import RECORD, longest_sequence
+from mtkit.convert.sentence_model import sentence_model
+from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
+from mtkit.convert.verification import (
     BOUNDS,
     Agreement,
     Bounds,
@@ -39,10 +43,6 @@ from mtkit.convert.check import (
     agreement,
     comparable,
 )
-from mtkit.convert.ctranslate2 import LONGEST, open_ctranslate2, write_ctranslate2
-from mtkit.convert.export_record import RECORD, longest_sequence
-from mtkit.convert.sentence_model import sentence_model
-from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID

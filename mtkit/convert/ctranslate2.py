@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from mtkit.config import Config, DecodeConfig
-from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     Quantization,
@@ -20,6 +19,7 @@ from mtkit.convert.export_record import (
     power_penalty,
 )
 from mtkit.convert.target import Export, Target, example_tag, quoted
+from mtkit.convert.verification import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator

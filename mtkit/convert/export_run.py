@@ -23,7 +23,6 @@ from mtkit.base.memory import memory_explained
 from mtkit.base.packages import require_packages
 from mtkit.base.text import read_lines
 from mtkit.convert.argos import ARGOS
-from mtkit.convert.check import BOUNDS, Agreement, CheckText
 from mtkit.convert.ctranslate2 import CTRANSLATE2
 from mtkit.convert.export_record import (
     RECORD,
@@ -38,6 +37,7 @@ from mtkit.convert.model_card import NO_LICENCE, write_card
 from mtkit.convert.onnx import ONNX
 from mtkit.convert.run_copy import RUN_COPY
 from mtkit.convert.target import Export, Target
+from mtkit.convert.verification import BOUNDS, Agreement, CheckText
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator

@@ -21,7 +21,6 @@ from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
 from mtkit.checkpoint import naming_tensors
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     longest_sequence,
@@ -30,6 +29,7 @@ from mtkit.convert.export_record import (
 )
 from mtkit.convert.marian import halves, layer_parts, marian_settings, new_ids
 from mtkit.convert.target import Export, Limits, Target, common_limits, example_tag, quoted
+from mtkit.convert.verification import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.model import Transformer
 from mtkit.run_manifest import OldIdsOfSides
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID

@@ -30,7 +30,6 @@ from mtkit.base.packages import install_advice
 from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
 from mtkit.config import Config, DecodeConfig
-from mtkit.convert.check import BOUNDS, CheckText, RunModel, compare
 from mtkit.convert.huggingface import MarianModel, silence_transformers
 from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights, tags_of
 from mtkit.convert.marian_npz import npz_of, read_npz
@@ -43,6 +42,7 @@ from mtkit.convert.transformers_folder import (
     is_transformers_folder,
     read_transformers_folder,
 )
+from mtkit.convert.verification import BOUNDS, CheckText, RunModel, compare
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest

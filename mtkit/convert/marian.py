@@ -29,7 +29,7 @@ from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.untrusted import damage
-from mtkit.kernels.loss import NEVER
+from mtkit.kernels.cpu_loss import NEVER
 from mtkit.model import Transformer
 from mtkit.run_manifest import OldIds, OldIdsOfSides
 from mtkit.tokenizer import (

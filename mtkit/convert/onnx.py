@@ -23,7 +23,6 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import ROWS_AT_A_TIME, rows_by_length
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     longest_sequence,
@@ -33,6 +32,7 @@ from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
 from mtkit.convert.target import Export, Limits, Target, example_tag, quoted
 from mtkit.convert.tokenizer_json import SPECIAL_TOKENS, tokenizer_json
+from mtkit.convert.verification import ROWS_AT_A_TIME, rows_by_length
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabularies
 from mtkit.translate import Translator

@@ -9,9 +9,9 @@ from pathlib import Path
 from mtkit.align import AlignmentSettings
 from mtkit.check import RunChecks
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import RunModel, load_untagged
 from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.target import Export, Limits, Target, first_language
+from mtkit.convert.verification import RunModel, load_untagged
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 

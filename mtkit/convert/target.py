@@ -13,7 +13,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.packages import Extra
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.check import (
+from mtkit.convert.export_record import RECORD, ExportRecord, Format, Quantization
+from mtkit.convert.verification import (
     Agreement,
     CheckText,
     LoadedModel,
@@ -21,7 +22,6 @@ from mtkit.convert.check import (
     compare,
     load_untagged,
 )
-from mtkit.convert.export_record import RECORD, ExportRecord, Format, Quantization
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator

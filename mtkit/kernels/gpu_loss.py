@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtkit.kernels.loss import in_whole_tiles, possible_tokens, widened
+from mtkit.kernels.cpu_loss import in_whole_tiles, possible_tokens, widened
 
 # Size of the buffer of logits. There are float32 copies of it if the loss is not compiled; if it
 # is, an update seldom needs two such buffers, and their indices have 32 bits.
@@ -33,7 +33,7 @@ def loss_on_gpu(
     dtype: torch.dtype | None = None,
     compiled: bool = False,
 ) -> Tensor:
-    """The loss of `kernels.loss.loss_of_states`, and its arguments; it works on any device.
+    """The loss of `kernels.cpu_loss.loss_of_states`, and its arguments; it works on any device.
 
     The matrix is filled up to whole tiles, and the logits are never cut: that would be a copy. The
     host never waits for the device, so rows of padding are computed as well, and count nothing.

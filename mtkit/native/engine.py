@@ -21,7 +21,7 @@ from mtkit.native.library import (
     int32s,
     library,
 )
-from mtkit.native.weights import load
+from mtkit.native.packed_weights import load
 from mtkit.search_settings import Constraints, Hypothesis, Sampling, SearchSettings
 
 Ints = npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ from mtkit.base.arrays import IntArray
 from mtkit.base.words import count_words
 from mtkit.prepare import filters
 from mtkit.prepare.cached_encoder import CachedEncoder
-from mtkit.prepare.links import LinkLines, encode_links
+from mtkit.prepare.link_files import LinkLines, encode_links
 from mtkit.prepare.noise import Noise, NoisyPair
 from mtkit.prepare.source import Block
 from mtkit.prepare.treebank import Linearisation

@@ -14,7 +14,7 @@ from typing import Any
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import check_language
 from mtkit.data import TaskName, also_split
-from mtkit.prepare.links import LinkFile, LinkLines
+from mtkit.prepare.link_files import LinkFile, LinkLines
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.tmx import language_subtags
 from mtkit.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 from mtkit.config import Section
 from mtkit.prepare.corpus import TREES, Corpus, DirectionSources
 from mtkit.prepare.hub import HUB_PREFIX
-from mtkit.prepare.links import LinkFile
+from mtkit.prepare.link_files import LinkFile
 from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.source import Source
 from mtkit.prepare.treebank import Treebank

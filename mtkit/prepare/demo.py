@@ -32,7 +32,7 @@ from random import Random
 from typing import TypeVar
 
 from mtkit.data import Split
-from mtkit.prepare import lexicon
+from mtkit.prepare import demo_words as lexicon
 
 TRAIN_PAIRS = 30_000
 VALID_PAIRS = 500

@@ -29,11 +29,11 @@ from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.kept_pairs import check_kept_pairs
-from mtkit.prepare.language_check import LanguageCheck, findings
 from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source
+from mtkit.prepare.source_languages import LanguageCheck, findings
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import DirectionWords, language_odds, learn_vocabularies

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
 from mtkit.check import Counts
-from mtkit.prepare.language_check import LanguageCounts
 from mtkit.prepare.line_facts import LineCounts
+from mtkit.prepare.source_languages import LanguageCounts
 
 log = logging.getLogger(__name__)
 

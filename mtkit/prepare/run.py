@@ -36,12 +36,12 @@ from mtkit.base.launched import available_cores
 from mtkit.data import LINK_TYPE, PreparedData
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
-from mtkit.prepare.language_check import warn_of_codes
-from mtkit.prepare.links import LinkFile
+from mtkit.prepare.link_files import LinkFile
 from mtkit.prepare.passes import BLOCK, Passes
 from mtkit.prepare.readers import catalogue_sources, memory, parallel_files
 from mtkit.prepare.results import Report
 from mtkit.prepare.source import Source
+from mtkit.prepare.source_languages import warn_of_codes
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.writer import check_free, create_prepared
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from mtkit.serve.errors import RequestError
+from mtkit.serve.http_errors import RequestError
 
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8

@@ -8,7 +8,7 @@ from typing import Any
 from mtkit.base.language_id import language_name
 from mtkit.serve import languages
 from mtkit.serve.bodies import Parameters, choice_of, text_of, texts_of
-from mtkit.serve.errors import RequestError
+from mtkit.serve.http_errors import RequestError
 from mtkit.serve.libretranslate import glossary_of
 from mtkit.serve.service import Caller, Service, TranslationRequest
 from mtkit.translate import MarkupRules

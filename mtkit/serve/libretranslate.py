@@ -6,7 +6,7 @@ from typing import Any
 
 from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, flag_of, text_of, texts_of
-from mtkit.serve.errors import RequestError
+from mtkit.serve.http_errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
 from mtkit.serve.texts import Format

@@ -28,11 +28,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mtkit.base.errors import MtkitError
-from mtkit.serve import deepl, libretranslate, metrics
+from mtkit.serve import counters as metrics
+from mtkit.serve import deepl, libretranslate
 from mtkit.serve.bodies import Parameters, read_parameters
-from mtkit.serve.errors import RequestError
-from mtkit.serve.page import page_routes
+from mtkit.serve.http_errors import RequestError
 from mtkit.serve.service import Caller, Service
+from mtkit.serve.web_page import page_routes
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from mtkit.base.language_id import language_name
 from mtkit.check import Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access
-from mtkit.serve.checks import CheckedText, check_texts
+from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
-from mtkit.serve.errors import RequestError
+from mtkit.serve.http_errors import RequestError
 from mtkit.serve.languages import Detected
-from mtkit.serve.metrics import Metrics
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
+from mtkit.serve.text_quality import CheckedText, check_texts
 from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, MarkupRules, Translator, markup_text
 

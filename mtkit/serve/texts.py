@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mtkit.serve.errors import RequestError
+from mtkit.serve.http_errors import RequestError
 from mtkit.serve.scheduler import Scheduler, Ticket
 from mtkit.translate import (
     MarkupPairs,

@@ -26,9 +26,9 @@ from mtkit.train.checkpoints import check_disk
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
-from mtkit.train.memory import bytes_per_parameter, check_room, gigabytes
+from mtkit.train.memory_check import bytes_per_parameter, check_room, gigabytes
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress import BUSY, Meter, hours_and_minutes
+from mtkit.train.progress_meter import BUSY, Meter, hours_and_minutes
 from mtkit.train.start import start_of
 from mtkit.train.trainer import Trainer
 

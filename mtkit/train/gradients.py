@@ -20,9 +20,9 @@ from mtkit.batches import Batch, make_batch, pack_batches
 from mtkit.config import TrainConfig
 from mtkit.data import IntArray, SentencePairs
 from mtkit.kernels import bf16
+from mtkit.kernels.cpu_loss import loss_of_states
 from mtkit.kernels.dropout import dropout_seeded
 from mtkit.kernels.gpu_loss import loss_on_gpu
-from mtkit.kernels.loss import loss_of_states
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers

@@ -1,6 +1,6 @@
 """The label-smoothed loss (Section 5.4): the formula.
 
-Training calls `kernels.loss`, or `kernels.gpu_loss` on a GPU, which have the same loss with a
+Training calls `kernels.cpu_loss`, or `kernels.gpu_loss` on a GPU, which have the same loss with a
 faster gradient; tests compare them. Change all three together.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtkit.kernels.loss import possible_tokens, widened
+from mtkit.kernels.cpu_loss import possible_tokens, widened
 
 
 def label_smoothed_loss(

@@ -18,7 +18,7 @@ from mtkit.base.html import LARGEST, ONE, TWO, Chart, Line, brief, render
 from mtkit.check import Quality
 from mtkit.run_folder import Run
 from mtkit.train.checkpoints import TrainingCost
-from mtkit.train.progress import hours_and_minutes
+from mtkit.train.progress_meter import hours_and_minutes
 
 # Samples grow with a run's length, and the page is written at each validation.
 _MAX_VALIDATIONS_WITH_SAMPLES = 30

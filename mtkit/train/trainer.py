@@ -30,13 +30,13 @@ from mtkit.train.distributed import StopAgreement, Workers, whole_state
 from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Losses
 from mtkit.train.launcher import stop_on_signal
-from mtkit.train.memory import check_memory
+from mtkit.train.memory_check import check_memory
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import Pass
+from mtkit.train.packed_check import use_plain_if_packed_differs
 from mtkit.train.parts import build, new_model
-from mtkit.train.path_check import use_plain_if_packed_differs
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress import Meter, TrainingProgress, report_stop
+from mtkit.train.progress_meter import Meter, TrainingProgress, report_stop
 from mtkit.train.report_page import summary
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.validation import Validation, ValidationHistory, report_validation

@@ -1,9 +1,9 @@
-from .aligning import align_by_sentence as align_by_sentence
+from .html.aligning import align_by_sentence as align_by_sentence
 from .choosing import describe_engine as describe_engine
 from .decoding import Backend as Backend
 from .doubts import Doubts as Doubts
 from .loading import LoadedRuns as LoadedRuns
-from .markup import (
+from .html.markup import (
     MarkupLines as MarkupLines,
     MarkupPairs as MarkupPairs,
     markup_steps as markup_steps,
@@ -11,15 +11,15 @@ from .markup import (
     markup_windows as markup_windows,
     translate_markup as translate_markup,
 )
-from .markup_reading import MarkupRules as MarkupRules
+from .html.markup_reading import MarkupRules as MarkupRules
 from .native_decoder import backend_in_training as backend_in_training
-from .placeholders import (
+from .html.placeholders import (
     placeholder_steps as placeholder_steps,
     with_placeholders as with_placeholders,
 )
 from .reading import Window as Window, ready_lines as ready_lines, windows as windows
 from .requests import Sentence as Sentence, Translation as Translation
 from .resumable import ResumableOutput as ResumableOutput
-from .terms import Glossary as Glossary
-from .torch_models import torch_backend as torch_backend
+from .glossary.terms import Glossary as Glossary
+from .pytorch.models import torch_backend as torch_backend
 from .translator import Translator as Translator

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from mtkit.model import Transformer
     from mtkit.translate.choosing import Choice
+    from mtkit.translate.glossary.terms import Demand, TermEncoder
     from mtkit.translate.loading import LoadedRuns
-    from mtkit.translate.terms import Demand, TermEncoder
 
 
 NO_NUMBERS = (
@@ -238,7 +238,7 @@ class Backend:
     @cached_property
     def terms(self) -> TermEncoder:
         """Encodes the target terms of a glossary."""
-        from mtkit.translate.terms import TermEncoder
+        from mtkit.translate.glossary.terms import TermEncoder
 
         return TermEncoder(self.tokenizer)
 

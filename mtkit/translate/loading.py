@@ -16,7 +16,7 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 
 if TYPE_CHECKING:
-    from mtkit.translate.terms import Glossary
+    from mtkit.translate.glossary.terms import Glossary
 
 log = logging.getLogger(__name__)
 

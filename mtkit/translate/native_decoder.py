@@ -106,7 +106,7 @@ class Native(Backend):
     @cached_property
     def models(self) -> Sequence[Transformer]:
         """The models for PyTorch, on the CPU."""
-        from mtkit.translate.torch_models import load_models
+        from mtkit.translate.pytorch.models import load_models
 
         assert self._origin is not None
         return load_models(*self._origin)[0]
@@ -117,7 +117,7 @@ class Native(Backend):
 
     @cached_property
     def _with_terms(self) -> Backend:
-        from mtkit.translate.torch_models import with_native_steps
+        from mtkit.translate.pytorch.models import with_native_steps
 
         assert self._origin is not None
         runs, selection = self._origin
@@ -266,7 +266,7 @@ def backend_in_training(
     changes = {"engine": engine, "precision": "auto"}
     choice = choose(runs.config.model_copy(update=changes), device=device.type)
     if choice.search == "PyTorch":
-        from mtkit.translate.torch_models import torch_backend
+        from mtkit.translate.pytorch.models import torch_backend
 
         return torch_backend([model], runs, device)
     weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}

@@ -10,7 +10,7 @@ from mtkit.config import DecodeConfig
 from mtkit.translate.reading import Window
 
 if TYPE_CHECKING:
-    from mtkit.translate.terms import Demand
+    from mtkit.translate.glossary.terms import Demand
 
 Range = tuple[int, int]
 # The characters of a sentence in its line, and those of its translation.

@@ -29,14 +29,14 @@ from mtkit.translate.loading import (
 from mtkit.translate.native_decoder import Native
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import PendingWindow, Translation
-from mtkit.translate.sentences import SentenceReader
+from mtkit.translate.sentence_reader import SentenceReader
 
 if TYPE_CHECKING:
     import torch
 
     from mtkit.align import Aligner, Alignment, AlignmentHead, Method
     from mtkit.model import Transformer
-    from mtkit.translate.terms import Glossary
+    from mtkit.translate.glossary.terms import Glossary
 
 
 class Translator:
@@ -116,7 +116,7 @@ class Translator:
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
         if isinstance(glossary, Path | str):
-            from mtkit.translate.terms import Glossary
+            from mtkit.translate.glossary.terms import Glossary
 
             glossary = Glossary.read(Path(glossary))
         loaded = load_runs(
@@ -139,7 +139,7 @@ class Translator:
         if choice.search == "native":
             backend = Native.load(loaded, checkpoint, choice, threads=workers)
         else:
-            from mtkit.translate.torch_models import load_torch
+            from mtkit.translate.pytorch.models import load_torch
 
             backend = load_torch(
                 loaded, checkpoint, choice, device=device, workers=workers, prepared=prepared
@@ -406,7 +406,7 @@ class Translator:
             TypeError: if one of them is a string and not a list of lines.
             ValueError: if one has more lines than the other, when this is detected.
         """
-        from mtkit.translate.scoring import score_pairs
+        from mtkit.translate.pytorch.scoring import score_pairs
 
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)

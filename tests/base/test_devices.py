@@ -146,7 +146,7 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
 
     config = untrained.config.decode.model_copy(update={"engine": "torch"})
     with Translator.load(untrained, device="cpu", config=config) as translator:
-        monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
+        monkeypatch.setattr("mtkit.translate.pytorch.decoder.beam_search", no_room)
         with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
             list(translator.translate(lines))
     assert message in str(error.value)
@@ -160,7 +160,7 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
         raise MemoryError
 
     monkeypatch.setattr("mtkit.native.NativeModel", no_room)
-    monkeypatch.setattr("mtkit.translate.torch_models.Transformer", no_room)
+    monkeypatch.setattr("mtkit.translate.pytorch.models.Transformer", no_room)
     for engine in ("auto", "torch"):
         config = untrained.config.decode.model_copy(update={"engine": engine})
         with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):

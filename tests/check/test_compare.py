@@ -24,9 +24,8 @@ from mtkit.check import (
     comparison_page,
     learned_checker,
 )
-from mtkit.score import System, TextMetric
+from mtkit.score import SegmentMetric, System, TextMetric
 from mtkit.score import score as score_of
-from mtkit.segment_scores import SegmentMetric
 
 SOURCES = ["a man sits on a bank", "two dogs run", "a woman drives down the mountain", ""]
 REFERENCES = [

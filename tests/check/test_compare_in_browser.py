@@ -12,8 +12,7 @@ from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
 
 from mtkit.check import Checked, ComparedSystem, ComparedText, Finding, comparison_page
-from mtkit.score import Metric, sentence_chrf
-from mtkit.segment_scores import SegmentMetric
+from mtkit.score import Metric, SegmentMetric, sentence_chrf
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 

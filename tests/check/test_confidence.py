@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtkit.check.confidence import FEATURES, Forecast, features_of, spearman
-from mtkit.check.coverage import PairCoverage, SideCoverage
+from mtkit.check.model.confidence import FEATURES, Forecast, features_of, spearman
+from mtkit.check.model.coverage import PairCoverage, SideCoverage
 
 SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5, -3.0, 0.8)
 PAIR = PairCoverage(SIDE, SIDE, 0.1, 2, 0)

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from mtkit.check.coverage import Coverage, CoverageSettings, delete_part, logistic
-from mtkit.check.findings import Finding
-from mtkit.check.lexicon import Lexicon
-from mtkit.check.marks import Text
+from mtkit.check.model.coverage import Coverage, CoverageSettings, delete_part, logistic
+from mtkit.check.model.lexicon import Lexicon
+from mtkit.check.rules.findings import Finding
+from mtkit.check.rules.marks import Text
 
 WORDS = [f"s{chr(97 + i)}{chr(97 + j)}a" for i in range(8) for j in range(8)]
 

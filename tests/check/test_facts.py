@@ -8,9 +8,9 @@ import random
 import pytest
 
 from mtkit.base.files import parse_record, read_record, write_record
-from mtkit.check import limits, rules
-from mtkit.check.facts import PairFacts, ends_with_mark, language_of
-from mtkit.check.findings import Finding
+from mtkit.check.rules import limits, rules
+from mtkit.check.rules.facts import PairFacts, ends_with_mark, language_of
+from mtkit.check.rules.findings import Finding
 from mtkit.prepare.demo import sentences
 
 FRENCH = "La vieille femme a acheté hier un parapluie rouge dans une petite ville."
@@ -129,7 +129,7 @@ def test_without_room_for_the_identifier_no_language_is_found(monkeypatch):
 
     for name in ("languages", "probabilities", "labels_of"):
         monkeypatch.setattr(f"mtkit.base.language_id.{name}", full)
-    monkeypatch.setattr("mtkit.check.language._labels_of", full)
+    monkeypatch.setattr("mtkit.check.rules.language._labels_of", full)
     assert language_of(["one"] * 100) == "und"
     facts = PairFacts.learn(pairs(300), src_lang="en", tgt_lang="de")
     source = "The old woman bought a red umbrella yesterday in a small city."

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.check.lexicon import Lexicon, load_lexicon, save_lexicons
-from mtkit.check.marks import Text
+from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
+from mtkit.check.rules.marks import Text
 
 # Nothing is too frequent in so many lines of different words.
 WORDS = [f"s{chr(97 + i)}{chr(97 + j)}" for i in range(6) for j in range(5)]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mtkit.check import numbers
-from mtkit.check.number_words import numbers_in_words
-from mtkit.check.numbers import ANSWERS, DIGITS, ENDINGS, changed_words, numbers_of, unmatched
+from mtkit.check.rules import numbers
+from mtkit.check.rules.number_words import numbers_in_words
+from mtkit.check.rules.numbers import ANSWERS, DIGITS, ENDINGS, changed_words, numbers_of, unmatched
 
 
 def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tuple[list[str], ...]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mtkit.check import limits
 from mtkit.check.checker import Checker, Decoded
-from mtkit.check.facts import PairFacts
-from mtkit.check.findings import Finding
 from mtkit.check.report import Counts, FindingTable, check_block, sortable_rows
+from mtkit.check.rules import limits
+from mtkit.check.rules.facts import PairFacts
+from mtkit.check.rules.findings import Finding
 
 PAIRS = [
     ("Good morning.", "Guten Morgen."),

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from mtkit.check import rules
 from mtkit.check.checker import Checker, Decoded
-from mtkit.check.facts import PairFacts
-from mtkit.check.findings import KINDS, Finding
+from mtkit.check.rules import rules
+from mtkit.check.rules.facts import PairFacts
+from mtkit.check.rules.findings import KINDS, Finding
 from mtkit.prepare.demo import sentences
 
 Pair = tuple[str, str]

@@ -14,8 +14,8 @@ from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
-from mtkit.check.lexicon import load_lexicon
-from mtkit.check.marks import Text
+from mtkit.check.model.lexicon import load_lexicon
+from mtkit.check.rules.marks import Text
 from mtkit.convert import export
 from mtkit.data import PreparedData
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run

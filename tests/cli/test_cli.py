@@ -79,7 +79,12 @@ OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "m
     [
         (
             "translate --run {run} --device cpu",
-            {"google.protobuf", "sacrebleu", "mtkit.parsing.trees", "mtkit.translate.terms"}
+            {
+                "google.protobuf",
+                "sacrebleu",
+                "mtkit.parsing.trees",
+                "mtkit.translate.glossary.terms",
+            }
             | {"safetensors", "rich", "mtkit.align", "mtkit.cli.check", "mtkit.cli.score"},
         ),
         ("score {text} --reference {text}", {"pydantic", "ruamel", "rich", "mtkit.cli.translate"}),

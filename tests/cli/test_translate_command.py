@@ -28,7 +28,8 @@ from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
 from mtkit.native import available
 from mtkit.run_folder import Run
-from mtkit.translate import Translator, decoder, native_decoder, reading
+from mtkit.translate import Translator, native_decoder, reading
+from mtkit.translate.pytorch import decoder
 
 RunTranslate = Callable[..., tuple[int, str, list[str]]]
 

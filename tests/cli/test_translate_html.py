@@ -12,8 +12,8 @@ from support.command_line import Place
 
 from mtkit.run_folder import Run
 from mtkit.translate import Translator, Window, translate_markup
-from mtkit.translate.markup import parse
-from mtkit.translate.markup_segments import Segment
+from mtkit.translate.html.markup import parse
+from mtkit.translate.html.markup_segments import Segment
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
 WORDS = ["one", "two", "three", "four", "five", "six", "nine"]

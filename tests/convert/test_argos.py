@@ -19,9 +19,9 @@ from support.exported import NUMBERS, needs, python, skipped_without
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.convert.argos import _ArgosAgreement
-from mtkit.convert.check import BOUNDS
 from mtkit.convert.export_run import export
 from mtkit.convert.sentence_model import sentence_model
+from mtkit.convert.verification import BOUNDS
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 

@@ -23,8 +23,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.cli import commands
 from mtkit.config import ModelConfig
-from mtkit.convert.check import Agreement, Bounds
 from mtkit.convert.export_run import TARGETS, export
+from mtkit.convert.verification import Agreement, Bounds
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run

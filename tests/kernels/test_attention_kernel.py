@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.attention import attention
-from mtkit.kernels.attention import attend_by_products
+from mtkit.kernels.cpu_attention import attend_by_products
 
 
 @pytest.mark.parametrize("kind", ["all", "causal", "padding", "band", "padding and band"])

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtkit.kernels import cpu_loss as kernel
 from mtkit.kernels import gpu_loss
-from mtkit.kernels import loss as kernel
-from mtkit.kernels.gpu_loss import loss_on_gpu
-from mtkit.kernels.loss import (
+from mtkit.kernels.cpu_loss import (
     GPU_TILE,
     NEVER,
     in_whole_tiles,
     loss_of_states,
 )
+from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.train.loss import label_smoothed_loss
 
 

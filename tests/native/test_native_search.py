@@ -18,10 +18,10 @@ from torch import Tensor
 import mtkit
 from mtkit.native.library import Request, Settings
 from mtkit.search_settings import Constraints, uniforms
-from mtkit.translate import search as search_module
-from mtkit.translate.independent import greedy_search
-from mtkit.translate.sampling import Sampling, sample
-from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.search import beam as search_module
+from mtkit.translate.search.beam import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.search.independent import greedy_search
+from mtkit.translate.search.sampling import Sampling, sample
 
 BOS, EOS = 0, 1
 SOURCES = Path(mtkit.__file__).parent / "native" / "src"

@@ -21,10 +21,10 @@ from mtkit.model import Transformer
 from mtkit.native import NativeModel
 from mtkit.search_settings import Constraints, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID
-from mtkit.translate.engine import Engine
-from mtkit.translate.independent import greedy_search
-from mtkit.translate.sampling import Sampling, sample
-from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.search.beam import Hypothesis, SearchSettings, beam_search
+from mtkit.translate.search.independent import greedy_search
+from mtkit.translate.search.sampling import Sampling, sample
 
 Draw = Callable[..., Transformer]
 ToNative = Callable[..., NativeModel]

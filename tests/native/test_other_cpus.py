@@ -18,7 +18,8 @@ import pytest
 from support.engine_builds import ENGINE, compile_engine
 
 from mtkit.model import Transformer
-from mtkit.native import NativeModel, weights
+from mtkit.native import NativeModel
+from mtkit.native import packed_weights as weights
 from mtkit.native.library import PRECISIONS, Precision, Settings, int32s, library
 from mtkit.search_settings import SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID

@@ -18,7 +18,7 @@ from mtkit.model import Transformer
 from mtkit.native import NativeDecoding, NativeModel
 from mtkit.native.library import Shape, check, check_done, library
 from mtkit.tokenizer import BOS_ID, EOS_ID
-from mtkit.translate.engine import Engine
+from mtkit.translate.pytorch.incremental import Engine
 
 Draw = Callable[..., Transformer]
 ToNative = Callable[..., NativeModel]

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from mtkit.data import Split
-from mtkit.prepare import catalogue, demo, lexicon
+from mtkit.prepare import catalogue, demo
+from mtkit.prepare import demo_words as lexicon
 from mtkit.prepare.demo import Pair
 
 PINNED = "8d219edf6f2645f13c26dfa54ac3c10113eee7236d7aaf08d9291e259f1b3e4e"

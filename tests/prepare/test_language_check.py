@@ -15,8 +15,8 @@ from support.treebank import small_trees
 from mtkit.base import language_id
 from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, prepare_files
-from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.results import Report
+from mtkit.prepare.source_languages import warn_of_codes
 from mtkit.prepare.statistics import data_page
 
 Pairs = list[tuple[str, str]]

@@ -12,7 +12,7 @@ from conftest import TinyText, number_pairs, write_pairs
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData, SentencePairs
 from mtkit.prepare import prepare_files
-from mtkit.prepare.links import encode_links
+from mtkit.prepare.link_files import encode_links
 from mtkit.tokenizer import Tokenizer, Vocabularies
 
 

@@ -16,7 +16,8 @@ from support.served import Reply, Served, until
 
 from mtkit.check import Checker, RunChecks
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
-from mtkit.serve import Limits, checks
+from mtkit.serve import Limits
+from mtkit.serve import text_quality as checks
 
 LINES = ["one two three", "猫 one two", "nine eight"]
 

@@ -32,10 +32,10 @@ from support.served import Gate, Served, until
 from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
-from mtkit.serve.errors import RequestError
+from mtkit.serve.http_errors import RequestError
 from mtkit.serve.server import _while_connected
 from mtkit.translate import Sentence, Translator, Window
-from mtkit.translate.sentences import SentenceReader
+from mtkit.translate.sentence_reader import SentenceReader
 
 JSON = "application/json"
 

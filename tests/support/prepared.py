@@ -16,7 +16,7 @@ from mtkit.prepare import (
     parallel_files,
     prepare,
 )
-from mtkit.prepare.links import LinkFile
+from mtkit.prepare.link_files import LinkFile
 
 
 def prepare_several(

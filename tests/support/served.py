@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Directions, Limits, Server, Service, listen
 from mtkit.translate import Sentence, Translation, Translator
-from mtkit.translate.terms import Demand
+from mtkit.translate.glossary.terms import Demand
 
 
 @dataclass

@@ -12,8 +12,8 @@ import pytest
 from mtkit import native
 from mtkit.config import DecodeConfig
 from mtkit.run_folder import Run
+from mtkit.translate.pytorch.models import torch_backend
 from mtkit.translate.requests import Translation
-from mtkit.translate.torch_models import torch_backend
 from mtkit.translate.translator import Translator
 
 HOSTILE = [

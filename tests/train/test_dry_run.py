@@ -17,7 +17,7 @@ from mtkit.config import Config, load_config
 from mtkit.data import IntArray, PreparedData
 from mtkit.train import dry_run
 from mtkit.train.gradients import Losses
-from mtkit.train.progress import hours_and_minutes
+from mtkit.train.progress_meter import hours_and_minutes
 from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ from mtkit.config import Config, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train.memory import moments_to_come
+from mtkit.train.memory_check import moments_to_come
 from mtkit.train.optimizer import Muon, new_optimizer, orthogonal
 from mtkit.train.trainer import Trainer
 

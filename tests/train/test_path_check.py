@@ -17,7 +17,7 @@ from mtkit.train import gradients
 from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import padded_tokens
-from mtkit.train.path_check import _some_batches, use_plain_if_packed_differs
+from mtkit.train.packed_check import _some_batches, use_plain_if_packed_differs
 from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 
-from mtkit.check.confidence import Quality, Tenth
+from mtkit.check.model.confidence import Quality, Tenth
 from mtkit.run_folder import Run
 from mtkit.train.report_page import RunFacts, run_page, with_confidence
 

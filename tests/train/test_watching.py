@@ -19,11 +19,12 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import TrainConfig, load_config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.train import metrics, progress, trainer
+from mtkit.train import metrics, trainer
+from mtkit.train import progress_meter as progress
 from mtkit.train.checkpoints import TrainingCost
 from mtkit.train.distributed import Workers
 from mtkit.train.metrics import MetricsLogger, truncate_rows
-from mtkit.train.progress import Meter
+from mtkit.train.progress_meter import Meter
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 

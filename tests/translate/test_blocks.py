@@ -19,11 +19,11 @@ from mtkit.model import Transformer
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
-from mtkit.translate.decoder import STEPS_OF_BLOCK, Torch
-from mtkit.translate.engine import Engine
-from mtkit.translate.ensemble import Ensemble
-from mtkit.translate.independent import greedy_search
-from mtkit.translate.search import beam_search
+from mtkit.translate.pytorch.decoder import STEPS_OF_BLOCK, Torch
+from mtkit.translate.pytorch.ensemble import Ensemble
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.search.beam import beam_search
+from mtkit.translate.search.independent import greedy_search
 
 CPU = torch.device("cpu")
 

@@ -11,12 +11,12 @@ from conftest import UNTRAINED, TinyText, changed
 from support.counted import GPU, Counts, pretended_gpu
 
 from mtkit.data import PreparedData
-from mtkit.kernels.loss import GPU_TILE
+from mtkit.kernels.cpu_loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate import LoadedRuns, Translator
-from mtkit.translate.engine import Engine
-from mtkit.translate.torch_models import pack_weights, torch_backend
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.pytorch.models import pack_weights, torch_backend
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24

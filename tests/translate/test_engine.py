@@ -13,11 +13,11 @@ from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis, Sampling, SearchSettings, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
-from mtkit.translate.engine import Engine
-from mtkit.translate.ensemble import Ensemble
-from mtkit.translate.sampling import sample
-from mtkit.translate.search import beam_search
-from mtkit.translate.torch_models import pack_weights
+from mtkit.translate.pytorch.ensemble import Ensemble
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.pytorch.models import pack_weights
+from mtkit.translate.search.beam import beam_search
+from mtkit.translate.search.sampling import sample
 
 CPU = torch.device("cpu")
 

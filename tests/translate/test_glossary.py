@@ -23,7 +23,7 @@ from mtkit.native import available
 from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window
-from mtkit.translate.terms import TermEncoder, missing_terms
+from mtkit.translate.glossary.terms import TermEncoder, missing_terms
 
 # Numbers with a translation that the models of these tests do not choose by themselves.
 TERMS = {"one": "Bein", "two three": "acht neun", "nine": "fünf", "zebra": "Zu-g"}

@@ -15,10 +15,10 @@ from support.fake_translation import FakeTranslator, translated_html
 
 from mtkit.align.links import Alignment, word_spans
 from mtkit.translate import Translation
-from mtkit.translate.markup import parse
-from mtkit.translate.markup_placing import with_markup
-from mtkit.translate.markup_reading import HTML, MarkupRules
-from mtkit.translate.markup_segments import Segment
+from mtkit.translate.html.markup import parse
+from mtkit.translate.html.markup_placing import with_markup
+from mtkit.translate.html.markup_reading import HTML, MarkupRules
+from mtkit.translate.html.markup_segments import Segment
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_translation import FakeTranslator, shuffled, tags_of, translated_html
 
-from mtkit.translate.markup import markup_windows, parse
-from mtkit.translate.markup_segments import Segment
+from mtkit.translate.html.markup import markup_windows, parse
+from mtkit.translate.html.markup_segments import Segment
 
 # Cases like those in the tests of other software that translates pages.
 DOCUMENTS = [

@@ -24,8 +24,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
 from mtkit.native import available
 from mtkit.run_folder import Run
-from mtkit.translate import Glossary, Translator, choosing, torch_models
+from mtkit.translate import Glossary, Translator, choosing
 from mtkit.translate.native_decoder import Native
+from mtkit.translate.pytorch import models as torch_models
 
 CPU = torch.device("cpu")
 

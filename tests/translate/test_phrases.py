@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
-from mtkit.translate.phrase_search import constrained_search
-from mtkit.translate.phrases import (
+from mtkit.translate.search.phrase_search import constrained_search
+from mtkit.translate.search.phrases import (
     MOST_SLOTS,
     Deadline,
     Phrase,

@@ -12,10 +12,11 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID
-from mtkit.translate import Glossary, Translator, placement
-from mtkit.translate.placement import Draft, Plan, TermPlanner
+from mtkit.translate import Glossary, Translator
+from mtkit.translate.glossary import placement
+from mtkit.translate.glossary.placement import Draft, Plan, TermPlanner
+from mtkit.translate.glossary.terms import Demand, TermEncoder
 from mtkit.translate.requests import Sentence
-from mtkit.translate.terms import Demand, TermEncoder
 
 # The source of every draft; the source without a term is [UNK_ID, its number].
 SOURCE = [9, 9]

@@ -10,7 +10,7 @@ from mtkit import native
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
-from mtkit.translate.engine import Engine
+from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.translator import Translator
 
 

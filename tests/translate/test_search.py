@@ -21,10 +21,10 @@ from mtkit.search_settings import (
     length_penalty,
     uniforms,
 )
-from mtkit.translate.independent import greedy_search
-from mtkit.translate.on_device import top_k
-from mtkit.translate.sampling import sample
-from mtkit.translate.search import beam_search
+from mtkit.translate.search.beam import beam_search
+from mtkit.translate.search.independent import greedy_search
+from mtkit.translate.search.on_device import top_k
+from mtkit.translate.search.sampling import sample
 
 
 def search(
@@ -302,7 +302,7 @@ def test_a_mask_leaves_the_best_of_what_it_allows() -> None:
 
 @pytest.mark.parametrize("V", [130, 128 * 8, 5_003])
 def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtkit.translate.on_device.TWO_STAGES_FROM", 0)
+    monkeypatch.setattr("mtkit.translate.search.on_device.TWO_STAGES_FROM", 0)
     values = torch.randn(7, V, generator=torch.Generator().manual_seed(V))
     values[:, 5:60] = -torch.inf
     # The last columns, which fill no block, can be among them.
@@ -515,9 +515,9 @@ def test_equal_tokens_are_kept_in_order_of_their_ids() -> None:
 def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
     sampling: Sampling, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.translate.sampling.DRAWN_AT_ONCE_CPU", at_once)
+    monkeypatch.setattr("mtkit.translate.search.sampling.DRAWN_AT_ONCE_CPU", at_once)
     # The nucleus of some rows is larger than what is looked at first.
-    monkeypatch.setattr("mtkit.translate.sampling.NUCLEUS", 8)
+    monkeypatch.setattr("mtkit.translate.search.sampling.NUCLEUS", 8)
     R, V = 40, 150
     spread = torch.linspace(0.1, 5, R).unsqueeze(1)
     noise = torch.randn(R, V, generator=torch.Generator().manual_seed(0))

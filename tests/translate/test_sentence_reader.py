@@ -13,11 +13,11 @@ from mtkit.base.sentences import LineFacts
 from mtkit.config import dump_config
 from mtkit.parsing.task import Task
 from mtkit.run_folder import Run
-from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.doubts import Doubts
+from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
-from mtkit.translate.sentences import SentenceReader
+from mtkit.translate.sentence_reader import SentenceReader
 from mtkit.translate.translator import Translator
 
 

@@ -1,4 +1,4 @@
-// Beam search, greedy search and sampling, with the results of `mtkit.translate.search`,
+// Beam search, greedy search and sampling, with the results of `mtkit.translate.search.beam`,
 // `independent` and `sampling`: the same rules, sums in float64, ties resolved in the same way.
 #pragma once
 

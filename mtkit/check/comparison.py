@@ -1,0 +1,346 @@
+"""The page that compares systems on one text: their scores, and their lines, worst first.
+
+The scores are those of `score`, the findings those of `checker`. The template is
+`templates/compare.html`; its script, `templates/compare.js`, lists the lines that the reader
+chooses, and loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
+from mtkit.check.checker import Checked, Checker, Decoded
+from mtkit.check.rules import limits
+from mtkit.check.rules.facts import UNDETERMINED, PairFacts
+from mtkit.check.rules.findings import KINDS, Finding
+from mtkit.score import (
+    Metric,
+    Score,
+    SegmentMetric,
+    SegmentScore,
+    System,
+    TextMetric,
+    refuse_unequal,
+    sentence_chrf,
+)
+
+
+@dataclass(frozen=True)
+class ComparedText:
+    """What all systems have translated.
+
+    Attributes:
+        name: what text it is.
+        references: one for each line; None if there are none, then there are sources.
+        sources: one for each line; None if they are not known.
+        src_lang, tgt_lang: language codes; empty if they are not known.
+        others: more sets of references, each with one for each line.
+        test_set: its full name, if it is one of sacreBLEU.
+    """
+
+    name: str
+    references: Sequence[str] | None = None
+    sources: Sequence[str] | None = None
+    src_lang: str = ""
+    tgt_lang: str = ""
+    others: Sequence[Sequence[str]] = ()
+    test_set: str | None = None
+
+    @property
+    def sets(self) -> list[Sequence[str]]:
+        """All sets of references."""
+        return [] if self.references is None else [self.references, *self.others]
+
+    @property
+    def size(self) -> int:
+        """The number of lines."""
+        return len(next(iter(self.sets), self.sources or ()))
+
+
+@dataclass(frozen=True)
+class ComparedSystem:
+    """The translations of a system.
+
+    Attributes:
+        name: short, and unlike those of the others.
+        translations: one for each line.
+        checked: what was found in each line; None if they were not checked.
+    """
+
+    name: str
+    translations: Sequence[str]
+    checked: Sequence[Checked] | None = None
+
+    @classmethod
+    def make(
+        cls,
+        name: str,
+        translations: Sequence[str],
+        text: ComparedText,
+        *,
+        checker: Checker | None = None,
+        decoded: Sequence[Decoded | None] | None = None,
+    ) -> ComparedSystem:
+        """The system with its lines checked, if there are a checker and sources.
+
+        Args:
+            decoded: what the decoder knows of each translation, if the system is a run.
+        """
+        if checker is None or text.sources is None:
+            return cls(name, translations)
+        known = decoded or [None] * len(translations)
+        lines = zip(text.sources, translations, known, strict=True)
+        return cls(name, translations, [checker.check(*line) for line in lines])
+
+
+def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker | None:
+    """A checker with the rules alone, for which the references say what is usual.
+
+    None for a text without sources.
+
+    Args:
+        translations: those of each system, which say it if there are no references; then there
+            is at least one.
+    """
+    if text.sources is None:
+        return None
+    usual = translations if text.references is None else [text.references]
+    lines = zip(text.sources, zip(*usual, strict=True), strict=True)
+    facts = PairFacts.learn(
+        ((source, target) for source, targets in lines for target in targets),
+        src_lang=text.src_lang or UNDETERMINED,
+        tgt_lang=text.tgt_lang or UNDETERMINED,
+    )
+    return Checker(facts)
+
+
+def comparison_page(
+    systems: Sequence[ComparedSystem],
+    text: ComparedText,
+    *,
+    metrics: Sequence[Metric] = ("bleu", "chrf"),
+    segment_metrics: Sequence[SegmentMetric] = (),
+) -> str:
+    """The page, as HTML in UTF-8; the first system is the baseline of the others.
+
+    Args:
+        metrics: those of whole texts. Lines have their chrF.
+        segment_metrics: outside scores of the lines of these systems.
+
+    Raises:
+        MtkitError: if the number of lines differs, or there are none.
+    """
+    names = [system.name for system in systems]
+    if not text.size:
+        raise MtkitError(f"no lines in {' and '.join(names)}: nothing to compare")
+    if text.references is None:
+        for system in systems:
+            refuse_unequal(system.name, system.translations, "the source", text.sources or ())
+    by_line = [_line_scores(system.translations, text) for system in systems] if text.sets else []
+    of_lines = [*([by_line] if by_line else []), *(one.by_system for one in segment_metrics)]
+    is_checked = any(system.checked is not None for system in systems)
+    has_scores = bool(text.sets or segment_metrics)
+    return render(
+        "compare.html",
+        title=" and ".join(names),
+        kind="Comparison" if len(systems) > 1 else "Worst lines",
+        script="compare.js",
+        facts={
+            "Text": text.name,
+            "Lines": f"{text.size:,}",
+            **_languages(text),
+            **({} if has_scores else {"Scores": "none, because there is no reference"}),
+        },
+        names=names,
+        by_metric=[
+            *(_scores(systems, text, metric) for metric in (metrics if text.sets else ())),
+            *(one.means() if len(systems) == 1 else one.compare() for one in segment_metrics),
+        ],
+        is_paired=len(systems) > 1,
+        charts=_charts(names, by_line) if by_line else [],
+        kinds=_counts(systems) if is_checked else None,
+        has_sources=text.sources is not None,
+        data={
+            "systems": [
+                _packed(system, [by_system[index] for by_system in of_lines], text.sources)
+                for index, system in enumerate(systems)
+            ],
+            "metrics": [
+                *([{"name": "chrF", "digits": 1, "sign": 1}] if text.sets else []),
+                *(
+                    {
+                        "name": printable(one.name),
+                        "digits": SegmentScore.DECIMALS,
+                        "sign": -1 if one.lower_is_better else 1,
+                    }
+                    for one in segment_metrics
+                ),
+            ],
+            "sources": None if text.sources is None else list(map(printable, text.sources)),
+            "references": text.references and list(map(printable, text.references)),
+            "others": [list(map(printable, lines)) for lines in text.others],
+            "languages": {"src": text.src_lang, "tgt": text.tgt_lang},
+            "kinds": list(KINDS),
+        },
+    )
+
+
+def _languages(text: ComparedText) -> dict[str, str]:
+    """The languages of the texts on the page, with their label."""
+    if text.sources is None:
+        return {"Target language": text.tgt_lang or "not identified"}
+    return {"Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}"}
+
+
+def _line_scores(translations: Sequence[str], text: ComparedText) -> list[float | None]:
+    """The chrF of each line, with the reference that it is nearest to; None if all are blank."""
+    by_set = [sentence_chrf(translations, references) for references in text.sets]
+    return [
+        max(values) if any(reference.strip() for reference in of_line) else None
+        for values, of_line in zip(
+            zip(*by_set, strict=True), zip(*text.sets, strict=True), strict=True
+        )
+    ]
+
+
+def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metric) -> list[Score]:
+    """The score of each system; of several with the paired tests."""
+    named = [System(system.name, system.translations) for system in systems]
+    of_text = TextMetric(named, text.sets, metric, test_set=text.test_set)
+    found = of_text.means() if len(systems) == 1 else of_text.compare()
+    # sacreBLEU adds the weight of recall to the name.
+    return [replace(one, name=one.name.replace("chrF2", "chrF")) for one in found]
+
+
+def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:
+    """How many lines have which chrF, for each pair of systems; and the differences."""
+
+    def chart(title: str, words: str, *lines: Line, axis: str = "chrF", note: str = "") -> Chart:
+        return Chart(title, words, lines, axis, "from zero", y_label="number of lines", note=note)
+
+    words = list(map(_in_words, names, by_line))
+    if len(names) == 1:
+        return [chart("chrF of lines", words[0], _histogram("lines", by_line[0]))]
+    charts = []
+    for name, in_words, values in zip(names[1:], words[1:], by_line[1:], strict=True):
+        gaps = [
+            None if one is None or other is None else other - one
+            for one, other in zip(by_line[0], values, strict=True)
+        ]
+        difference = _gaps_in_words(names[0], name, gaps)
+        charts += [
+            chart(
+                f"chrF of lines: {names[0]} and {name}",
+                f"{words[0]} {in_words}",
+                _histogram(_brief(names[0]), by_line[0]),
+                _histogram(_brief(name), values, color=TWO, dashed=True),
+            ),
+            chart(
+                f"Difference of lines: {name} minus {names[0]}",
+                difference,
+                _histogram("lines", gaps),
+                axis="points of chrF",
+                note=difference,
+            ),
+        ]
+    return charts
+
+
+def _brief(name: str) -> str:
+    """A name that has room in a legend."""
+    return name if len(name) <= 20 else f"…{name[-19:]}"
+
+
+def _histogram(
+    label: str, values: Sequence[float | None], *, color: str = ONE, dashed: bool = False
+) -> Line:
+    """The number of lines whose value is nearest to each multiple of the width of a bar."""
+    width = limits.CHRF_BAR
+    counts = Counter(round(value / width) for value in values if value is not None)
+    first = 0 if min(counts, default=0) >= 0 else -100 // width
+    points = [(float(width * bar), float(counts[bar])) for bar in range(first, 100 // width + 1)]
+    return Line(label, points, color, dashed=dashed, steps=True)
+
+
+def _in_words(name: str, values: Sequence[float | None]) -> str:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return f"{name}: no line has a score."
+    low, middle, high = (known[int(share * (len(known) - 1))] for share in (0.1, 0.5, 0.9))
+    return f"{name}: median {middle:.0f}, one line in ten below {low:.0f}, one above {high:.0f}."
+
+
+def _gaps_in_words(first: str, second: str, gaps: Sequence[float | None]) -> str:
+    known = [round(gap, 1) for gap in gaps if gap is not None]
+    better, worse = sum(gap > 0 for gap in known), sum(gap < 0 for gap in known)
+    return (
+        f"{second} is better than {first} in {better:,} lines, worse in {worse:,}, and equal in "
+        f"{len(known) - better - worse:,}."
+    )
+
+
+def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int | None]]]:
+    """The kinds that were found: name, meaning, and number of lines of each system."""
+    counts = [
+        None
+        if system.checked is None
+        else Counter(kind for one in system.checked for kind in {f.kind for f in one.findings})
+        for system in systems
+    ]
+    rows = [
+        (kind, meaning, [None if one is None else one[kind] for one in counts])
+        for kind, meaning in KINDS.items()
+    ]
+    return [row for row in rows if any(row[2])]
+
+
+# ---------------------------------------------------------------------------------------------
+# For the script
+
+
+def _packed(
+    system: ComparedSystem,
+    by_metric: Sequence[Sequence[float | None]],
+    sources: Sequence[str] | None,
+) -> dict[str, Any]:
+    """A system for the script: texts, forecasts, and findings by the index of the line.
+
+    `by_metric` has the scores of its lines by each metric.
+    """
+    packed: dict[str, Any] = {
+        "name": printable(system.name),
+        "texts": list(map(printable, system.translations)),
+        "scores": [
+            [None if value is None else float(f"{value:.5g}") for value in values]
+            for values in by_metric
+        ],
+        "forecast": None,
+        "found": None,
+    }
+    if system.checked is None or sources is None:
+        return packed
+    forecasts = [one.confidence for one in system.checked]
+    if any(value is not None for value in forecasts):
+        packed["forecast"] = [None if value is None else round(value) for value in forecasts]
+    packed["found"] = {
+        index: [_packed_finding(one, source, translation) for one in checked.findings]
+        for index, (checked, source, translation) in enumerate(
+            zip(system.checked, sources, system.translations, strict=True)
+        )
+        if checked.findings
+    }
+    return packed
+
+
+def _packed_finding(finding: Finding, source: str, translation: str) -> dict[str, Any]:
+    """A finding whose spans count as JavaScript does: most emoji are two."""
+    packed = finding.as_dict() | {"reason": printable(finding.reason)}
+    for side, text in (("src", source), ("tgt", translation)):
+        if side in packed:
+            packed[side] = [len(text[:place].encode("utf-16-le")) // 2 for place in packed[side]]
+    return packed

@@ -1,0 +1,215 @@
+"""The confidence of a translation: a forecast of the sentence chrF that it would get.
+
+A ridge regression on what is known without a reference: the log-probabilities of the model, the
+lengths, and how the words of both sides cover each other. It is fitted to the translations of the
+validation set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import model_validator
+
+from mtkit.base.files import Record
+from mtkit.check.model.coverage import PairCoverage
+from mtkit.check.rules import limits
+
+FloatArray = npt.NDArray[np.float64]
+
+# The names of the features, in their order.
+FEATURES = (
+    "mean log-probability",
+    "mean probability",
+    "lowest log-probability",
+    "lowest tenth",
+    "share below one in ten",
+    "deviation",
+    "log of the subwords",
+    "log of the words",
+    "length",
+    "absolute length",
+    "coverage of the source",
+    "coverage of the translation",
+    "uncovered source words",
+    "uncovered translated words",
+    "worst run of source words",
+    "worst run of translated words",
+    "new source words",
+    "new translated words",
+    "frequency of the source words",
+    "frequency of the translated words",
+    "certainty of the source words",
+    "subwords of a translated word",
+)
+
+
+class Tenth(Record):
+    """A tenth of the validation set, by forecast: the mean forecast and the mean chrF."""
+
+    forecast: float
+    chrf: float
+
+
+class Quality(Record):
+    """How good the forecasts of lines are that it was not fitted to.
+
+    Attributes:
+        lines: so many.
+        correlation: Spearman's, of forecasts and chrF.
+        baseline: that of the mean log-probability of a token alone.
+        error: the mean absolute error, in points of chrF.
+        tenths: those with the lowest forecasts first.
+    """
+
+    lines: int
+    correlation: float
+    baseline: float
+    error: float
+    tenths: list[Tenth]
+
+
+class Forecast(Record):
+    """Forecasts the chrF of a translation.
+
+    Attributes:
+        means, deviations, weights: of each feature.
+        bias: the mean chrF.
+        low, high: of each feature, the limits between which it is used: the range in the
+            validation set.
+        quality: of the forecasts on the validation set, each line by a model fitted to
+            other lines.
+    """
+
+    means: list[float]
+    deviations: list[float]
+    weights: list[float]
+    bias: float
+    low: list[float]
+    high: list[float]
+    quality: Quality
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        columns = self.means, self.deviations, self.weights, self.low, self.high
+        if {len(column) for column in columns} != {len(FEATURES)}:
+            raise ValueError(f"{len(FEATURES)} features are needed")
+        return self
+
+    def of(self, features: Sequence[float]) -> float:
+        """The forecast, 0 to 100."""
+        total = self.bias
+        for value, mean, deviation, weight, low, high in zip(
+            features, self.means, self.deviations, self.weights, self.low, self.high, strict=True
+        ):
+            total += weight * (min(max(value, low), high) - mean) / deviation
+        return min(max(total, 0.0), 100.0)
+
+    @classmethod
+    def fit(cls, features: Sequence[Sequence[float]], chrf: Sequence[float]) -> Forecast:
+        """Fit it to translations, and measure it on them by cross-validation.
+
+        Args:
+            features: (n, features), those of `features_of`.
+            chrf: (n,), sentence chrF against the reference, 0 to 100.
+        """
+        x, y = np.array(features), np.array(chrf)
+        forecasts = np.zeros(len(y))
+        fold = np.arange(len(y)) % limits.FOLDS
+        for held_out in range(limits.FOLDS):
+            rest, mine = fold != held_out, fold == held_out
+            means, deviations, weights, bias = _ridge(x[rest], y[rest])
+            forecasts[mine] = (x[mine] - means) / deviations @ weights + bias
+        means, deviations, weights, bias = _ridge(x, y)
+        return cls(
+            means=means.round(6).tolist(),
+            deviations=deviations.round(6).tolist(),
+            weights=weights.round(6).tolist(),
+            bias=round(bias, 6),
+            low=x.min(axis=0).round(6).tolist(),
+            high=x.max(axis=0).round(6).tolist(),
+            quality=_quality(forecasts.clip(0, 100), x[:, 0], y),
+        )
+
+
+def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
+    """The features of a translation, in the order of `FEATURES`.
+
+    Args:
+        log_probs: of each subword and of EOS, natural logarithm; at least one.
+        pair: its coverage.
+    """
+    ordered = sorted(log_probs)
+    count = len(ordered)
+    tenth = ordered[: max(1, count // 10)]
+    mean = sum(ordered) / count
+    words = pair.words + 1
+    return [
+        mean,
+        math.exp(mean),
+        ordered[0],
+        sum(tenth) / len(tenth),
+        sum(value < -2.3026 for value in ordered) / count,
+        math.sqrt(sum((value - mean) ** 2 for value in ordered) / count),
+        math.log(count),
+        math.log(words),
+        pair.length,
+        abs(pair.length),
+        pair.src.mean,
+        pair.tgt.mean,
+        pair.src.uncovered / words,
+        pair.tgt.uncovered / words,
+        pair.src.worst_sum,
+        pair.tgt.worst_sum,
+        pair.src.new,
+        pair.tgt.new,
+        pair.src.frequency,
+        pair.tgt.frequency,
+        pair.src.certainty,
+        count / (len(pair.tgt.log_odds) + 1),
+    ]
+
+
+def _ridge(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """The means and deviations of the features, the weights, and the mean of the chrF."""
+    means, deviations = x.mean(axis=0), x.std(axis=0) + limits.MIN_DEVIATION
+    z = (x - means) / deviations
+    penalty = limits.RIDGE_PENALTY * len(y) / 1000 * np.eye(x.shape[1])
+    bias = float(y.mean())
+    return means, deviations, np.linalg.solve(z.T @ z + penalty, z.T @ (y - bias)), bias
+
+
+def _quality(forecasts: FloatArray, log_probs: FloatArray, chrf: FloatArray) -> Quality:
+    parts = np.array_split(np.argsort(forecasts, kind="stable"), 10)
+    return Quality(
+        lines=len(chrf),
+        correlation=round(spearman(forecasts, chrf), 4),
+        baseline=round(spearman(log_probs, chrf), 4),
+        error=round(float(np.abs(forecasts - chrf).mean()), 3),
+        tenths=[
+            Tenth(
+                forecast=round(float(forecasts[part].mean()), 2),
+                chrf=round(float(chrf[part].mean()), 2),
+            )
+            for part in parts
+        ],
+    )
+
+
+def spearman(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
+    """Spearman's rank correlation, with mean ranks for equal values; 0 if a side is constant."""
+    ranks = [_ranks(np.asarray(side, np.float64)) for side in (one, other)]
+    a, b = (side - side.mean() for side in ranks)
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale else 0.0
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    _, at, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    mean_ranks: FloatArray = (ends - counts + ends - 1) / 2
+    return mean_ranks[at]

@@ -1,0 +1,249 @@
+"""Fits the checks of a run: the lexicon, what is usual, and the forecast of the chrF."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import NewerFormatError
+from mtkit.base.invisible import visible
+from mtkit.check.model.confidence import Forecast, features_of
+from mtkit.check.model.coverage import Coverage, CoverageSettings
+from mtkit.check.model.lexicon import Lexicon
+from mtkit.check.model.run_quality import DirectionChecks, RunChecks, save_checks
+from mtkit.check.rules import limits
+from mtkit.check.rules.facts import PairFacts
+from mtkit.check.rules.marks import Text
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.score import sentence_chrf
+from mtkit.tokenizer import Tokenizer
+from mtkit.translate import Translation, Translator, Window, windows
+
+log = logging.getLogger(__name__)
+
+
+Pair = tuple[str, str]
+
+
+class _Direction(NamedTuple):
+    """A direction: its languages, pairs that the facts are learned from, and validation pairs."""
+
+    src_lang: str
+    tgt_lang: str
+    usual: Sequence[Pair]
+    valid: Sequence[Pair]
+
+
+def fit_run(
+    run: Run,
+    data: PreparedData,
+    *,
+    device: str = "auto",
+) -> RunChecks | None:
+    """Fit the checks of a trained run to its data; None if the validation set is too small.
+
+    Raises:
+        MtkitError: if the run cannot translate.
+    """
+    texts = data.texts("valid")
+    if max(len(one.src) for one in texts) < limits.MIN_FITTED:
+        log.info(
+            "confidence: not fitted, because the validation set has under %d pairs",
+            limits.MIN_FITTED,
+        )
+        return None
+    by_text = [
+        _evenly(list(zip(one.src, one.tgt, strict=True)), limits.MAX_VALID_PAIRS) for one in texts
+    ]
+    with _reported(by_text):
+        train = _training_pairs(data)
+        directions = []
+        for one, valid in zip(texts, by_text, strict=True):
+            # The training pairs of several source languages are together.
+            usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], limits.MAX_SAMPLED)
+            directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
+        return _fit(run, train, directions, device=device)
+
+
+def fit_pairs(
+    run: Run,
+    pairs: Sequence[Pair],
+    *,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    device: str = "auto",
+) -> RunChecks:
+    """Fit the checks of a run to given pairs, such as those of an imported run.
+
+    Raises:
+        MtkitError: if there are too few pairs, if the run cannot translate, or if it has checks of
+            other directions or of a newer version.
+    """
+    pairs = _evenly(pairs, limits.MAX_TRAIN_PAIRS)
+    valid = pairs[:: limits.HELD_OUT]
+    if len(valid) < limits.MIN_FITTED:
+        needed = limits.MIN_FITTED * limits.HELD_OUT
+        raise MtkitError(f"--fit needs at least {needed:,} pairs; found {len(pairs):,}")
+    with Translator.load(run, device=device, src_lang=src_lang, tgt_lang=tgt_lang) as translator:
+        languages = translator.src_lang, translator.tgt_lang
+    try:
+        old = RunChecks.load(run.path)
+    except NewerFormatError:
+        raise
+    except MtkitError as error:
+        log.warning("%s; it is replaced", error)
+        old = None
+    if old is not None and any(one.languages != languages for one in old.directions):
+        raise MtkitError(
+            f"{run.path}: has checks of other directions, which would be lost; "
+            f"mtkit check --fit --run {run.in_command} fits all to its data"
+        )
+    train = [pair for number, pair in enumerate(pairs) if number % limits.HELD_OUT]
+    direction = _Direction(
+        *languages, _evenly(pairs, limits.MAX_SAMPLED), _evenly(valid, limits.MAX_VALID_PAIRS)
+    )
+    with _reported([direction.valid]):
+        return _fit(run, {direction.tgt_lang: train}, [direction], device=device)
+
+
+@contextmanager
+def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
+    """Say when the checks are being fitted, and how long it took."""
+    lines = sum(len(valid) for valid in by_direction if len(valid) >= limits.MIN_FITTED)
+    log.info("fitting the checks to the translations of %s lines", f"{lines:,}")
+    began = time.monotonic()
+    yield
+    log.info("fitted the checks in %.0f s", time.monotonic() - began)
+
+
+def _fit(
+    run: Run,
+    train: Mapping[str, Iterable[Pair]],
+    directions: Sequence[_Direction],
+    *,
+    device: str,
+) -> RunChecks:
+    """Fit all directions; `train` has the training pairs of each target language."""
+    lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}
+    fitted = []
+    has_tags = bool(run.tokenizers().src.language_tags)
+    checkpoint = ""
+    for one in directions:
+        facts = PairFacts.learn(one.usual, src_lang=one.src_lang, tgt_lang=one.tgt_lang)
+        coverage = forecast = None
+        lexicon = lexicons[one.tgt_lang]
+        if len(one.valid) >= limits.MIN_FITTED:
+            src_lang, tgt_lang = (one.src_lang, one.tgt_lang) if has_tags else (None, None)
+            coverage = Coverage.fit(lexicon, one.valid)
+            with Translator.load(
+                run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
+            ) as translator:
+                checkpoint = translator.checkpoint
+                found = _translated(translator, [src for src, _ in one.valid])
+                forecast = _fit_forecast(found, lexicon, coverage, one.valid)
+        fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
+        if forecast is not None:
+            _report(one, forecast, several=len(directions) > 1)
+    return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
+
+
+def _fit_forecast(
+    found: Sequence[Translation],
+    lexicon: Lexicon,
+    settings: CoverageSettings,
+    valid: Sequence[Pair],
+) -> Forecast | None:
+    """None if all translations are equally bad, as those of a model that learned nothing."""
+    sources, references = map(list, zip(*valid, strict=True))
+    coverage = Coverage(lexicon, settings)
+    # A blank line has no log-probabilities.
+    used = [i for i, one in enumerate(found) if one.log_probs]
+    features = [
+        features_of(found[i].log_probs, coverage.of(Text(sources[i]), Text(found[i].text)))
+        for i in used
+    ]
+    chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
+    if len(used) < limits.MIN_FITTED or max(chrf) - min(chrf) < limits.MIN_CHRF_DIFFERENCE:
+        log.info("confidence: not fitted, because all translations have nearly the same chrF")
+        return None
+    return Forecast.fit(features, chrf)
+
+
+def _translated(translator: Translator, sources: list[str]) -> list[Translation]:
+    """The best translation of each line, with a progress bar on a terminal."""
+    found: list[Translation] = []
+    given = (Window(first, window) for first, window in windows(sources, size=len))
+    with tqdm(
+        total=len(sources),
+        leave=False,
+        dynamic_ncols=True,
+        # None: off where standard error is not a terminal.
+        disable=None if log.isEnabledFor(logging.INFO) else True,
+        # With split sentences, a part of a line counts as a fraction.
+        bar_format="fitting checks {n:.0f}/{total_fmt} {bar} {remaining} left",
+    ) as bar:
+
+        def advance(lines: float) -> None:
+            bar.update(lines)
+
+        for _, translations in translator.translate_windows(given, progress=advance):
+            found += [best for best, *_ in translations]
+    return found
+
+
+def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None:
+    of = f" {direction.src_lang}-{direction.tgt_lang}" if several else ""
+    quality = forecast.quality
+    log.info(
+        "confidence%s: forecasts of chrF are off by %.1f points on average; rank correlation with "
+        "chrF %.2f (1 is perfect, 0 is chance); the log-probability alone has %.2f",
+        of,
+        quality.error,
+        quality.correlation,
+        quality.baseline,
+    )
+
+
+def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
+    """Training pairs of each target language from all parts of the corpus, as text."""
+    pairs, vocabularies = data.pairs("train"), data.tokenizers()
+    found: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
+    languages = {tag: language for language, tag in vocabularies.src.language_tags.items()}
+    only = next(iter(found))
+    count = min(len(pairs), limits.MAX_TRAIN_PAIRS * len(found), limits.MAX_ALL_TRAIN_PAIRS)
+    # In no order, because a lexicon is learned from the first ones.
+    rows = np.random.default_rng(1).permutation(len(pairs))[:count]
+    for start in range(0, count, 4096):
+        some = rows[start : start + 4096]
+        ids, lengths = pairs.src.select(some)
+        first = ids[np.cumsum(lengths) - lengths].tolist()
+        sources = _decoded(vocabularies.src, ids, lengths)
+        targets = _decoded(vocabularies.tgt, *pairs.tgt.select(some))
+        for tag, *pair in zip(first, sources, targets, strict=True):
+            found[languages.get(tag, only)].append((pair[0], pair[1]))
+    return found
+
+
+def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list[str]:
+    """The text of sentences whose ids are one after another."""
+    ends = np.cumsum(lengths)
+    flat = ids.tolist()
+    return [
+        tokenizer.decode(flat[end - size : end - 1])
+        for end, size in zip(ends.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def _evenly(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
+    """At most so many of the pairs, from all parts, without invisible characters."""
+    if len(pairs) > most:
+        pairs = [pairs[i] for i in np.linspace(0, len(pairs) - 1, most).astype(int).tolist()]
+    return [(visible(src), visible(tgt)) for src, tgt in pairs]

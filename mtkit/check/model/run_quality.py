@@ -1,0 +1,182 @@
+"""What a run knows about its languages and its own translations: `confidence.json`.
+
+It is written when training ends, and by `mtkit check --fit`. Beside it lies the lexicon.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, read_record, sha256_of, write_record
+from mtkit.check.checker import Checker, Decoded
+from mtkit.check.model.confidence import Forecast
+from mtkit.check.model.coverage import Coverage, CoverageSettings
+from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
+from mtkit.check.rules.facts import PairFacts
+from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+
+if TYPE_CHECKING:
+    from mtkit.translate import Translation
+
+log = logging.getLogger(__name__)
+
+_ADVICE = "run mtkit check --fit again, or delete it"
+
+
+class DirectionChecks(Record):
+    """What is known of a direction.
+
+    Attributes:
+        coverage, forecast: None if there were too few pairs to fit them.
+    """
+
+    facts: PairFacts
+    coverage: CoverageSettings | None
+    forecast: Forecast | None
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The source language and the target language."""
+        return self.facts.src_lang, self.facts.tgt_lang
+
+
+class RunChecks(Record):
+    """The content of `confidence.json`.
+
+    Attributes:
+        checkpoint: whose translations the forecasts were fitted to, in words.
+        lexicon: the checksum of the lexicon.
+    """
+
+    checkpoint: str
+    lexicon: str
+    directions: list[DirectionChecks]
+
+    @classmethod
+    def load(cls, run: Path) -> RunChecks | None:
+        """That of a run folder; None if it has none.
+
+        Raises:
+            MtkitError: if it is damaged.
+        """
+        path = run / CONFIDENCE
+        return read_record(path, cls, advice=_ADVICE) if path.exists() else None
+
+    def copy_files(self, source: Path, target: Path, *, checkpoint: str) -> None:
+        """Write them into another run folder, with a checkpoint of the same weights.
+
+        Raises:
+            MtkitError: if the lexicon is missing or was changed.
+        """
+        self.check_lexicon(source)
+        shutil.copyfile(source / LEXICON, target / LEXICON)
+        write_record(target / CONFIDENCE, self.model_copy(update={"checkpoint": checkpoint}))
+
+    def direction(self, src_lang: str, tgt_lang: str) -> DirectionChecks | None:
+        """What is known of a direction; the target language decides if it is the only one."""
+        for one in self.directions:
+            if one.languages == (src_lang, tgt_lang):
+                return one
+        same = [one for one in self.directions if one.facts.tgt_lang == tgt_lang]
+        return same[0] if len(same) == 1 else None
+
+    def check_lexicon(self, run: Path) -> None:
+        """See whether a run folder has the lexicon that belongs to this.
+
+        Raises:
+            MtkitError: if it is missing or was changed.
+        """
+        path = run / LEXICON
+        if not path.is_file() or sha256_of(path) != self.lexicon:
+            raise MtkitError(
+                f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
+            )
+
+    def checker(self, run: Run, found: DirectionChecks) -> Checker:
+        """The checker of one of the directions.
+
+        Raises:
+            MtkitError: if the lexicon is missing or was changed.
+        """
+        alphabet = run.tokenizers().src.characters
+        coverage = None
+        if found.coverage is not None:
+            self.check_lexicon(run.path)
+            lexicon = load_lexicon(run.path / LEXICON, found.facts.tgt_lang)
+            coverage = Coverage(lexicon, found.coverage)
+        return Checker(
+            found.facts,
+            coverage=coverage,
+            forecast=found.forecast,
+            alphabet=alphabet,
+            fitted_to=self.checkpoint,
+        )
+
+
+def decoded_of(translation: Translation) -> Decoded:
+    """What the checks use of a translation."""
+    one = translation
+    return Decoded(one.log_probs, one.finished, one.truncated, one.missing)
+
+
+def save_checks(
+    run: Path,
+    lexicons: Mapping[str, Lexicon],
+    *,
+    checkpoint: str,
+    directions: list[DirectionChecks],
+) -> RunChecks:
+    """Write both files into a run folder, first the lexicon of each target language."""
+    # Files that do not belong together are refused, so this one goes first and is written last.
+    (run / CONFIDENCE).unlink(missing_ok=True)
+    save_lexicons(run / LEXICON, lexicons)
+    checks = RunChecks(
+        checkpoint=checkpoint, lexicon=sha256_of(run / LEXICON), directions=directions
+    )
+    write_record(run / CONFIDENCE, checks)
+    return checks
+
+
+def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
+    """Warn if the confidence of a run was fitted to another checkpoint than the one in use.
+
+    Args:
+        fitted_to, used: the checkpoints, in words.
+    """
+    if fitted_to != used:
+        log.warning(
+            "%s: the confidence was fitted to %s, and %s is used; to fit it again: "
+            "mtkit check --fit --run %s",
+            *(run.path, fitted_to, used, run.in_command),
+        )
+
+
+def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker:
+    """The checker of a run; the languages are needed if it has several directions.
+
+    Raises:
+        MtkitError: if the run has none, or the files are damaged.
+    """
+    checks = RunChecks.load(run.path)
+    if checks is None:
+        # An imported run has no data.
+        files = "" if run.manifest.imported is None else " SRC TGT"
+        raise MtkitError(
+            f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it now: "
+            f"mtkit check{files} --fit --run {run.in_command}"
+        )
+    data = run.manifest.data
+    found = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)
+    if found is None and len(checks.directions) == 1 and not (src_lang or tgt_lang):
+        found = checks.directions[0]
+    if found is None:
+        known = ", ".join(f"{d.facts.src_lang} to {d.facts.tgt_lang}" for d in checks.directions)
+        raise MtkitError(
+            f"{run.path}: {CONFIDENCE} is for {known}; choose one with --src-lang and --tgt-lang"
+        )
+    return checks.checker(run, found)

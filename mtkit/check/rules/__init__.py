@@ -1,0 +1,1 @@
+"""Rules for a pair of lines that need no model."""

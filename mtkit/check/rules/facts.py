@@ -1,0 +1,317 @@
+"""What is known of two languages and a corpus: lengths, usual words, what its sides agree on."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from pydantic import Field
+
+from mtkit.base.copied import may_have_copied_parts
+from mtkit.base.files import Record
+from mtkit.base.invisible import visible
+from mtkit.base.scripts import script_table
+from mtkit.base.text import END_MARKS
+from mtkit.check.rules import limits, marks
+from mtkit.check.rules.language import other_language
+from mtkit.check.rules.number_words import single_words
+from mtkit.check.rules.numbers import has_digit, unmatched
+
+# The code of BCP 47 for a language that is not known.
+UNDETERMINED = "und"
+# Sigmas of a normal distribution up to its ninth tenth.
+_NINE_TENTHS = 1.2816
+# Brackets and quotation marks that may follow the mark at the end of a sentence.
+_CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"
+
+
+class LengthFacts(Record):
+    """The logarithm of target length over source length, of sources of similar length.
+
+    Attributes:
+        middle: the median.
+        below, above: one sigma on either side.
+    """
+
+    middle: float
+    below: float
+    above: float
+
+
+class PairFacts(Record):
+    """What the rules know of the languages and the corpus of a pair.
+
+    Attributes:
+        src_lang, tgt_lang: codes; `und` if they are not known.
+        sampled: pairs that this was learned from.
+        is_latin: whether the target is written in Latin letters.
+        lengths: by the number of binary digits of the padded length of the source.
+        longest, shortest: limits for the length, in sigmas above and below the median.
+        src_words, tgt_words: the usual words of each side that do not belong to the other side.
+        usual_share: the median share of usual words in a target; 0 if it is not known.
+        never_last: usual words of the target that no sentence ends with.
+        ends_kept: the share of the sources with a mark at their end whose target has one too.
+        cut_below: a target without its mark that is shorter than this, in sigmas, is cut.
+        loose: kinds of findings that are too frequent in the corpus to be reported.
+        is_strict_about_numbers: whether a number that is missing on one side alone is reported.
+    """
+
+    src_lang: str
+    tgt_lang: str
+    sampled: int = 0
+    is_latin: bool = False
+    lengths: list[LengthFacts] = Field(default_factory=list)
+    longest: float = limits.MAX_SIGMAS
+    shortest: float = limits.MAX_SIGMAS
+    src_words: list[str] = Field(default_factory=list)
+    tgt_words: list[str] = Field(default_factory=list)
+    usual_share: float = 0.0
+    never_last: list[str] = Field(default_factory=list)
+    ends_kept: float = 0.95
+    cut_below: float = limits.MIN_CUT_SIGMAS
+    loose: list[str] = Field(default_factory=list)
+    is_strict_about_numbers: bool = False
+
+    @classmethod
+    def learn(cls, pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> PairFacts:
+        """Learn from pairs, of which most are right; at most `limits.MAX_SAMPLED` are read."""
+        shown = (
+            (visible(src), visible(tgt)) for src, tgt in itertools.islice(pairs, limits.MAX_SAMPLED)
+        )
+        sample = [pair for pair in shown if pair[0].strip() and pair[1].strip()]
+        table = script_table(tgt_lang)
+        facts = cls(
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            sampled=len(sample),
+            is_latin=table is not None and bool(table[ord("a")]),
+            lengths=_lengths(sample),
+        )
+        for learned in (_usual_words, _limits, _habits) if len(sample) >= limits.MIN_PAIRS else ():
+            facts = facts.model_copy(update=learned(sample, facts))
+        return facts
+
+    # -- Words
+
+    def texts(self, source: str, translation: str) -> tuple[marks.Text, marks.Text]:
+        """Both sides of a pair, without invisible characters."""
+        return (
+            marks.Text(visible(source), self.src_lang),
+            marks.Text(visible(translation), self.tgt_lang),
+        )
+
+    @functools.cached_property
+    def is_unspaced(self) -> bool:
+        """Whether the words of the target are its characters."""
+        return marks.is_unspaced(self.tgt_lang)
+
+    @functools.cached_property
+    def src_numbers(self) -> dict[str, int]:
+        """Numbers that are one word of the source language, with their values."""
+        return single_words(self.src_lang)
+
+    @functools.cached_property
+    def tgt_numbers(self) -> dict[str, int]:
+        """Those of the target language."""
+        return single_words(self.tgt_lang)
+
+    @functools.cached_property
+    def usual_targets(self) -> frozenset[str]:
+        """`tgt_words` as a set."""
+        return frozenset(self.tgt_words)
+
+    @functools.cached_property
+    def source_only(self) -> frozenset[str]:
+        """Usual words of the source that are not usual in the target."""
+        return frozenset(self.src_words) - self.usual_targets
+
+    @functools.cached_property
+    def target_only(self) -> frozenset[str]:
+        """Usual words of the target that are not usual in the source."""
+        return self.usual_targets - frozenset(self.src_words)
+
+    @functools.cached_property
+    def never_final(self) -> frozenset[str]:
+        """`never_last` as a set."""
+        return frozenset(self.never_last)
+
+    # -- Lengths
+
+    @functools.cached_property
+    def _length_table(self) -> tuple[tuple[float, float, float], ...]:
+        return tuple((one.middle, one.below, one.above) for one in self.lengths)
+
+    def sigmas(self, src_chars: int, tgt_chars: int) -> float:
+        """How much longer than usual a target of this length is, in sigmas."""
+        middle, below, above = self._lengths_of(src_chars)
+        difference = math.log((tgt_chars + limits.PADDING) / (src_chars + limits.PADDING)) - middle
+        return difference / (above if difference > 0 else below)
+
+    def usual_length(self, src_chars: int) -> tuple[int, int]:
+        """The characters that four in five targets have at least, and at most."""
+        middle, below, above = self._lengths_of(src_chars)
+        low, high = (
+            round((src_chars + limits.PADDING) * math.exp(middle + _NINE_TENTHS * sigmas))
+            - limits.PADDING
+            for sigmas in (-below, above)
+        )
+        return max(1, low), max(1, high)
+
+    def _lengths_of(self, src_chars: int) -> tuple[float, float, float]:
+        table = self._length_table
+        place = (src_chars + limits.PADDING).bit_length()
+        return table[place if place < len(table) else -1]
+
+
+def language_of(lines: Sequence[str]) -> str:
+    """The language that most lines are in; `und` if they are too few to identify it."""
+    # The identifier takes a while to load, and a run knows its languages.
+    from mtkit.base import language_id
+
+    try:
+        found = Counter(language_id.languages(lines)).most_common(1)
+    except OSError:  # the model cannot be loaded
+        return UNDETERMINED
+    return found[0][0] if found else UNDETERMINED
+
+
+def ends_with_mark(text: str) -> bool:
+    """Whether a text ends with the mark of a finished sentence."""
+    last = text[-1:]
+    if last in END_MARKS or last == ":":
+        return last != ""
+    return text.rstrip(_CLOSING)[-1:] in tuple(f"{END_MARKS}:;")
+
+
+def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
+    """The lengths of each class of sources; those with few pairs are like their neighbours."""
+    sizes = np.array([[len(src), len(tgt)] for src, tgt in sample], np.float64).reshape(-1, 2)
+    sizes += limits.PADDING
+    ratios = np.log(sizes[:, 1] / sizes[:, 0])
+    places = np.floor(np.log2(sizes[:, 0])).astype(int) + 1
+    overall = float(np.median(ratios)) if len(ratios) else 0.0
+    found = []
+    for place, spread in enumerate(limits.SPREADS):
+        is_last = place == len(limits.SPREADS) - 1
+        mine = ratios[(places >= place) if is_last else (places == place)]
+        # A guess counts as some pairs, so that few pairs alone decide nothing.
+        weight = len(mine) / (len(mine) + 50)
+        middle = float(np.median(mine)) if len(mine) else overall
+        middle = weight * middle + (1 - weight) * overall
+        low, high = np.quantile(mine, [0.1, 0.9]) if len(mine) >= 20 else (middle, middle)
+        sigmas = (abs(float(edge) - middle) / _NINE_TENTHS for edge in (low, high))
+        below, above = (
+            max(limits.MIN_SPREAD, weight * sigma + (1 - weight) * spread) for sigma in sigmas
+        )
+        found.append(LengthFacts(middle=middle, below=below, above=above))
+    return found
+
+
+def _foreign_words(targets: Sequence[str], facts: PairFacts) -> set[str]:
+    """Words that are mostly in targets of another language than they should be."""
+    own: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
+    for target in targets[:: -(-len(targets) // limits.MAX_IDENTIFIED)]:
+        words = marks.words_of(target, facts.tgt_lang)
+        is_foreign = len(target) > limits.MIN_LETTERS and other_language(target, facts.tgt_lang)
+        (foreign if is_foreign else own).update(words)
+    return {word for word, count in foreign.items() if count > own[word]}
+
+
+def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    foreign = _foreign_words([target for _, target in sample], facts)
+    counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    last: Counter[str] = Counter()
+    for source, target in sample:
+        counts[0].update(marks.words_of(source, facts.src_lang))
+        words = marks.words_of(target, facts.tgt_lang)
+        if 2 * sum(map(foreign.__contains__, words)) > len(words):
+            continue
+        counts[1].update(words)
+        if words:
+            last[words[-1]] += 1
+    totals = [max(1, count.total()) for count in counts]
+    usual: list[list[str]] = []
+    for side in (0, 1):
+        here, there = counts[side], counts[1 - side]
+        factor = totals[side] / totals[1 - side] / limits.MIN_TIMES_USUAL
+        usual.append(
+            [
+                word
+                for word, count in here.most_common(limits.MAX_USUAL_WORDS)
+                if count > 1 and count >= there[word] * factor and not word.isdigit()
+            ]
+        )
+    never = [
+        word
+        for word in usual[1]
+        if counts[1][word] >= limits.MIN_TIMES_SEEN
+        and last[word] <= limits.MAX_LAST_SHARE * counts[1][word]
+    ]
+    known = frozenset(usual[1])
+    shares = [
+        sum(map(known.__contains__, words)) / len(words)
+        for _, target in sample
+        if (words := marks.words_of(target, facts.tgt_lang))
+    ]
+    return {
+        "src_words": usual[0],
+        "tgt_words": usual[1],
+        "never_last": [] if facts.is_unspaced else never,
+        "usual_share": round(float(np.median(shares)), 4) if shares else 0.0,
+    }
+
+
+def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    sigmas = np.sort([facts.sigmas(len(src), len(tgt)) for src, tgt in sample])
+    tail = limits.MAX_MARKED / 2
+    low, high = np.quantile(sigmas, [tail, 1 - tail])
+    ends = [
+        (ends_with_mark(target), facts.sigmas(len(source), len(target)))
+        for source, target in sample
+        if ends_with_mark(source)
+    ]
+    found: dict[str, object] = {
+        "longest": float(np.clip(high, limits.MIN_SIGMAS, limits.MAX_SIGMAS)),
+        "shortest": float(np.clip(-low, limits.MIN_SIGMAS, limits.MAX_SIGMAS)),
+    }
+    if len(ends) >= limits.MIN_PAIRS:
+        lost = sorted(sigma for is_kept, sigma in ends if not is_kept)
+        found["ends_kept"] = 1 - len(lost) / len(ends)
+        allowed = int(limits.MAX_MARKED / 2 * len(sample))
+        cut_below = lost[allowed] if len(lost) > allowed else limits.MAX_CUT_SIGMAS
+        found["cut_below"] = float(np.clip(cut_below, limits.MIN_CUT_SIGMAS, limits.MAX_CUT_SIGMAS))
+    return found
+
+
+def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
+    """Which rules the corpus keeps."""
+    about: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
+    for source, target in sample:
+        if any(map(may_have_copied_parts, (source, target))):
+            for kind, parts_of in marks.COPIED_PARTS.items():
+                src, tgt = parts_of(source), parts_of(target)
+                about[kind] += bool(src or tgt)
+                broken[kind] += src != tgt
+        if has_digit(source) or has_digit(target):
+            rest = unmatched(source, target, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
+            about["numbers"] += 1
+            about["one side"] += 1
+            broken["numbers"] += bool(rest.src and rest.tgt)
+            broken["one side"] += bool(rest.src) != bool(rest.tgt)
+
+    most = max(limits.MAX_MARKED * len(sample), (1 - limits.MIN_KEPT) * about["one side"])
+    return {
+        "loose": [
+            kind
+            for kind in ("numbers", *marks.COPIED_PARTS)
+            if broken[kind] > 0.1 * about[kind] and about[kind] >= limits.MIN_RULE_PAIRS
+        ],
+        "is_strict_about_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
+        and broken["one side"] <= most,
+    }

@@ -1,0 +1,317 @@
+"""Numbers in words, in English, German and French: one to 99, and what they are multiplied by.
+
+This is for a number in digits that the other side may have in words: "50" and "cinquantième". So a
+word may have several values, and a value too many does no harm.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mtkit.base.text import base_language
+from mtkit.check.rules import limits
+
+# Words that multiply the number before them, by language. A billion is two numbers.
+_SCALES: dict[str, dict[str, tuple[int, ...]]] = {
+    "en de fr": {
+        "hundred hundreds hundert hunderte cent cents": (100,),
+        "thousand thousands tausend tausende mille milliers k tsd": (1000,),
+        "million millions millionen mio mill m mn": (10**6,),
+        "milliard milliards milliarde milliarden mrd mia md mds": (10**9,),
+        "billion billions billionen bn": (10**9, 10**12),
+        "trillion trillions trillionen tn": (10**12, 10**18),
+        "lakh lakhs": (10**5,),
+        "crore crores": (10**7,),
+    },
+    "es it pt": {
+        # An English mil is a million.
+        "mil": (1000, 10**6),
+        "mila milhares": (1000,),
+        "millón millones milione milioni milhão milhões": (10**6,),
+        "miliardo miliardi bilhão bilhões": (10**9,),
+        "billón billones bilião biliões": (10**12,),
+        "trilhão trilhões": (10**12,),
+    },
+    "nl sv": {
+        "duizend tusen": (1000,),
+        "miljoen mln miljon miljoner": (10**6,),
+        "miljard mld miljarder": (10**9,),
+    },
+    "pl cs ru uk": {
+        "tys tysiąc tysiące tysięcy tis tisíc тыс тысяча тысячи тысяч тис тисяча тисячі": (1000,),
+        "milion miliony milionów milionu milionů млн миллион миллиона миллионов": (10**6,),
+        "мільйон мільйони мільйонів": (10**6,),
+        "miliard miliardy miliardów miliardu млрд миллиард миллиарда миллиардов": (10**9,),
+        "мільярд мільярди мільярдів": (10**9,),
+    },
+    "zh yue ja ko": {
+        "千 천": (1000,),
+        "万 萬 만": (10**4,),
+        "亿 億 억": (10**8,),
+        "兆 조": (10**12,),
+    },
+}
+SCALES = {
+    word: factors
+    for scales in _SCALES.values()
+    for words, factors in scales.items()
+    for word in words.split()
+}
+# Those whose scales are all known, in each of their forms.
+SCALED_LANGUAGES = frozenset({"en", "de", "fr"})
+_HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
+_GERMAN_HALF = re.compile("einhalb|anderthalb")
+# Words that may stand inside of a number.
+_JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
+# Scales that are words only behind digits: "3 m", "5k".
+_LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
+# An English cent is money.
+_NOT_WORDS = {"en": _LETTERS | {"cent", "cents"}}
+# French for new, and German for attention.
+_AMBIGUOUS = {"neuf", "acht"}
+
+_ENGLISH, _ENGLISH_TENS, _GERMAN, _GERMAN_TENS, _FRENCH, _FRENCH_TENS = (
+    names.split()
+    for names in (
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+        " fifteen sixteen seventeen eighteen nineteen",
+        "twenty thirty forty fifty sixty seventy eighty ninety",
+        "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
+        " fünfzehn sechzehn siebzehn achtzehn neunzehn",
+        "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+        "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze"
+        " seize dix_sept dix_huit dix_neuf",
+        "vingt trente quarante cinquante soixante septante quatre_vingt nonante",
+    )
+)
+_ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
+_ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
+
+_MONTHS = (
+    *("january|jan|januar|jänner|janvier|janv", "february|feb|februar|février|févr"),
+    *("march|mar|märz|mars", "april|apr|avril|avr", "may|mai", "june|jun|juni|juin"),
+    *("july|jul|juli|juillet|juil", "august|aug|août", "september|sep|sept|septembre"),
+    *("october|oct|oktober|okt|octobre", "november|nov|novembre"),
+    "december|dec|dezember|dez|décembre|déc",
+)
+_MONTH_NUMBERS = {
+    name: number for number, names in enumerate(_MONTHS, 1) for name in names.split("|")
+}
+_OTHERS = {
+    "en": "once 1 twice 2 both 2 double 2 couple 2 pair 2 triple 3 quarter 4 dozen 12 noon 12"
+    " midday 12 midnight 0 decade 10 century 100 nil 0 no 0 an 1 a 1 single 1 fortnight 14",
+    "de": "ein 1 eine 1 einen 1 einem 1 einer 1 eines 1 erste 1 ersten 1 erster 1 erstes 1 erstem 1"
+    " beide 2 beiden 2 beider 2 doppelt 2 paar 2 zwo 2 dritte 3 dritten 3 dritter 3 drittes 3"
+    " drittel 3 viertel 4 siebte 7 siebten 7 siebter 7 dutzend 12 mittag 12 mittags 12"
+    " mitternacht 0 jahrzehnt 10 jahrhundert 100 kein 0 keine 0 anderthalb 1",
+    "fr": "une 1 premier 1 première 1 premiers 1 premières 1 second 2 seconde 2 double 2 paire 2"
+    " deux 2 moitié 2 tiers 3 quart 4 dizaine 10 dizaines 10 douzaine 12 quinzaine 15 vingtaine 20"
+    " trentaine 30 quarantaine 40 cinquantaine 50 soixantaine 60 centaine 100 centaines 100"
+    " millier 1000 midi 12 minuit 0 décennie 10 siècle 100 aucun 0 aucune 0",
+}
+_WORD = re.compile(r"[^\W\d_]+")
+_ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
+_ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class InWords:
+    """The numbers in words of a text.
+
+    Attributes:
+        values: all values that they may have, with those of Roman numbers, and perhaps some more.
+        certain: those of 2 and more that are certainly numbers, with their words.
+        has_half: whether there is a half: "half past two" is "halb drei".
+    """
+
+    values: frozenset[float]
+    certain: tuple[tuple[float, str], ...]
+    has_half: bool
+
+
+def numbers_in_words(text: str, language: str) -> InWords:
+    """The numbers in words of a text; of languages that are not known, the Roman numbers."""
+    code = base_language(language)
+    values: set[float] = {_roman(match[0]) for match in _ROMAN.finditer(text)}
+    certain: list[tuple[float, str]] = []
+    known = _known(code)
+    words = _WORD.findall(text.lower()) if known else []
+    begins = _begins(code)
+    is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
+    total = part = 0.0
+    run: list[str] = []
+    is_certain, at = True, 0
+
+    def end() -> None:
+        nonlocal total, part, is_certain
+        if run:
+            values.add(total + part)
+            if is_certain and total + part >= 2:
+                certain.append((total + part, " ".join(run)))
+            run.clear()
+        total, part, is_certain = 0.0, 0.0, True
+
+    while at < len(words):
+        phrase = words[at]
+        most = min(limits.MAX_PHRASE, len(words) - at) if phrase in begins else 0
+        for size in range(most, 0, -1):
+            if (value := known.get(phrase := " ".join(words[at : at + size]))) is not None:
+                break
+        else:
+            size, value = 1, _german(phrase) if code == "de" else None
+        if size == 1 and phrase in SCALES and phrase not in _NOT_WORDS.get(code, _LETTERS):
+            scales = SCALES[phrase]
+            # In floats, where a product that is too large becomes infinite instead of an error.
+            values.update((part or 1.0) * scale for scale in scales)
+            if is_half:
+                values.update((whole + 0.5) * scale for whole in (0, part) for scale in scales)
+            if scales[0] == 100:
+                part = (part or 1.0) * 100
+            else:
+                total, part = total + (part or 1.0) * scales[0], 0.0
+            run.append(phrase)
+            is_certain &= len(scales) == 1 and part + total != scales[0]
+        elif value is not None and not (run and phrase in _JOINTS):
+            values.add(value)
+            if is_half:
+                values.add(value + 0.5)
+            if part and value >= 10 and part < 100:
+                # Two numbers, one after the other.
+                end()
+            part += value
+            run.append(phrase)
+            is_certain &= phrase in _cardinals(code)
+        elif phrase not in _JOINTS:
+            end()
+        at += size
+    end()
+    return InWords(frozenset(values), tuple(certain), is_half)
+
+
+@functools.cache
+def _begins(code: str) -> frozenset[str]:
+    """The first words of the phrases that are known."""
+    return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
+
+
+@functools.cache
+def single_words(language: str) -> dict[str, int]:
+    """The numbers from 2 to 99 that are one word, and nothing but numbers, with their values."""
+    code = base_language(language)
+    names = _names(code) if code in _OTHERS else []
+    return {
+        name: value
+        for value, of_value in enumerate(names)
+        for name in of_value
+        if value > 1 and " " not in name and name not in _AMBIGUOUS
+    }
+
+
+@functools.cache
+def _cardinals(code: str) -> frozenset[str]:
+    """The words of 2 to 99 that are nothing but numbers."""
+    return frozenset(itertools.chain(*_names(code)[2:])) - _AMBIGUOUS
+
+
+@functools.cache
+def _known(code: str) -> dict[str, int]:
+    """The values of phrases, without hyphens; empty for a language that is not known."""
+    if code not in _OTHERS:
+        return {}
+    fields = _OTHERS[code].split()
+    known = dict(zip(fields[::2], map(int, fields[1::2]), strict=True)) | _MONTH_NUMBERS
+    for value, names in enumerate(_names(code)):
+        for name in names:
+            known[name] = value
+            for form in _FORMS[code](name, value):
+                known.setdefault(form, value)
+    return known
+
+
+@functools.cache
+def _names(code: str) -> list[list[str]]:
+    """The ways to say each number from 0 to 99, without hyphens."""
+    if code == "de":
+        units = ["ein", *_GERMAN[2:10]]
+        tens = [[ten, *(f"{unit}und{ten}" for unit in units)] for ten in _GERMAN_TENS]
+        return [[name] for name in itertools.chain(_GERMAN, *tens)]
+    if code == "en":
+        tens = [[ten, *(f"{ten} {unit}" for unit in _ENGLISH[1:10])] for ten in _ENGLISH_TENS]
+        return [[name] for name in itertools.chain(_ENGLISH, *tens)]
+    french = [name.replace("_", " ") for name in _FRENCH]
+    bases = [name.replace("_", " ") for name in _FRENCH_TENS]
+    names = [[name] for name in french]
+    for value in range(20, 100):
+        ten, unit = divmod(value, 10)
+        # Seventy is "soixante-dix" or "septante".
+        parts = [(bases[ten - 2], unit)] + [(bases[ten - 3], 10 + unit)] * (ten in (7, 9))
+        names.append(
+            [
+                f"{base}{joint}{french[rest]}" if rest else base
+                for base, rest in parts
+                for joint in (" ", " et ")
+            ]
+        )
+    return names
+
+
+def _english_forms(name: str, _value: int) -> Iterator[str]:
+    before, _, last = name.rpartition(" ")
+    regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+    ordinal = _ENGLISH_ORDINALS.get(last, regular)
+    for form in (ordinal, f"{ordinal}s", f"{last.removesuffix('y')}ies"):
+        yield f"{before} {form}".lstrip()
+
+
+def _german_forms(name: str, value: int) -> Iterator[str]:
+    for ending in ("e", "en", "er", "es", "em"):
+        yield from (f"{name}{'t' if value < 20 else 'st'}{ending}", f"{name}{ending}")
+
+
+def _french_forms(name: str, _value: int) -> Iterator[str]:
+    stem = re.sub("neuf$", "neuv", re.sub("cinq$", "cinqu", name.removesuffix("e")))
+    yield from (f"{name}s", f"{stem}ième", f"{stem}ièmes")
+
+
+# What else is made from the words of a number: ordinals, plurals, cases.
+_FORMS: dict[str, Callable[[str, int], Iterator[str]]] = {
+    "en": _english_forms,
+    "de": _german_forms,
+    "fr": _french_forms,
+}
+
+
+@functools.cache
+def _german_prefix() -> re.Pattern[str]:
+    names = sorted(itertools.chain(*_names("de")[2:]), key=len, reverse=True)
+    return re.compile("|".join(names))
+
+
+@functools.lru_cache(limits.MAX_KEPT_WORDS)
+def _german(word: str) -> int | None:
+    """The value of a German compound: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
+    if len(word) > limits.MAX_WORD_LETTERS:
+        return None
+    known = _known("de")
+    for name, scale in (("tausend", 1000), ("hundert", 100)):
+        left, found, right = word.partition(name)
+        if found:
+            value = known.get(left) if left else 1
+            if value is None:
+                value = _german(left)
+            if value is not None:
+                rest = known.get(right.removeprefix("und"))
+                return value * scale + (_german(right) or 0 if rest is None else rest)
+    match = _german_prefix().match(word)
+    return None if match is None else known[match[0]]
+
+
+def _roman(text: str) -> int:
+    """The value of a Roman number, or a value for letters that are none."""
+    values = [_ROMAN_DIGITS[letter] for letter in text]
+    following = [*values[1:], 0]
+    return sum(-one if one < other else one for one, other in zip(values, following, strict=True))

@@ -1,0 +1,573 @@
+"""Numbers in digits, compared by value: 1,000 is 1.000 and 1 000, and 2:30 pm is 14h30.
+
+A number is read in two steps: its digits, by the kinds in `DIGITS`, and what stands behind them, by
+the kinds in `ENDINGS`. Then the numbers of both sides of a pair are matched.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from mtkit.base.text import base_language
+from mtkit.check.rules import limits
+from mtkit.check.rules.number_words import SCALED_LANGUAGES, SCALES, InWords, numbers_in_words
+
+Reading = float | str
+
+_DIGIT, _DIGITS, _NO_DIGIT = re.compile(r"\d"), re.compile(r"\d+"), re.compile(r"\D")
+_SPACES = " \u00a0\u202f"
+# The mark between thousands, of languages whose decimal mark is another one.
+_THOUSANDS = {"en": ",", "de": "."}
+# The Arabic marks of decimals and thousands.
+_ARABIC_MARKS = str.maketrans("٫٬", ".,")
+# Scales that other characters may follow at once.
+_UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
+# Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, a mil
+# ten kilometres, mia "my", 千 that of 千克, and 조 an article of a law.
+_CLEAR_SCALES = {
+    word
+    for word in SCALES
+    if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia"))
+    or (word in _UNSPACED - set("千천兆조"))
+}
+
+
+def _scale_of(words: set[str]) -> str:
+    """A pattern of scales, and of what stands before them; there may have been a tag there.
+
+    In Chinese and Korean that may also be "more than".
+    """
+    return (
+        rf"(?:[{_SPACES}]*+|-)(?:[多余餘여]?([{''.join(sorted(words & _UNSPACED))}])"
+        rf"|({'|'.join(sorted(words - _UNSPACED))})\b)"
+    )
+
+
+_SCALE = re.compile(_scale_of(set(SCALES)), re.IGNORECASE)
+_CLEAR_SCALE = re.compile(r"\d" + _scale_of(_CLEAR_SCALES), re.IGNORECASE)
+# The end of a range, whose thousands or scale may be given once: "5-6,000", "5 to 6 million".
+_RANGE = re.compile(
+    rf"-?[{_SPACES}]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[{_SPACES}]?"
+    rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
+)
+_DECADE = re.compile(r"['’]?s\b")
+# One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
+_FRACTION = re.compile(
+    rf"(?<![\d/.,])(?:(?P<whole>\d{{1,4}})(?:[{_SPACES}-]|(?=[¼½¾⅓⅔⅛])))?"
+    r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
+)
+_TIME = re.compile(
+    rf"\d[{_SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|[ap]\.? ?m\b|noon|midi\b)",
+    re.IGNORECASE,
+)
+# Measures that a good translation may convert, from or to these. A quotation mark is a measure if
+# the other side has a metric one.
+_MEASURES = {
+    "imperial": re.compile(
+        rf"[{_SPACES}-]?(?:[′″]|(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?|mph|pounds?|lbs?"
+        r"|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß|Zoll|Meilen?|Pfund)\b)"
+    ),
+    "metric": re.compile(
+        rf"[{_SPACES}-]?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?|(?:Kilo|Zenti)?[Mm]etern?"
+        r"|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
+    ),
+    "mark": re.compile(r"['\"”]"),
+}
+_IMPERIAL_WORD = re.compile(
+    r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of a text.
+
+    Attributes:
+        text: as it is there, with a word such as "million"; a number in words too.
+        start: the place of its first character; None of a number in words.
+        readings: all values that it may have.
+        scaled: those with a word such as "million", if there is one.
+        measures: the keys of `_MEASURES` of what follows.
+    """
+
+    text: str
+    start: int | None
+    readings: frozenset[Reading]
+    scaled: frozenset[Reading] = frozenset()
+    measures: frozenset[str] = frozenset()
+
+    @property
+    def end(self) -> int:
+        """The index after its last character."""
+        return (self.start or 0) + len(self.text)
+
+    @property
+    def span(self) -> range | None:
+        """Its characters, if it is in digits."""
+        return None if self.start is None else range(self.start, self.end)
+
+
+def has_digit(text: str) -> bool:
+    """Whether a text may have a number in digits."""
+    return _DIGIT.search(text) is not None
+
+
+# ---------------------------------------------------------------------------------------------
+# The numbers of a text
+
+
+class _Reader:
+    """Reads one number: a method for each kind of it adds to `readings` and moves `end`.
+
+    Args:
+        text: the whole text.
+        start: the index of the first character of the number.
+        digits: its digits, with the marks between them.
+        thousands: the mark between thousands, if it is only that.
+        is_exact: as for `numbers_of`.
+    """
+
+    def __init__(
+        self, text: str, start: int, digits: str, *, thousands: str, is_exact: bool
+    ) -> None:
+        self.text, self.start, self.digits = text, start, digits
+        self.thousands, self.is_exact = thousands, is_exact
+        self.digits_end = self.end = start + len(digits)
+        self.readings: set[Reading] = set()
+        self.scaled: set[Reading] = set()
+        # Whether the words that follow can be nothing but scales.
+        self.is_clear = False
+
+    def long(self) -> None:
+        """Digits that are compared as text."""
+        self.readings = {_NO_DIGIT.sub("", self.digits)}
+
+    def whole(self) -> None:
+        """The value; of two digits, also the year without its century."""
+        value = int(self.digits)
+        self.readings = {value, 1900 + value, 2000 + value} if len(self.digits) == 2 else {value}
+
+    def point(self) -> None:
+        """The decimal, and the number without its point: a calibre is written in both ways."""
+        self.readings = {float(self.digits), int(self.digits[1:])}
+
+    def clock(self) -> None:
+        """A time or a proportion: the text of it, and the hour if that is all."""
+        hour, minute = map(int, _DIGITS.findall(self.digits))
+        self.readings.add(f"{hour}:{minute}")
+        if not minute:
+            self.readings.add(hour)
+
+    def separated(self) -> None:
+        """With marks between thousands, with a decimal mark, or with both."""
+        digits = _NO_DIGIT.sub("", self.digits)
+        marks = _NO_DIGIT.findall(self.digits)
+        head, tail = self.digits.rsplit(marks[-1], 1)
+        if len(tail) == 3 and not (len(marks) == 1 and (len(head) > 3 or head.startswith("0"))):
+            self.readings.add(int(digits))
+            if marks[-1] == self.thousands and (tail != "000" or self.is_exact):
+                return
+        if marks[-1] in ".," and marks.count(marks[-1]) == 1:
+            self.readings.add(round(float(f"{_NO_DIGIT.sub('', head)}.{tail}"), 9))
+            if marks == ["."] and len(tail) == 2:
+                self.clock()
+        if not self.readings:
+            self.readings.add(int(digits))
+
+    def scale(self) -> None:
+        """The products with the words that follow."""
+        scaled = self._values()
+        for _ in range(limits.MAX_SCALES):
+            word, self.end = _scale_at(self.text, self.end)
+            if not word:
+                break
+            scaled = {round(value * x, 6) for value in scaled for x in SCALES.get(word, ())}
+            self.readings |= scaled
+            self.is_clear |= word in _CLEAR_SCALES
+        if self.is_clear:
+            self.scaled = set(scaled)
+            if self.is_exact:
+                self.readings = set(scaled)
+
+    def decade(self) -> None:
+        """A decade or a century, by its years."""
+        is_year = re.fullmatch(r"\d{3}0", self.digits) and self.end == self.digits_end
+        if is_year and _DECADE.match(self.text, self.end):
+            year = int(self.digits)
+            self.readings.add(year % 100 or year // 100 + 1)
+
+    def range_end(self) -> None:
+        """The first number of a range, whose last one has the thousands or the scale of both."""
+        if upper := _RANGE.match(self.text, self.end):
+            word = "" if upper["thousands"] else _scale_at(self.text, upper.end())[0]
+            factors = (1000,) if upper["thousands"] else SCALES.get(word, ())
+            self.readings |= {value * factor for value in self._values() for factor in factors}
+
+    def german_date(self) -> None:
+        """The day of a German date without its year."""
+        written = self.written
+        if written.find(".") > 0 and self.text.startswith(".", self.end):
+            day = _NO_DIGIT.sub("", written.partition(".")[0])
+            self.readings.add(int(day[: limits.MAX_DIGITS]))
+
+    def _values(self) -> set[float]:
+        return {value for value in self.readings if not isinstance(value, str)}
+
+    @property
+    def written(self) -> str:
+        """The number as it is in the text."""
+        return self.text[self.start : self.end] if self.is_clear else self.digits
+
+    def number(self) -> Number:
+        """What was read."""
+        # The m of metres may be read as that of millions.
+        measures = frozenset(
+            name
+            for name, pattern in _MEASURES.items()
+            if any(pattern.match(self.text, end) for end in (self.digits_end, self.end))
+        )
+        readings, scaled = frozenset(self.readings), frozenset(self.scaled)
+        return Number(self.written, self.start, readings, scaled, measures)
+
+
+class Kind(NamedTuple):
+    """A kind of number: how it is read, examples, and the pattern of its digits.
+
+    An example is a text with a value of each of its numbers; in `ANSWERS`, it is a text in English
+    and the same in German.
+    """
+
+    read: Callable[[Any], None]
+    examples: Mapping[str, object]
+    pattern: str = ""
+
+
+# The ways to write the digits; the first pattern that matches decides.
+DIGITS = {
+    "grouped": Kind(
+        _Reader.separated,
+        {"1 000": [1000], "12\u202f345,6": [12345.6], "1'234’567": [1234567]},
+        r"(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}(?!\d))+(?:[.,]\d+)?",
+    ),
+    "clock": Kind(
+        _Reader.clock,
+        {"14h30": ["14:30"], "9 Uhr 05": ["9:5"], "19 h 00": [19], "15時30": ["15:30"]},
+        rf"(?<!\d)\d{{1,2}}[{_SPACES}]?(?:h|H|heures?|Uhr|[时時点點시])[{_SPACES}]?\d\d(?!\d)",
+    ),
+    "point": Kind(
+        _Reader.point, {"of .45": [0.45], "a .22": [22]}, r"(?<![\w.,)])\.\d+(?![.,]?\d)"
+    ),
+    "whole": Kind(
+        _Reader.whole,
+        {"5": [5], "00450": [450], "98": [1998], "05": [2005], "CO2": [2], "１２ ١٢": [12, 12]},
+        r"\d++(?![.,:]\d)",
+    ),
+    "proportion": Kind(
+        _Reader.clock, {"2:30": ["2:30"], "7:00": [7], "16:9": ["16:9"]}, r"\d++:\d++(?![.,:]\d)"
+    ),
+    "separated": Kind(
+        _Reader.separated,
+        {"1.500": [1500], "1,500": [1500], "1.234.567,8": [1234567.8], "0.125": [0.125]}
+        | {"٣٫٥ ١٢٬٣٤٥": [3.5, 12345], "2.30": ["2:30"], "1.23456": [1.23456]},
+        r"(?:\d++[.,]\d++|\d{1,3}(?:(?:\.\d{3}){2,}|(?:,\d{3}){2,})(?!\d)"
+        r"|(?=[\d.]*,\d)(?=[\d,]*\.\d)\d{1,3}(?:[.,]\d{3})+[.,]\d++)(?![.,:]\d)",
+    ),
+    # And versions: each part is a number.
+    "date": Kind(
+        _Reader.whole,
+        {"12.5.1999": [12, 5, 1999], "1.2.3": [1, 2, 3], "10:30:05": [10, 30, 5]},
+        r"\d+(?:[.,:]\d+)+",
+    ),
+}
+# What follows a number and changes its value, in this order.
+ENDINGS = {
+    "scaled": Kind(
+        _Reader.scale,
+        {"5 million": [5e6], "3,5 Mio.": [3.5e6], "2 hundred thousand": [2e5], "5k": [5000]}
+        | {"30多万": [3e5], "2.5億": [2.5e8], "1万5000": [15000], "5-billion": [5e9]},
+    ),
+    "decade": Kind(_Reader.decade, {"1980s": [80], "1980's": [80], "the 1800s": [19]}),
+    "range": Kind(
+        _Reader.range_end,
+        {"5-6,000": [5000, 6000], "5 to 6 million": [5e6, 6e6], "3- bis 4.000": [3000, 4000]},
+    ),
+    "date without a year": Kind(_Reader.german_date, {"am 25.8.": [25]}),
+}
+_NUMBER = re.compile("|".join(f"(?P<{name}>{kind.pattern})" for name, kind in DIGITS.items()))
+
+
+def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Number]:
+    """The numbers in digits of a text.
+
+    Args:
+        is_exact: False if "5,000" and "5 million" may be a 5 on the other side, because its scale
+            is not known, or is said once for several numbers.
+    """
+    thousands = _THOUSANDS.get(base_language(lang), "")
+    text = text.translate(_ARABIC_MARKS)
+    numbers: list[Number] = []
+    last_end = 0
+    for start, digits, read in _digits_of(text):
+        reader = _Reader(text, start, digits, thousands=thousands, is_exact=is_exact)
+        for step in (read, *(kind.read for kind in ENDINGS.values())):
+            step(reader)
+        number = reader.number()
+        is_part = text[last_end - 1 : last_end] in _UNSPACED and text[last_end:start] in ("", " ")
+        if is_part and numbers and len(numbers[-1].text) < limits.MAX_DIGITS:
+            number = _joined(numbers, number, text)
+        numbers.append(number)
+        last_end = reader.end
+    return numbers
+
+
+def _digits_of(text: str) -> Iterator[tuple[int, str, Callable[[_Reader], None]]]:
+    """The index, the digits and the reader of each number; a date has several."""
+    for match in _NUMBER.finditer(text):
+        kind = match.lastgroup or ""
+        parts = _DIGITS.finditer(text, *match.span()) if kind == "date" else [match]
+        for part in parts:
+            is_long = len(_NO_DIGIT.sub("", part[0])) > limits.MAX_DIGITS
+            yield part.start(), part[0], _Reader.long if is_long else DIGITS[kind].read
+
+
+def _joined(numbers: list[Number], second: Number, text: str) -> Number:
+    """A number with the one before it, if they are two parts of one such as 1万5000."""
+    first = numbers[-1]
+    sums = frozenset(
+        one + other
+        for one in first.scaled or first.readings
+        for other in second.scaled or second.readings
+        if not isinstance(one, str) and not isinstance(other, str) and other < one
+    )
+    if not sums:
+        return second
+    start = numbers.pop().start
+    written = text[start : second.end]
+    return replace(second, text=written, start=start, readings=sums, scaled=sums)
+
+
+def _scale_at(text: str, place: int) -> tuple[str, int]:
+    """The scale at an index of a text, and the index after it; empty, if there is none."""
+    scale = _SCALE.match(text, place)
+    return (scale[scale.lastindex or 0].lower(), scale.end()) if scale else ("", place)
+
+
+# ---------------------------------------------------------------------------------------------
+# The numbers of a pair
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """The numbers of a pair that have no partner on the other side.
+
+    If one side has such numbers in digits, the other has those in words, if there are any.
+    """
+
+    src: list[Number]
+    tgt: list[Number]
+
+
+class _Pair:
+    """The numbers of both sides without a partner: a method for each kind removes some.
+
+    Attributes:
+        rest: of the source, and of the translation.
+    """
+
+    def __init__(self, texts: tuple[str, str], languages: tuple[str, str]) -> None:
+        self.texts, self.languages = texts, languages
+        is_known = {base_language(language) for language in languages} <= SCALED_LANGUAGES
+        self.numbers = [
+            numbers_of(text, lang=lang, is_exact=is_known and not _CLEAR_SCALE.search(other))
+            for text, other, lang in zip(texts, reversed(texts), languages, strict=True)
+        ]
+        self.rest = self.numbers
+        self.is_converted = any(map(_IMPERIAL_WORD.search, texts))
+
+    def equal(self) -> None:
+        """The same value on the other side."""
+        self._match(_are_equal)
+
+    def fractions(self) -> None:
+        """Fractions of one side that are decimals on the other."""
+        for text, numbers, others in zip(self.texts, self.rest, reversed(self.rest), strict=True):
+            if not others:
+                continue
+            for match in itertools.islice(_FRACTION.finditer(text), limits.MAX_NUMBERS):
+                part = unicodedata.numeric(match["sign"]) if match["sign"] else None
+                value = int(match["over"]) / int(match["under"]) if part is None else part
+                value += int(match["whole"] or 0)
+                for other in others[: limits.MAX_NUMBERS]:
+                    if any(
+                        not isinstance(x, str) and abs(x - value) < limits.MAX_ROUNDING
+                        for x in other.readings
+                    ):
+                        others.remove(other)
+                        span = range(*match.span())
+                        numbers[:] = [one for one in numbers if one.start not in span]
+                        break
+
+    def times(self) -> None:
+        """Times of a clock with 12 hours and of one with 24."""
+        if all(self.rest) and any(map(_TIME.search, self.texts)):
+            self._match(lambda src, tgt: not _hours(src).isdisjoint(_hours(tgt)))
+
+    def cut_elsewhere(self) -> None:
+        """Telephone numbers and dates whose digits are cut at other places.
+
+        Not so 1.5 and 15, or 3 million and 3 billion.
+        """
+        src, tgt = self.rest
+        if _digits(src) == _digits(tgt) and (
+            len(src) != len(tgt)
+            or not any(
+                _digits([one]) == _digits([other])
+                and ((one.scaled and other.scaled) or _has_point(one) != _has_point(other))
+                for one, other in zip(src, tgt, strict=True)
+            )
+        ):
+            self.rest = [[], []]
+
+    def measures(self) -> None:
+        """Feet and inches, and the like, that are metric on the other side."""
+        sides = []
+        for others in reversed(self.rest):
+            is_metric = any("metric" in one.measures for one in others)
+            sides.append({"imperial", "mark"} if is_metric else {"imperial"})
+        is_imperial = any(
+            not imperial.isdisjoint(one.measures)
+            for rest, imperial in zip(self.rest, sides, strict=True)
+            for one in rest
+        )
+        if self.is_converted or is_imperial:
+            self.rest = [
+                [one for one in rest if one.measures.isdisjoint({"metric", *imperial})]
+                for rest, imperial in zip(self.rest, sides, strict=True)
+            ]
+
+    def words(self) -> None:
+        """Numbers that the other side has in words; those that became other ones are added."""
+        words = [numbers_in_words(*side) for side in zip(self.texts, self.languages, strict=True)]
+        # "One" is also an article: it answers nothing where there may be another answer.
+        weak = {0.0, 1.0} if all(self.rest) else set[float]()
+        self.rest = [
+            [one for one in rest if _spoken(one).isdisjoint(others.values - weak)]
+            for rest, others in zip(self.rest, reversed(words), strict=True)
+        ]
+        self.cut_elsewhere()
+        for this, other in ((0, 1), (1, 0)):
+            rest = self.rest[this]
+            if rest and not self.rest[other] and not self.is_converted:
+                # Only those that may have become one of `rest`, as they have as many digits.
+                sizes = {size for one in rest for size in (len(one.text), len(_digits([one])))}
+                self.rest[other] = [
+                    one
+                    for one in _missing(words[other], self.numbers[this], words[this])
+                    if any(len(f"{value:.0f}") in sizes for value in one.readings)
+                ]
+                break
+
+    def _match(self, are_equal: Callable[[Number, Number], bool]) -> None:
+        """Remove the numbers that are equal to one of the other side, each used once."""
+        (*src,), tgt = self.rest[0][: limits.MAX_NUMBERS], self.rest[1][: limits.MAX_NUMBERS]
+        rest = self.rest[0][limits.MAX_NUMBERS :]
+        for one in src:
+            for index, other in enumerate(tgt):
+                if are_equal(one, other):
+                    del tgt[index]
+                    break
+            else:
+                rest.append(one)
+        self.rest = [rest, [*tgt, *self.rest[1][limits.MAX_NUMBERS :]]]
+
+
+# How a number may be written on the other side, in this order.
+ANSWERS = {
+    "equal": Kind(_Pair.equal, {"2 million": "2.000.000", "50 million": "50 Mio."}),
+    "fraction": Kind(_Pair.fractions, {"2½": "2,5", "1/3": "0,33", "2 1/2": "2,5"}),
+    "time": Kind(_Pair.times, {"at 7 p.m.": "19 Uhr", "12.01 a.m.": "0:01"}),
+    "cut elsewhere": Kind(_Pair.cut_elsewhere, {"555 1234": "55-51-234", "at 1430": "14.30"}),
+    "measure": Kind(_Pair.measures, {"6 feet": "1,80 m", "70 °F": "21 °C", "6'": "1,83 m"}),
+    "words": Kind(_Pair.words, {"50th": "fünfzigste", "2:30": "halb drei", "12": "ein Dutzend"}),
+}
+
+
+def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
+    """The numbers of each side for which the other side has neither digits nor words."""
+    # Most pairs have the same digits, and no scales.
+    texts = source, translation
+    if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)) and not any(
+        map(_CLEAR_SCALE.search, texts)
+    ):
+        return Unmatched([], [])
+    pair = _Pair(texts, (src_lang, tgt_lang))
+    for kind in ANSWERS.values():
+        if any(pair.rest):
+            kind.read(pair)
+    return Unmatched(*pair.rest)
+
+
+def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
+    """The numbers in words of both sides that the other side does not have; both, or none."""
+    src_words = numbers_in_words(source, src_lang)
+    tgt_words = numbers_in_words(translation, tgt_lang)
+    if not (src_words.certain and tgt_words.certain) or src_words.has_half or tgt_words.has_half:
+        return Unmatched([], [])
+    if _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation):
+        return Unmatched([], [])
+    src = _missing(src_words, numbers_of(translation, lang=tgt_lang), tgt_words)
+    tgt = _missing(tgt_words, numbers_of(source, lang=src_lang), src_words)
+    return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
+def _are_equal(one: Number, other: Number) -> bool:
+    """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
+    if one.scaled and other.scaled:
+        return not one.scaled.isdisjoint(other.scaled)
+    return not one.readings.isdisjoint(other.readings)
+
+
+def _has_point(number: Number) -> bool:
+    """Whether it is surely a decimal number, and not also thousands or a time."""
+    values = number.readings
+    is_time = any(isinstance(one, str) for one in values)
+    return not is_time and int(_digits([number])) not in values
+
+
+def _hours(number: Number) -> set[str]:
+    """The values of a number as times of a clock with 12 hours: 7 pm and 19 h are the same."""
+    times: set[str] = set()
+    for value in number.readings:
+        hour, _, minute = str(value).partition(":")
+        if hour.isdecimal() and len(hour) <= 2 and int(hour) <= 24:
+            times.add(f"{int(hour) % 12}:{int(minute or 0)}")
+    return times
+
+
+def _spoken(number: Number) -> set[Reading]:
+    """The values of a number in words; those of 2:30 are two and three, as in "halb drei"."""
+    values = set(number.readings)
+    for value in number.readings:
+        if isinstance(value, str) and ":" in value:
+            hour = int(value.partition(":")[0])
+            values.update((hour, hour + 1, hour - 12, hour - 11))
+    return values
+
+
+def _digits(numbers: Sequence[Number]) -> str:
+    return _NO_DIGIT.sub("", "".join(number.text for number in numbers))
+
+
+def _missing(words: InWords, others: Sequence[Number], other_words: InWords) -> list[Number]:
+    """The numbers in words that the other side has neither in digits nor in words."""
+    there = other_words.values.union(*map(_spoken, others))
+    return [
+        Number(text, None, frozenset([value]))
+        for value, text in words.certain
+        if value not in there
+    ]

@@ -1,0 +1,300 @@
+"""The rules that need no model: each is a pure function of source, translation and facts.
+
+`findings` applies all of them. A rule first asks something cheap that rules out nearly every pair;
+only for the others it looks closely.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from mtkit.base.scripts import script_share
+from mtkit.check.rules import limits, marks
+from mtkit.check.rules.facts import PairFacts, ends_with_mark
+from mtkit.check.rules.findings import Finding
+from mtkit.check.rules.language import name_of, other_language
+from mtkit.check.rules.marks import Text
+from mtkit.check.rules.numbers import Unmatched, changed_words, has_digit, unmatched
+
+_INSIDE_WORD = re.compile(r"(.{1,10}?)\1{3,}")
+# All other characters are Latin letters, or none; so most texts need not be looked at closely.
+_NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
+# No finished text ends with one of these.
+_UNFINISHED = tuple(",;(–-")
+
+
+def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
+    """All that the rules find wrong with a translation, in the order of `KINDS`.
+
+    Args:
+        knows_words: whether most words are known to be of the target language; then it need not be
+            identified, which would take half a second once.
+    """
+    is_blank, is_source_blank = (not side.raw or side.raw.isspace() for side in (tgt, src))
+    if is_blank:
+        return [] if is_source_blank else [Finding("length", "the translation is empty", 1.0)]
+    if is_source_blank:
+        return [Finding("length", "the source is empty, but not the translation", 0.9)]
+    found = list(_loop(src, tgt, facts))
+    copied = list(_copied(src, tgt, facts))
+    found += copied
+    if not copied:
+        if src.raw != tgt.raw and not (facts.is_latin and not _NOT_LATIN.search(tgt.plain)):
+            found += _script(src, tgt, facts)
+        if not knows_words:
+            found += _language(src, tgt, facts)
+    if has_digit(src.plain) or has_digit(tgt.plain):
+        found += _numbers(src, tgt, facts)
+    elif not facts.src_numbers.keys().isdisjoint(src.words):
+        found += _number_words(src, tgt, facts)
+    if (src.plain, tgt.plain) != (src.raw, tgt.raw):
+        found += _copied_parts(src.raw, tgt.raw, facts)
+    sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
+    found += _length(src.raw, tgt.raw, sigmas, facts)
+    found += _cut(src.raw, tgt, sigmas, facts)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------
+# Loops
+
+
+class _Repeat(NamedTuple):
+    """A phrase that is repeated at once: its first word, its number of words, how often."""
+
+    start: int
+    size: int
+    times: int
+
+
+def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    words = tgt.words
+    longest, least = limits.MAX_PHRASE_WORDS, limits.MIN_REPEATS
+    if facts.is_unspaced:
+        longest, least = limits.MAX_PHRASE_CHARACTERS, limits.MIN_CHARACTER_REPEATS
+    worst = _longest_repeat(words, longest, least) if _may_repeat(words) else None
+    if worst is not None:
+        # Whatever the length of the phrase is in the source.
+        usual = _longest_repeat(src.words, longest, {})
+        if usual is None or worst.times > usual.times:
+            phrase = ("" if facts.is_unspaced else " ").join(
+                words[worst.start : worst.start + worst.size]
+            )
+            pattern = marks.word_pattern(tgt.language)
+            spans = [match.span() for match in pattern.finditer(tgt.plain)]
+            end = min(len(spans), worst.start + worst.size * worst.times) - 1
+            # Lower case may have other words.
+            span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
+            reason = f"{_quoted(phrase)} occurs {worst.times} times in a row"
+            yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
+            return
+    if not facts.is_unspaced and words and len(max(words, key=len)) >= limits.MIN_LOOP_LETTERS:
+        for match in re.finditer(rf"\w{{{limits.MIN_LOOP_LETTERS},}}", tgt.plain):
+            inside = _INSIDE_WORD.search(match[0])
+            is_long = inside and 2 * len(inside[0]) > limits.MIN_LOOP_LETTERS
+            if inside and is_long and inside[0] not in src.plain:
+                count = len(inside[0]) // len(inside[1])
+                start = match.start() + inside.start()
+                reason = f"{_quoted(inside[1])} occurs {count} times in a row"
+                yield Finding("loop", reason, 1.0, tgt=range(start, start + len(inside[0])))
+                return
+
+
+def _may_repeat(words: Sequence[str]) -> bool:
+    """Whether a text has a word twice in a row, or three words in a row twice.
+
+    A phrase of two or more words that is there three times, or a longer one twice, has the latter.
+    """
+    after = words[1:]
+    if any(map(operator.eq, words, after)):
+        return True
+    triples = list(zip(words, after, words[2:], strict=False))
+    return len(set(triples)) < len(triples)
+
+
+def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]) -> _Repeat | None:
+    """The phrase that fills the most words by its repetitions, if there is one.
+
+    Args:
+        longest: words of the longest phrase.
+        least: how often a phrase of a length must be there; twice, if it is not given.
+    """
+    # Only distances at which something is repeated can be the length of a phrase.
+    seen: dict[tuple[str, str], int] = {}
+    sizes = {1}
+    for index, bigram in enumerate(pairwise(words)):
+        if bigram in seen and (size := index - seen[bigram]) <= longest:
+            sizes.add(size)
+        seen[bigram] = index
+    best = None
+    for size in sorted(sizes):
+        run = 0
+        for index in range(size, len(words) + 1):
+            if index < len(words) and words[index] == words[index - size]:
+                run += 1
+                continue
+            count = run // size + 1
+            if count >= least.get(size, 2) and (
+                best is None or count * size > best.times * best.size
+            ):
+                best = _Repeat(index - run - size, size, count)
+            run = 0
+    return best
+
+
+# ---------------------------------------------------------------------------------------------
+# Copied text, and other languages
+
+
+def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    total, is_identical = len(tgt.words), src.raw == tgt.raw
+    shared = set(src.words).intersection(tgt.words)
+    if not total or 2 * len(shared) < total / 2:
+        return
+    count = sum(word in shared for word in tgt.words)
+    if count < limits.MIN_COPIED_SHARE * total:
+        return
+    foreign = sum(word in facts.source_only for word in tgt.words)
+    own = sum(word in facts.target_only for word in tgt.words)
+    if facts.sampled < limits.MIN_PAIRS:
+        # Nothing is known of the words: only a long and equal text is certain.
+        some = sum(not word.isdigit() for word in shared)
+        is_copied = some > limits.MIN_COPIED_WORDS and count >= 0.9 * total
+    elif total < limits.MIN_COPIED_WORDS:
+        is_copied = is_identical and foreign == total
+    else:
+        is_copied = foreign >= 2 and foreign > 2 * own
+    if is_copied:
+        severity = 0.6 + 0.3 * count / total
+        reason = f"{count} of {total} words are those of the source"
+        if is_identical:
+            severity, reason = 0.95, "the source, unchanged"
+        yield Finding("copied", reason, severity)
+
+
+def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    usual, limit = facts.usual_targets, limits.MIN_USUAL_SHARE * facts.usual_share
+    if not usual or sum(map(usual.__contains__, tgt.words)) >= limit * len(tgt.words):
+        return
+    # Names are in no language.
+    names = set(src.words) - facts.source_only
+    words = [word for word in tgt.words if word not in names]
+    share = sum(map(usual.__contains__, words)) / max(1, len(words))
+    if share >= limit or sum(len(word) for word in words if word.isalpha()) < limits.MIN_LETTERS:
+        return
+    other = other_language(tgt.plain, facts.tgt_lang)
+    if other:
+        name = name_of(other)
+        yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
+
+
+def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    # Names keep their script.
+    names = {
+        word
+        for word in _LATIN.findall(src.plain)
+        if not word.islower() and word.lower() not in facts.source_only
+    }
+    words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], tgt.plain)
+    letters, share = script_share(words, facts.tgt_lang) or (0, 0.0)
+    if letters >= limits.MIN_SCRIPT_LETTERS and share < limits.MIN_SCRIPT_SHARE:
+        reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
+        yield Finding("language", reason, 0.95)
+
+
+# ---------------------------------------------------------------------------------------------
+# Numbers, placeholders, markup, addresses
+
+
+def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    if "numbers" in facts.loose:
+        return
+    rest = unmatched(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
+    is_changed = bool(rest.src and rest.tgt)
+    if is_changed or ((rest.src or rest.tgt) and facts.is_strict_about_numbers):
+        spans = [side[0].span if side else None for side in (rest.src, rest.tgt)]
+        severity = 0.8 if is_changed else 0.7
+        yield Finding("numbers", _changed(rest), severity, src=spans[0], tgt=spans[1])
+
+
+def _number_words(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    values = {facts.src_numbers[word] for word in src.words if word in facts.src_numbers}
+    others = {facts.tgt_numbers[word] for word in tgt.words if word in facts.tgt_numbers}
+    if others and values != others:
+        rest = changed_words(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
+        if rest.src:
+            yield Finding("numbers", _changed(rest), 0.7)
+
+
+def _changed(rest: Unmatched) -> str:
+    # A comma between them would be read as a decimal mark.
+    src, tgt = ([" ".join(one.text.split()) for one in side] for side in (rest.src, rest.tgt))
+    return _difference(src, tgt, joint=" and ")
+
+
+def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+    for kind in ("placeholders", "markup", "addresses"):
+        if kind in facts.loose:
+            continue
+        src, tgt = map(marks.COPIED_PARTS[kind], (source, translation))
+        if src != tgt:
+            if kind == "placeholders" and marks.are_the_same_by_position(source, translation):
+                continue
+            missing, added = (sorted(some.elements()) for some in (src - tgt, tgt - src))
+            yield Finding(kind, _difference(missing, added), 0.85)
+        elif kind == "markup" and marks.is_balanced(source) > marks.is_balanced(translation):
+            yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
+
+
+def _difference(missing: Sequence[str], added: Sequence[str], *, joint: str = ", ") -> str:
+    """In words, what is missing in the translation, and what was added."""
+    parts = (("missing", missing), ("added", added))
+    return "; ".join(f"{what}: {_shown(joint.join(some))}" for what, some in parts if some)
+
+
+# ---------------------------------------------------------------------------------------------
+# Length and end
+
+
+def _length(source: str, translation: str, sigmas: float, facts: PairFacts) -> Iterator[Finding]:
+    if sigmas > facts.longest or sigmas < -facts.shortest:
+        excess = abs(sigmas) / (facts.longest if sigmas > 0 else facts.shortest)
+        what = "longer" if sigmas > 0 else "shorter"
+        low, high = facts.usual_length(len(source))
+        count = f"{len(translation):,} character{'' if len(translation) == 1 else 's'}"
+        reason = f"much {what} than usual: {count}, usual {low:,} to {high:,}"
+        yield Finding("length", reason, min(1.0, 0.3 * excess))
+
+
+def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Finding]:
+    if ends_with_mark(tgt.raw):
+        return
+    last = tgt.words[-1] if tgt.words else ""
+    signs = []
+    if ends_with_mark(source) and facts.ends_kept > 0.9:
+        if sigmas < facts.cut_below:
+            signs.append("the mark at the end is missing, and the text is short")
+        elif last in facts.never_final:
+            signs.append("the mark at the end is missing")
+    elif sigmas >= limits.MAX_UNMARKED_SIGMAS:
+        return
+    if last in facts.never_final:
+        signs.append(f"no text ends with {_quoted(last)}")
+    if tgt.raw.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
+        signs.append("it ends with a comma or a dash")
+    if len(signs) > 1 or (signs and sigmas < facts.cut_below):
+        span = range(max(0, len(tgt.raw) - limits.MAX_SHOWN), len(tgt.raw))
+        yield Finding("cut", "; ".join(signs), 0.8, tgt=span)
+
+
+def _quoted(text: str) -> str:
+    return f'"{_shown(text)}"'
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= limits.MAX_SHOWN else f"{text[: limits.MAX_SHOWN]}…"

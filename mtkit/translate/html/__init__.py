@@ -1,0 +1,1 @@
+"""Text with markup and placeholders: taken out, and placed again by alignment."""

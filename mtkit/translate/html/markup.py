@@ -1,0 +1,256 @@
+"""Translation of HTML: tags, comments and placeholders keep their places in the text.
+
+HTML is read as a browser reads it, over the ends of lines (`markup_reading`). It is cut at its
+block-level tags into segments. The tags inside a segment are taken out (`markup_segments`), its
+text is translated, and the tags are put back by the word alignment: an element stands around the
+words that translate its words, in the translation of the sentences that it is in
+(`markup_placing`). No tag is lost or made up, elements stay nested as they were, and none comes
+into another that was beside it.
+
+The number of lines stays. Outside of block-level elements every line is a text of its own, which is
+translated at once. Inside, a line end is white space: the translation of a text of several lines
+gets as many line ends instead of spaces, each as far along in its sentence as in the source. A
+window of lines ends where no text is unfinished (`markup_windows`).
+
+Placeholders and addresses (`base.copied`) are text for the model. If the translation does not have
+each of them again, the text is translated without them, and they are put back as tags are. If they
+still differ, the text is copied with a warning.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from mtkit.base.copied import copied_parts, may_have_copied_parts
+from mtkit.translate.doubts import Doubts
+from mtkit.translate.html.aligning import align_by_sentence
+from mtkit.translate.html.markup_placing import with_markup
+from mtkit.translate.html.markup_reading import HTML, Item, MarkupRules, Reader, without_cdata
+from mtkit.translate.html.markup_segments import Segment, parts_of, placeholders_of
+from mtkit.translate.reading import WINDOW_CHARACTERS, Window
+from mtkit.translate.requests import Translation
+from mtkit.translate.translator import Translator
+
+if TYPE_CHECKING:
+    from mtkit.align import Aligner, Alignment
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class MarkupLines(list[str]):
+    """Lines of HTML, and the pieces that were read of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[Item] = []
+
+    @property
+    def parts(self) -> list[str | Segment]:
+        """Segments to translate, and what is copied between them."""
+        return list(parts_of(self.items))
+
+
+def markup_windows(
+    windows: Iterable[list[str]], first_line: int = 1, rules: MarkupRules = HTML
+) -> Iterator[MarkupLines]:
+    """The lines in other windows: none ends in a sentence, a tag or an element that is copied.
+
+    These lines wait for the next window; after very many characters they are divided. An empty
+    window stays one: there may be no more lines for a while.
+    """
+    reader = Reader(first_line, rules=rules)
+    ready, waiting = MarkupLines(), MarkupLines()
+    characters = 0
+    for window in windows:
+        for line in window:
+            waiting.append(line)
+            waiting.items += reader.read(f"{line}\n")
+            characters += len(line) + 1
+            is_long = characters > WINDOW_CHARACTERS
+            if is_long:
+                waiting.items += reader.flush()
+            if not reader.is_open:
+                ready += waiting
+                ready.items += waiting.items
+                waiting = MarkupLines()
+            if is_long:
+                yield ready
+                ready, characters = MarkupLines(), 0
+        if ready or not window:
+            yield ready
+            ready, characters = MarkupLines(), sum(map(len, waiting)) + len(waiting)
+    waiting.items += reader.flush()
+    reader.warn_of_end()
+    if waiting:
+        yield waiting
+
+
+class MarkupPairs(NamedTuple):
+    """Texts and their translations, whose words are to be aligned; numbers are of their lines."""
+
+    sources: list[str]
+    translations: list[Translation]
+    numbers: list[int]
+
+    def aligned(self, aligner: Aligner) -> list[Alignment]:
+        """The word alignment of each text."""
+        return align_by_sentence(aligner, self.sources, self.translations, numbers=self.numbers)
+
+
+def translate_markup(
+    translator: Translator,
+    aligner: Aligner,
+    lines: Sequence[str],
+    *,
+    first_line: int = 1,
+    doubts: Doubts | None = None,
+) -> list[str]:
+    """Translate lines of HTML; no text goes on after the last one.
+
+    Args:
+        aligner: of the models of the translator.
+        lines: may be of `markup_windows`, which has read them.
+        first_line: number of the first one, for messages and samples; unless they were read.
+        doubts: as in `Translator.translate_windows`.
+    """
+    copies = translator.config.copy_numbers
+    steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts)
+    found, _ = answered(steps, translator, lambda: aligner, doubts=doubts)
+    return found
+
+
+def answered(
+    steps: Generator[Window | MarkupPairs, Any, Result],
+    translator: Translator,
+    aligner: Callable[[], Aligner],
+    *,
+    n_best: int = 1,
+    doubts: Doubts | None = None,
+) -> Result:
+    """What a generator such as `markup_steps` returns when it was given all that it asks for."""
+    answer: Any = None
+    while True:
+        try:
+            wanted = steps.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        if isinstance(wanted, Window):
+            windows = translator.translate_windows([wanted], n_best=n_best, doubts=doubts)
+            ((_, answer),) = windows
+        else:
+            answer = wanted.aligned(aligner())
+
+
+def markup_steps(
+    lines: Sequence[str],
+    *,
+    first_line: int = 1,
+    copies: bool = True,
+    doubts: Doubts | None = None,
+    rules: MarkupRules = HTML,
+) -> Generator[Window | MarkupPairs, Any, tuple[list[str], list[Translation]]]:
+    """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
+
+    It yields a window, and must be sent the translations of each line of it, the best first; or
+    pairs, and must be sent their alignments. With `copies`, text without letters is copied.
+
+    Returns:
+        The translated lines, and the translations that are in them.
+    """
+    parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line, rules)
+    for i, part in enumerate(parts):
+        if copies and isinstance(part, Segment) and part.is_copied:
+            parts[i] = part.raw
+            if doubts is not None:
+                doubts.copied += 1
+    segments = [part for part in parts if isinstance(part, Segment)]
+
+    def translated(wanted: Sequence[int]) -> Generator[Window, Any, list[Translation]]:
+        if not wanted:
+            return []
+        texts = [segments[i].text for i in wanted]
+        found = yield Window(1, texts, numbers=[segments[i].number for i in wanted])
+        return [best for best, *_ in found]
+
+    placeholders = [segment.placeholders() for segment in segments]
+    # The words of a placeholder with spaces would be translated one by one.
+    spaced = [i for i, found in enumerate(placeholders) if any(" " in match[0] for match in found)]
+    for i in spaced:
+        segments[i] = segments[i].without_placeholders()
+    translations = yield from translated(range(len(segments)))
+    again = [
+        i
+        for i, found in enumerate(placeholders)
+        if i not in spaced
+        and Counter(match[0] for match in found) != copied_parts([translations[i].text])
+    ]
+    for i in again:
+        segments[i] = segments[i].without_placeholders()
+    second = yield from translated(again)
+    for i, translation in zip(again, second, strict=True):
+        translations[i] = translation
+    found = yield from placed(segments, translations)
+    rendered = map(_checked, segments, found)
+    whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
+    return whole.split("\n")[:-1], translations
+
+
+def placed(
+    segments: Sequence[Segment], translations: Sequence[Translation]
+) -> Generator[MarkupPairs, Any, list[str]]:
+    """Each translation with the nodes of its segment, as HTML; yields pairs to be aligned."""
+    tagged = [i for i, segment in enumerate(segments) if segment.nodes]
+    alignments: dict[int, Alignment] = {}
+    if tagged:
+        aligned = yield MarkupPairs(
+            [segments[i].text for i in tagged],
+            [translations[i] for i in tagged],
+            [segments[i].number for i in tagged],
+        )
+        alignments = dict(zip(tagged, aligned, strict=True))
+    return [
+        with_markup(segment, translation, alignments.get(i))
+        for i, (segment, translation) in enumerate(zip(segments, translations, strict=True))
+    ]
+
+
+def parse(
+    lines: Sequence[str], first_line: int = 1, rules: MarkupRules = HTML
+) -> list[str | Segment]:
+    """The parts of some lines, which have no line ends; the parts have one for each."""
+    if rules.is_xml:
+        lines = without_cdata("\n".join(lines)).split("\n")
+    windows = markup_windows([list(lines)], first_line, rules)
+    return [part for window in windows for part in parts_of(rules.outlined(window.items))]
+
+
+def markup_text(markup: str, rules: MarkupRules = HTML) -> str:
+    """The plain text of HTML or XML: without tags, comments, and elements that are copied."""
+    reader = Reader(warns=False, rules=rules)
+    markup = without_cdata(markup) if rules.is_xml else markup
+    items = [item for line in markup.split("\n") for item in reader.read(f"{line}\n")]
+    items += reader.flush()
+    # A block separates words; other tags may stand inside of one.
+    texts = (
+        item.raw if item.kind == "text" else " " for item in items if item.kind in ("text", "block")
+    )
+    return html.unescape("".join(texts))
+
+
+def _checked(segment: Segment, found: str) -> str:
+    """The translation of a segment, or the segment itself if their placeholders differ."""
+    may_differ = any(map(may_have_copied_parts, (found, segment.raw)))
+    if not may_differ or placeholders_of(found) == placeholders_of(segment.raw):
+        return found
+    log.warning(
+        "line %d: the translation has other placeholders than the text, which is copied",
+        segment.number,
+    )
+    return segment.raw

@@ -1,0 +1,323 @@
+"""From HTML to segments: text without tags, and the tags by their places in it."""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+
+from mtkit.base.copied import COPIED, copied_parts, has_language, may_have_copied_parts
+from mtkit.translate.html.markup_reading import Item, Reader
+from mtkit.translate.requests import Range
+
+# Elements without text that are not shown; the words beside them may be one.
+_UNSEEN = frozenset({"", "script", "style", "wbr"})
+# Elements are nested at most so deep; those further inside are taken for lone tags.
+_DEEPEST = 50
+
+# White space with a line end.
+_WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
+
+
+@dataclass(slots=True)
+class Node:
+    """An element of a segment, or something at one place: an empty element, a comment, a lone tag.
+
+    Attributes:
+        open, close: the tags as they were written; `close` is empty for what is at one place.
+        start, end: the characters of the segment's text that it surrounds.
+        children: the nodes inside, in order.
+        is_shown: whether it is at one place, and readers see it there, such as an image or an
+            element without text. The spaces around it stay.
+        around: the characters before and after it in the source; None if they are not known yet.
+    """
+
+    open: str
+    start: int
+    end: int
+    close: str = ""
+    children: list[Node] = field(default_factory=list)
+    is_shown: bool = False
+    around: tuple[str, str] | None = None
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it surrounds text."""
+        return bool(self.close) and not self.is_shown
+
+    def moved(self, text: str, place: Callable[[int], int]) -> Node:
+        """The same node in another text than this one, with other places."""
+        return replace(
+            self,
+            start=place(self.start),
+            end=place(self.end),
+            children=[child.moved(text, place) for child in self.children],
+            around=self.around or beside(text, self.start, self.end),
+        )
+
+    def raw(self, text: str) -> str:
+        """As HTML, in the text that it is in."""
+        parts, at = [self.open], self.start
+        for child in self.children:
+            parts += [escaped(text[at : child.start]), child.raw(text)]
+            at = child.end
+        return "".join([*parts, escaped(text[at : self.end]), self.close])
+
+
+@dataclass
+class Segment:
+    """Text that is translated on its own.
+
+    Attributes:
+        text: without tags, with characters instead of entities, without spaces at its ends; a line
+            end in it is a space.
+        nodes: the outermost tags that are not before or after all of the text, in order.
+        raw: all of it as it was written.
+        number: of the line on which the text begins.
+        before, after: HTML before and after the text: spaces, and tags around all of it.
+        line_ends: the places of the line ends in the text.
+    """
+
+    text: str
+    nodes: list[Node]
+    raw: str
+    number: int
+    before: str = ""
+    after: str = ""
+    line_ends: list[int] = field(default_factory=list)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether there is nothing to translate; a model would invent words for it."""
+        return not has_language(self.text)
+
+    def placeholders(self) -> list[re.Match[str]]:
+        """The placeholders and addresses in the text."""
+        if not may_have_copied_parts(self.text):
+            return []
+        # A tag inside of it would make it another one.
+        edges = sorted({0, len(self.text), *_edges(self.nodes)})
+        return [
+            match
+            for start, end in pairwise(edges)
+            for match in COPIED.finditer(self.text, start, end)
+        ]
+
+    def without_placeholders(self) -> Segment:
+        """The same segment with its placeholders as nodes, and not in its text."""
+        points, cuts = [], []
+        spans: list[Range] = []
+        edges = set(_edges(self.nodes))
+        for start, end in (match.span() for match in self.placeholders()):
+            # Those without anything between them are one.
+            is_next = spans and spans[-1][1] == start and start not in edges
+            spans.append((spans.pop()[0] if is_next else start, end))
+        for start, end in spans:
+            around = before, behind = beside(self.text, start, end)
+            raw = self.text[start:end]
+            # The sign of &Open is a part of its word.
+            is_glued = behind.isalnum() and not (before.isspace() or before == "" or raw == "&")
+            cuts.append((start, end, " " if is_glued else ""))
+            points.append(Node(escaped(raw), start, start, is_shown=True, around=around))
+        other = replace(self, nodes=_with_points(self.nodes, points))
+        other.cut(cuts)
+        other.strip()
+        return other
+
+    def cut(self, cuts: Sequence[tuple[int, int, str]]) -> None:
+        """Put other text in the place of some parts of the text."""
+        if not cuts:
+            return
+        starts = [start for start, _, _ in cuts]
+        # Where the parts are in the new text, and the text itself.
+        new_starts: list[int] = []
+        pieces: list[str] = []
+        at = size = 0
+        for start, end, instead in cuts:
+            pieces += self.text[at:start], instead
+            size += start - at
+            new_starts.append(size)
+            size, at = size + len(instead), end
+
+        def place(old: int) -> int:
+            before = bisect_left(starts, old) - 1
+            if before < 0:
+                return old
+            _, end, instead = cuts[before]
+            return new_starts[before] + len(instead) + max(0, old - end)
+
+        self._move("".join([*pieces, self.text[at:]]), place)
+        _mark_shown(self.nodes, self.text)
+
+    def strip(self) -> None:
+        """Take off the spaces and tags before, after and around all of the text."""
+        text = self.text
+        stripped = text.strip()
+        start = len(text) - len(text.lstrip())
+        end = start + len(stripped)
+        # What of the text is left, and what stands before it and, from its end on, after it.
+        first, last = 0, len(text)
+        before: list[str] = []
+        after: list[str] = []
+        left = deque(self.nodes)
+        while left:
+            head, tail = left[0], left[-1]
+            if head.end <= start:
+                before += escaped(text[first : head.start]), head.raw(text)
+                first = left.popleft().end
+            elif tail.start >= end:
+                after += escaped(text[tail.end : last]), tail.raw(text)
+                last = left.pop().start
+            elif head is tail and head.start <= start and head.end >= end:
+                before += escaped(text[first : head.start]), head.open
+                after += escaped(text[head.end : last]), head.close
+                first, last, left = head.start, head.end, deque(head.children)
+            else:
+                break
+
+        # Spaces at the ends may be inside of an element. Of these only the line ends are kept.
+        left_edge = min([start, *(node.start for node in left)])
+        right_edge = max([end, *(node.end for node in left)])
+        before.append(escaped(text[first:left_edge]) + "\n" * text.count("\n", left_edge, start))
+        after.append("\n" * text.count("\n", end, right_edge) + escaped(text[right_edge:last]))
+        self.before += "".join(before)
+        self.after = "".join(reversed(after)) + self.after
+        self.nodes = list(left)
+        self._move(stripped, lambda old: min(max(old - start, 0), len(stripped)))
+
+    def _move(self, text: str, place: Callable[[int], int]) -> None:
+        self.nodes = [node.moved(self.text, place) for node in self.nodes]
+        self.line_ends = list(map(place, self.line_ends))
+        self.text = text
+
+
+def parts_of(items: Iterable[Item]) -> Iterator[str | Segment]:
+    """The parts of some pieces: segments to translate, and what is copied between them."""
+    for is_block, some in groupby(items, lambda item: item.kind == "block"):
+        pieces = list(some)
+        yield from (item.raw for item in pieces) if is_block else [_part(pieces)]
+
+
+def placeholders_of(raw: str) -> Counter[str]:
+    """The placeholders and addresses in the text of some HTML, each by itself."""
+    reader = Reader(warns=False)
+    items = [*reader.read(f"<p>{raw}\n"), *reader.flush()]
+    return copied_parts(
+        _WRAPPED.sub(" ", html.unescape("".join(item.raw for item in texts)))
+        for is_text, texts in groupby(items, lambda item: item.kind == "text")
+        if is_text
+    )
+
+
+def escaped(text: str) -> str:
+    """Text as HTML."""
+    return html.escape(text, quote=False)
+
+
+def _part(items: Sequence[Item]) -> str | Segment:
+    """The segment of some pieces, or what they are if they have no text."""
+    raw = "".join(item.raw for item in items)
+    numbers = [item.number for item in items if item.kind == "text" and not item.raw.isspace()]
+    text, nodes = _read(items) if numbers else ("", [])
+    if not text.strip():
+        return raw
+    segment = Segment(text, nodes, raw, numbers[0])
+    segment.strip()
+    wrapped = list(_WRAPPED.finditer(segment.text))
+    segment.line_ends = [match.start() for match in wrapped for _ in range(match[0].count("\n"))]
+    segment.cut([(*match.span(), " ") for match in wrapped])
+    return segment
+
+
+def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
+    """The text of some pieces, and the nodes in it."""
+    texts: list[str] = []
+    at = 0
+    nodes: list[Node] = []
+    # The open elements, from the outermost to the innermost.
+    stack: list[tuple[str, Node]] = []
+    # What is shown between the last character and the next one.
+    shown: list[Node] = []
+
+    def inside() -> list[Node]:
+        return stack[-1][1].children if stack else nodes
+
+    def give_up() -> None:
+        """Take the innermost open element for a lone tag."""
+        _, node = stack.pop()
+        # An open element is the last one of its parent.
+        inside()[-1:] = Node(node.open, node.start, node.start), *node.children
+
+    for kind, raw, name, _ in items:
+        if kind == "text":
+            # The line end of an entity would end the line of output.
+            text = raw if raw == "\n" else html.unescape(raw).replace("\n", " ")
+            last = texts[-1][-1:] if texts else ""
+            if shown and text[:1].isalnum() and last and not last.isspace():
+                # Two words with an image between them are not one.
+                text = f" {text}"
+                for node in shown:
+                    node.around = last, text[1]
+            if text:
+                texts.append(text)
+                at += len(text)
+                shown = []
+        elif kind == "open" and len(stack) < _DEEPEST:
+            node = Node(raw, at, at)
+            inside().append(node)
+            stack.append((name, node))
+        elif kind == "close" and any(name == open_name for open_name, _ in stack):
+            while stack[-1][0] != name:
+                give_up()
+            _, node = stack.pop()
+            node.close, node.end = raw, at
+        else:
+            node = Node(raw, at, at, is_shown=kind == "point" and name not in _UNSEEN)
+            inside().append(node)
+            if node.is_shown:
+                shown.append(node)
+    while stack:
+        give_up()
+    text = "".join(texts)
+    _mark_shown(nodes, text)
+    return text, nodes
+
+
+def _mark_shown(nodes: Iterable[Node], text: str) -> None:
+    """Mark the elements without text."""
+    for node in nodes:
+        if node.close:
+            node.is_shown = node.is_shown or not text[node.start : node.end].strip()
+            _mark_shown(node.children, text)
+
+
+def _with_points(nodes: Sequence[Node], points: Sequence[Node]) -> list[Node]:
+    """The nodes with points, in order; each in the innermost element around its place."""
+    found: list[Node] = []
+    left = deque(points)
+    for node in nodes:
+        while left and left[0].start < node.start:
+            found.append(left.popleft())
+        inside = []
+        while left and node.close and node.start <= left[0].start < node.end:
+            inside.append(left.popleft())
+        if inside:
+            node = replace(node, children=_with_points(node.children, inside))
+        found.append(node)
+    return [*found, *left]
+
+
+def _edges(nodes: Iterable[Node]) -> Iterator[int]:
+    for node in nodes:
+        yield node.start
+        yield node.end
+        yield from _edges(node.children)
+
+
+def beside(text: str, start: int, end: int) -> tuple[str, str]:
+    """The characters before and after a part of a text; empty at its ends."""
+    return text[max(start - 1, 0) : start], text[end : end + 1]

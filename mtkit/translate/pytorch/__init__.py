@@ -1,0 +1,1 @@
+"""PyTorch as an engine: the reference on a CPU, and what decodes on a GPU."""

@@ -1,0 +1,146 @@
+"""Decodes with PyTorch models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from mtkit.batches import pad_ids
+from mtkit.config import DecodeConfig
+from mtkit.model import Transformer
+from mtkit.parsing import Task
+from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
+from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.translate.decoding import Backend
+from mtkit.translate.glossary.placement import Plan, TermPlanner
+from mtkit.translate.pytorch.ensemble import Ensemble
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.pytorch.native_step import NativeStep
+from mtkit.translate.requests import Sentence, Translation, hypotheses_of
+from mtkit.translate.search.beam import beam_search
+from mtkit.translate.search.independent import greedy_search
+from mtkit.translate.search.phrase_search import constrained_search
+from mtkit.translate.search.sampling import sample
+
+# The host asks a GPU once in this many steps which sentences are finished.
+STEPS_OF_BLOCK = 8
+
+
+class Torch(Backend):
+    """Decodes with models in this process.
+
+    Args:
+        models: on their device, in evaluation mode; their weights are not copied. With several,
+            the mean of their probabilities is used.
+        tokenizer: of the target language of all models.
+        steps: what computes the steps of each model; by default PyTorch.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+        task: Task | None = None,
+        steps: Sequence[Engine | NativeStep] = (),
+    ) -> None:
+        super().__init__(tokenizer, config, task=task)
+        self.device = device
+        self.device_type = device.type
+        self.models = models
+        engines = steps or [Engine(model) for model in models]
+        self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
+
+    @torch.inference_mode()
+    def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
+        """As `Backend.decode`."""
+        return super().decode(sentences, n_best)
+
+    def search(
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+    ) -> list[list[Hypothesis]]:
+        """As `Backend.search`."""
+        beam_size = hypotheses_of(self.config, n_best)
+        rank_cut_off = self.config.max_length is not None
+        block = self._block(settings)
+        cache, step = self._start(sentences, beam_size, block), self.engine.step
+        if beam_size == 1:
+            found = greedy_search(step, cache, settings, block=block)
+        else:
+            found = beam_search(
+                step,
+                cache,
+                settings,
+                beam_size=beam_size,
+                n_best=n_best,
+                rank_cut_off=rank_cut_off,
+                block=block,
+            )
+        if not any(sentence.terms for sentence in sentences):
+            return found
+
+        def search_with_terms(
+            some: Sequence[Sentence], plans: Sequence[Plan], slots: int
+        ) -> list[list[Hypothesis]]:
+            return constrained_search(
+                self.engine.step,
+                self._start(some, slots),
+                self.settings(some),
+                [plan.tracker for plan in plans],
+                beam_size=beam_size,
+                deadlines=[plan.deadlines for plan in plans],
+                n_best=n_best,
+                rank_cut_off=rank_cut_off,
+            )
+
+        return self._planner.complete(
+            sentences, found, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms
+        )
+
+    def _block(self, settings: SearchSettings) -> int:
+        """The steps after which the host asks a GPU which sentences are finished; see `search`."""
+        path, longest = self.config.gpu_path, max(settings.max_lengths)
+        if path == "plain" or (path == "auto" and self.device_type == "cpu"):
+            return 1
+        # Masks need the host in every step. It is also the host that learns at once when learned
+        # positions do not suffice; in a block the device goes on.
+        if settings.constraints is not None and settings.constraints.masks is not None:
+            return 1
+        for model in self.models:
+            if model.config.positions == "learned" and model.config.max_positions < longest:
+                return 1
+        for model in self.models:
+            if model.config.positions != "learned":
+                # The table is made on the host when it is too short.
+                model.positions(0, longest, like=model.embedding.weight)
+        return STEPS_OF_BLOCK
+
+    def settings(self, sentences: Sequence[Sentence]) -> SearchSettings:
+        """As `Backend.settings`, for the device of the models."""
+        return replace(super().settings(sentences), device=self.device)
+
+    @cached_property
+    def _planner(self) -> TermPlanner:
+        return TermPlanner(self.models, self.terms, device=self.device)
+
+    def sample(
+        self,
+        sentences: Sequence[Sentence],
+        settings: SearchSettings,
+        sampling: Sampling,
+        uniforms_BWT: Array,
+    ) -> list[list[Hypothesis]]:
+        """As `Backend.sample`."""
+        cache = self._start(sentences, uniforms_BWT.shape[1])
+        return sample(self.engine.step, cache, settings, sampling, uniforms_BWT)
+
+    def _start(self, sentences: Sequence[Sentence], slots: int, block: int = 1) -> Any:
+        """The cache of the engine or of the ensemble."""
+        src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
+        return self.engine.start(src.to(self.device), slots, block)

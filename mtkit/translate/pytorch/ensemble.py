@@ -1,0 +1,66 @@
+"""Several models as one, by the mean of their probabilities."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.pytorch.native_step import NativeStep
+
+
+class Ensemble:
+    """Several models as one engine, which returns the mean of their probabilities.
+
+    Args:
+        engines: one or more, for models on one device that share a vocabulary.
+    """
+
+    def __init__(self, engines: Sequence[Engine | NativeStep]) -> None:
+        models = [engine.model for engine in engines]
+        sources = {model.src_vocab_size or model.vocab_size for model in models}
+        for sizes in (sources, {model.vocab_size for model in models}):
+            if len(sizes) != 1:
+                raise ValueError(f"models with vocabularies of {sorted(sizes)} tokens")
+        self.engines = tuple(engines)
+
+    def start(self, src: Tensor, beam_size: int, block: int = 1) -> EnsembleCache:
+        """Encode `src` (B, S) with every model, as `Engine.start` does."""
+        return EnsembleCache([engine.start(src, beam_size, block) for engine in self.engines])
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
+        """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""
+        return mean_probability(
+            [
+                engine.step(tokens, rows, own)
+                for engine, own in zip(self.engines, cache.caches, strict=True)
+            ]
+        )
+
+
+def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean probability, from log-probabilities."""
+    # By logsumexp, so that small probabilities do not become zero.
+    return functools.reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
+
+
+class EnsembleCache:
+    """The caches of the models of an ensemble, each of its own kind, for the same hypotheses."""
+
+    def __init__(self, caches: Sequence[Any]) -> None:
+        self.caches = caches
+
+    def reorder(self, parents: Tensor) -> None:
+        """As `DecoderCache.reorder`."""
+        for cache in self.caches:
+            cache.reorder(parents)
+
+    def select(self, sentences: Tensor) -> None:
+        """As `DecoderCache.select`."""
+        for cache in self.caches:
+            cache.select(sentences)

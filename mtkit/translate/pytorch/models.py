@@ -1,0 +1,136 @@
+"""The models of runs for PyTorch: loaded, prepared for a GPU, and what decodes with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtkit import native
+from mtkit.base.devices import (
+    choose_device,
+    choose_precision,
+    describe_device,
+    select_matmul_backend,
+)
+from mtkit.base.memory import disable_malloc_trim
+from mtkit.checkpoint import Selection, load_into
+from mtkit.kernels.cpu_loss import GPU_TILE
+from mtkit.model import Transformer
+from mtkit.tokenizer import PAD_ID
+from mtkit.translate.choosing import Choice
+from mtkit.translate.loading import LoadedRuns, note_weights
+from mtkit.translate.pytorch.decoder import Torch
+from mtkit.translate.pytorch.native_step import NativeStep
+
+log = logging.getLogger(__name__)
+
+CPU = torch.device("cpu")
+
+
+def load_torch(
+    runs: LoadedRuns,
+    checkpoint: str | Selection | None,
+    choice: Choice,
+    *,
+    device: str,
+    workers: int | None = None,
+    prepared: bool = True,
+) -> Torch:
+    """The backend of one run, or of an ensemble; arguments are those of `Translator.load`.
+
+    Raises:
+        MtkitError: if the checkpoint or the device does not exist.
+    """
+    on_device = choose_device(device)
+    _note_process(workers, on_device)
+    models, descriptions = load_models(runs, checkpoint, on_device)
+    hardware = describe_device(on_device)
+    if choice.model == "native":
+        hardware = native.kernels(choice.precision)
+        backend = with_native_steps(models, runs, choice.precision)
+    else:
+        if choice.precision == "bf16":
+            choose_precision("bf16", on_device)  # It warns of a GPU without bf16.
+        if prepared and on_device.type != "cpu":
+            pack_weights(nn.ModuleList(models), choice.precision)
+        backend = torch_backend(models, runs, on_device)
+    return backend.loaded(runs, descriptions, choice, hardware)
+
+
+def load_models(
+    runs: LoadedRuns, checkpoint: str | Selection | None, device: torch.device = CPU
+) -> tuple[list[Transformer], list[str]]:
+    """The models of runs in evaluation mode, on a device, and descriptions of their weights."""
+    models, descriptions = [], []
+    for run in runs.folders:
+        weights, description = run.select(checkpoint)
+        with torch.device("meta"):
+            src_size = runs.vocabularies.own_src_size
+            model = Transformer(run.config.model, len(runs.vocabularies.tgt), PAD_ID, src_size)
+        load_into(model, weights, of=run.path)
+        note_weights(run, description)
+        models.append(model.eval().to(device))
+        descriptions.append(description)
+    disable_malloc_trim()
+    select_matmul_backend(device)
+    return models, descriptions
+
+
+def torch_backend(
+    models: Sequence[Transformer],
+    runs: LoadedRuns,
+    device: torch.device = CPU,
+    steps: Sequence[NativeStep] = (),
+) -> Torch:
+    """The backend of given models on their device; arguments are those of `Torch`."""
+    return Torch(
+        models, runs.vocabularies.tgt, runs.config, device=device, task=runs.task, steps=steps
+    )
+
+
+def with_native_steps(
+    models: Sequence[Transformer], runs: LoadedRuns, precision: native.Precision
+) -> Torch:
+    """PyTorch's search over models of the native engine, which have copies of the weights."""
+    return torch_backend(models, runs, steps=[NativeStep(model, precision) for model in models])
+
+
+class PaddedLinear(nn.Module):
+    """The output layer on a GPU: its matrix gets its rows of zeros once, and not at every step.
+
+    The weight is (N, K).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._size, self._bias = len(weight), bias
+        self._padded = F.pad(weight.detach(), (0, 0, 0, -len(weight) % GPU_TILE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., K) to (..., N)."""
+        logits = F.linear(x, self._padded)[..., : self._size]
+        return logits if self._bias is None else logits + self._bias
+
+
+def pack_weights(model: nn.Module, precision: native.Precision) -> None:
+    """Prepare a model on a GPU, in place, for fast decoding; it cannot be trained afterwards."""
+    if precision == "bf16":
+        model.to(torch.bfloat16)
+    for module in model.modules():
+        if isinstance(module, Transformer) and module.vocab_size % GPU_TILE:
+            module.output = PaddedLinear(module.embedding.weight, module.output_bias)
+
+
+def _note_process(workers: int | None, device: torch.device) -> None:
+    """Say that one process computes, if `workers` or the number of GPUs ask for more."""
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (workers or gpus) > 1:
+        log.log(
+            logging.WARNING if workers else logging.INFO,
+            "PyTorch translates in one process, on the CPU or one GPU, whatever --workers says; to "
+            "use several GPUs, start one job for each with --shard I/N",
+        )

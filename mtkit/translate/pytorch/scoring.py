@@ -1,0 +1,87 @@
+"""The log-probabilities that models give to given translations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+
+from mtkit.base.errors import MtkitError
+from mtkit.batch_plan import plan_batches
+from mtkit.batches import pad_ids
+from mtkit.config import DecodeConfig
+from mtkit.model import Transformer
+from mtkit.search_settings import length_penalty
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.decoding import NO_NUMBERS
+from mtkit.translate.pytorch.ensemble import mean_probability
+from mtkit.translate.pytorch.incremental import upcast_logits
+from mtkit.translate.reading import windows
+from mtkit.translate.requests import Translation
+from mtkit.translate.sentence_reader import SentenceReader
+
+
+@torch.inference_mode()
+def given_log_probs(
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    device: torch.device,
+) -> list[list[float]]:
+    """The log-probabilities of given translations, one for each token and for EOS.
+
+    Sources and targets are ids without EOS. Of several models, the mean probability is used.
+    """
+    tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
+    tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
+    src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
+    by_model = []
+    for model in models:
+        logits = upcast_logits(model(src, tgt_in))
+        truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+        by_model.append((truth - logits.logsumexp(-1)).double())
+    log_probs = mean_probability(by_model).tolist()
+    return [row[: len(ids) + 1] for ids, row in zip(targets, log_probs, strict=True)]
+
+
+def score_pairs(
+    models: Sequence[Transformer],
+    reader: SentenceReader,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    config: DecodeConfig,
+    device: torch.device,
+) -> Iterator[Translation]:
+    """Score pairs of a line and a given translation, in order; 0 if both are blank."""
+    tokenizer = reader.vocabularies.tgt
+    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+        numbers = range(first, first + len(window))
+        src = reader.encode([reader.task.source_text(line) for line, _ in window], numbers)
+        given = [text for _, text in window]
+        tgt = tokenizer.encode_batch(list(map(reader.task.target_text, given, numbers)))
+        results = list(map(Translation, given))
+        wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
+        lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
+        longest = max(int(side.max(initial=0)) for side in lengths)
+        # The logits of all tokens are computed at once, so a GPU too gets no more than a CPU.
+        budget = max(config.batch_tokens_on("cpu"), longest)
+        for rows in plan_batches(*lengths, budget=budget):
+            batch = wanted[rows].tolist()
+            some = [tgt[i] for i in batch]
+            found = given_log_probs(models, [src[i] for i in batch], some, device=device)
+            for index, ids, log_probs in zip(batch, some, found, strict=True):
+                # Sums of many tokens are computed in float64.
+                log_prob = sum(log_probs)
+                if math.isnan(log_prob):
+                    raise MtkitError(f"line {first + index}: the model {NO_NUMBERS}")
+                penalty = length_penalty(
+                    len(log_probs), config.length_penalty, config.length_penalty_form
+                )
+                pieces, gains = tuple(map(tokenizer.piece, [*ids, EOS_ID])), tuple(log_probs)
+                results[index] = Translation(
+                    given[index], log_prob / penalty, log_prob, pieces=pieces, log_probs=gains
+                )
+        yield from results

@@ -1,0 +1,1 @@
+"""Beam search, sampling and phrases: what is looked for, without models and text."""

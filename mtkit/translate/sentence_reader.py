@@ -1,0 +1,207 @@
+"""From lines to sentences with their ids, and from the translations of sentences to those of lines.
+
+The translation of a line is that of its sentences, in their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mtkit.base.copied import has_language
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import separator, split
+from mtkit.parsing import Task
+from mtkit.tokenizer import Vocabularies
+from mtkit.translate.doubts import Doubts, check_sentence
+from mtkit.translate.reading import Window
+from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
+
+if TYPE_CHECKING:
+    from mtkit.translate.glossary.terms import Demand, Glossary
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SentenceReader:
+    """Makes sentences of lines, and lines of their translations.
+
+    A sentence has at most `limit` subwords without EOS; more are cut off. Every source begins with
+    the ids of `src_prefix`.
+    """
+
+    vocabularies: Vocabularies
+    task: Task
+    limit: int
+    src_lang: str = ""
+    tgt_lang: str = ""
+    splits: bool = False
+    copies: bool = True
+    src_prefix: Sequence[int] = ()
+    glossary: Glossary | None = None
+
+    def read(self, window: Window) -> list[list[Sentence]]:
+        """The sentences of each line.
+
+        The sentences that a forced beginning covers are translated together, so that the
+        translation of the line begins with it. A text that is copied has no ids: it is without
+        letters, or only addresses and placeholders, and a model would invent words for it.
+
+        Raises:
+            MtkitError: if a parser is given beginnings of trees.
+        """
+        if self.task.name == "parsing" and any(window.prefixes or []):
+            raise MtkitError("a parser cannot be combined with target prefixes")
+        prefixes = window.prefixes or [""] * len(window.lines)
+        spans = list(map(self._cut, window.lines, prefixes))
+        line_numbers = [window.number_of(i) for i, found in enumerate(spans) for _ in found]
+        # Sentences of a line are sampled independently, the first as a whole line would be.
+        groups = itertools.groupby(line_numbers)
+        numbers = [n + i * SENTENCE_STRIDE for n, same in groups for i, _ in enumerate(same)]
+        cut = [
+            (line[start:end], prefix if index == 0 else "", (start, end))
+            for line, prefix, of_line in zip(window.lines, prefixes, spans, strict=True)
+            for index, (start, end) in enumerate(of_line)
+        ]
+        encoded = self._encode([self.task.source_text(text) for text, _, _ in cut])
+        forced = self.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
+        sentences = []
+        for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
+            truncated = self._truncate(ids, number % SENTENCE_STRIDE)
+            terms, words = self._demanded(text, ids), self.task.words(text)
+            is_copied = self.copies and not (words or prefix or terms or has_language(text))
+            source = [] if is_copied else ids
+            sentences.append(Sentence(number, source, prefix, terms, words, text, span, truncated))
+        rest = iter(sentences)
+        return [list(itertools.islice(rest, len(of_line))) for of_line in spans]
+
+    def encode(self, lines: Sequence[str], numbers: Iterable[int]) -> list[list[int]]:
+        """Ids of each line without EOS, with the language tag of the target if there is one.
+
+        Longer lines are cut to the limit, with a warning. A blank line has no ids.
+        """
+        encoded = self._encode(lines)
+        for number, ids in zip(numbers, encoded, strict=True):
+            self._truncate(ids, number)
+        return encoded
+
+    def _encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """As `encode`, of any length."""
+        encoded = self.vocabularies.src.encode_batch(lines)
+        for line, ids in zip(lines, encoded, strict=True):
+            if not line.strip():
+                # Some spaces, such as U+0085, are subwords to the tokenizer.
+                ids.clear()
+            elif ids:
+                ids[:0] = self.src_prefix
+        return encoded
+
+    def _truncate(self, ids: list[int], number: int) -> bool:
+        """Cut the ids of a line to the limit, with a warning; whether they were longer."""
+        if len(ids) <= self.limit:
+            return False
+        log.warning(
+            "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+            number,
+            len(ids) + 1,
+            self.limit + 1,
+        )
+        del ids[self.limit :]
+        return True
+
+    def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:
+        """The target terms that the translation of a text must contain."""
+        if self.glossary is None:
+            return []
+        tokenizer = self.vocabularies.src
+        # Of a text that was cut, only what is left is translated.
+        whole = text if len(ids) < self.limit else tokenizer.decode(ids)
+        return self.glossary.demands(whole, tokenizer, prefix=self.src_prefix)
+
+    def _cut(self, line: str, prefix: str) -> list[Range]:
+        """The characters of each sentence, without spaces around it."""
+        if self.task.name == "parsing" or not self.splits:
+            return [(0, len(line))]
+        together = len(split(prefix, self.tgt_lang)) if prefix else 1
+        spans = list(_spans(split(line, self.src_lang)))
+        spans[:together] = [(spans[0][0], spans[:together][-1][1])]
+        return spans
+
+    def results(
+        self, sentence: Sentence, translations: Sequence[Translation] | None
+    ) -> list[Translation]:
+        """What the task makes of the translations of a sentence; one without ids is copied."""
+        if translations is None:
+            return [Translation(sentence.text.strip())]
+        results = []
+        for one in translations:
+            text, repaired = self.task.result(sentence.words, one.text)
+            results.append(replace(one, text=text, repaired=repaired, truncated=sentence.truncated))
+        return results
+
+    def translated_line(
+        self,
+        sentences: Sequence[Sentence],
+        found: Sequence[Sequence[Translation] | None],
+        doubts: Doubts | None = None,
+    ) -> list[Translation]:
+        """The translations of a line, from those of each of its sentences, which are checked.
+
+        `found` has None for a sentence that was not decoded.
+        """
+        results = list(map(self.results, sentences, found))
+        for sentence, (best, *_) in zip(sentences, results, strict=True):
+            check_sentence(sentence, best, doubts)
+        return self.join(sentences, results)
+
+    def join(
+        self, sentences: Sequence[Sentence], found: Sequence[list[Translation]]
+    ) -> list[Translation]:
+        """The translations of a line.
+
+        The k-th translation of a line has the k-th of each sentence, or the last if it has fewer.
+        """
+        if len(found) == 1:
+            return found[0]
+        return [
+            self._line(sentences, [best[min(k, len(best) - 1)] for best in found])
+            for k in range(max(map(len, found)))
+        ]
+
+    def _line(self, sentences: Sequence[Sentence], found: Sequence[Translation]) -> Translation:
+        texts: list[str] = []
+        parts: list[Part] = []
+        end, between = 0, separator(self.tgt_lang)
+        for sentence, one in zip(sentences, found, strict=True):
+            if one.text:
+                start = end + len(between) * bool(texts)
+                end = start + len(one.text)
+                texts.append(one.text)
+                parts.append((sentence.span, (start, end)))
+        return Translation(
+            between.join(texts),
+            # The mean keeps the order of the translations, the best first.
+            score=sum(one.score for one in found) / len(found),
+            log_prob=sum(one.log_prob for one in found),
+            finished=all(one.finished for one in found),
+            pieces=tuple(itertools.chain(*(one.pieces for one in found))),
+            log_probs=tuple(itertools.chain(*(one.log_probs for one in found))),
+            seconds=max(one.seconds for one in found),
+            missing=tuple(itertools.chain(*(one.missing for one in found))),
+            parts=tuple(parts),
+            truncated=any(one.truncated for one in found),
+        )
+
+
+def _spans(sentences: Sequence[str]) -> Iterator[Range]:
+    """Where each sentence is in its line, without the spaces around it."""
+    start = 0
+    for sentence in sentences:
+        inner = sentence.strip()
+        first = start + sentence.find(inner)
+        yield first, first + len(inner)
+        start += len(sentence)
