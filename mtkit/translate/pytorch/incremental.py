@@ -191,35 +191,31 @@ class DecoderCache:
     Args:
         memory_kv: keys and values of each layer, (B, H, S, K).
         memory_mask: (B, 1, 1, S), False at padding.
-        beam_size: W.
+        slots: W.
         block: of steps.
     """
 
     def __init__(
-        self,
-        memory_kv: list[tuple[Tensor, Tensor]],
-        memory_mask: Tensor,
-        beam_size: int,
-        block: int = 1,
+        self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, slots: int, block: int
     ) -> None:
         like = memory_kv[0][0]
         B, H, _, K = like.shape
-        self.shape = B, beam_size, H
+        self.shape = B, slots, H
         self.scale = 1 / math.sqrt(K)
-        self._block = block * beam_size
+        self._block = block * slots
         # The step, where it is written, and the cached positions that attention covers.
         self.steps, self.start, self.seen = 0, 0, range(0)
         self.memory_kv = [(k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv]
-        self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
+        self.layers = [LayerCache(B, slots, H) for _ in memory_kv]
         # The bias of attention scores, broadcast to (B·H, W, N).
         bias = like.new_zeros(B, 1, memory_mask.shape[-1])
         self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
         self.ancestor_bias = like.new_zeros(1, 1, 1)
         # With a single hypothesis, all sentences share it.
-        self.ancestors = like.new_zeros(B if beam_size > 1 else 1, beam_size, 0)
+        self.ancestors = like.new_zeros(B if slots > 1 else 1, slots, 0)
         # (B, W): words of the source that each hypothesis has read, once they are counted.
         self._words: Tensor | None = None
-        self._own = like.new_full((beam_size, beam_size), -torch.inf).fill_diagonal_(0)
+        self._own = like.new_full((slots, slots), -torch.inf).fill_diagonal_(0)
         self._rows: Tensor | None = None
 
     def reorder(self, parents: Tensor) -> None:
