@@ -17,11 +17,11 @@ Pair = tuple[str, str]
 _MARKS = re.compile(r"""[,;:.!?)»”“"–—]+(?=\s|$)|(?<!\S)[(«„“"–—-]+""")
 _CLAUSE = 4
 # Words of a run of words that is deleted, at most, and words that must be left.
-_LONGEST_RUN, _LEFT = 8, 3
+_MAX_RUN, _LEFT = 8, 3
 # Words of a phrase that is repeated, and how often it is then there.
-_LONGEST_PHRASE, _TIMES = 6, 3
+_MAX_PHRASE, _TIMES = 6, 3
 # A line with fewer words is not cut. It is cut in the middle third.
-_FEWEST_CUT = 6
+_MIN_WORDS_TO_CUT = 6
 _NUMBER = re.compile(r"\d+")
 # One of them is replaced by another of the same language.
 _NUMBER_WORDS = (
@@ -124,7 +124,7 @@ def source_clause_deleted(pair: Pair, choose: random.Random) -> Pair | None:
 def words_deleted(pair: Pair, choose: random.Random) -> Pair | None:
     """Four to eight words in a row are missing, at most half of them; the last word stays."""
     words = pair[1].split()
-    longest = min(_LONGEST_RUN, len(words) // 2, len(words) - _LEFT)
+    longest = min(_MAX_RUN, len(words) // 2, len(words) - _LEFT)
     if longest < _CLAUSE:
         return None
     size = choose.randint(_CLAUSE, longest)
@@ -137,7 +137,7 @@ def phrase_repeated(pair: Pair, choose: random.Random) -> Pair | None:
     words = pair[1].split()
     if not words:
         return None
-    size = choose.randint(1, min(_LONGEST_PHRASE, len(words)))
+    size = choose.randint(1, min(_MAX_PHRASE, len(words)))
     start = choose.randint(0, len(words) - size)
     phrase = words[start : start + size]
     if not re.search(r"\w", " ".join(phrase)):
@@ -202,7 +202,7 @@ def with_placeholder(pair: Pair, choose: random.Random) -> tuple[Pair, str]:
 def cut(pair: Pair, choose: random.Random) -> Pair | None:
     """The translation ends after a word in its middle third."""
     words = pair[1].split()
-    if len(words) < _FEWEST_CUT:
+    if len(words) < _MIN_WORDS_TO_CUT:
         return None
     end = choose.randint(-(-len(words) // 3), 2 * len(words) // 3)
     return pair[0], " ".join(words[:end])

@@ -71,7 +71,7 @@ from common import (
 SMOOTHING = DROPOUT = 0.1
 BETAS, EPSILON = (0.9, 0.98), 1e-9
 WARMUP_STEPS = 4000
-LONGEST = 512
+MAX_LENGTH = 512
 EVALUATE_EVERY = 5
 TOKENS_PER_ROUND = 12_000
 SETTLING_UPDATES = 3
@@ -229,7 +229,7 @@ class PlainModel(nn.Module):
             batch_first=True,
         )
         rates = torch.exp(torch.arange(0, size.d_model, 2) * (-math.log(10_000) / size.d_model))
-        angles = torch.arange(LONGEST)[:, None] * rates
+        angles = torch.arange(MAX_LENGTH)[:, None] * rates
         self.register_buffer("positions", torch.stack((angles.sin(), angles.cos()), -1).flatten(1))
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -300,7 +300,7 @@ def marian(setting: Setting) -> Peer:
             activation_function="relu",
             scale_embedding=True,
             share_encoder_decoder_embeddings=True,
-            max_position_embeddings=LONGEST,
+            max_position_embeddings=MAX_LENGTH,
             pad_token_id=PAD,
             bos_token_id=BOS,
             eos_token_id=EOS,
@@ -360,7 +360,7 @@ def fairseq(setting: Setting) -> Peer:
         "adam-betas": BETAS,
         "adam-eps": EPSILON,
         "clip-norm": 0.0,
-        "max-tokens": LONGEST,
+        "max-tokens": MAX_LENGTH,
         "seed": setting.seed,
     }
     for stack in ("encoder", "decoder"):

@@ -47,7 +47,7 @@ _CORPUS_TAG = re.compile("<tag:(.+)>")
 _SPACES = re.compile(" {2,}")
 # In SentencePiece's refusals of a vocabulary that is too large or too small.
 _LIMIT = re.compile(r"value <= (\d+)")
-_LEAST = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+_MIN_SIZE = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _TO_SPACE = str.maketrans("\t\n\r", "   ")
 
 SENTENCEPIECE_VERSION: str = spm.__version__
@@ -497,7 +497,7 @@ def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:
             f"a vocabulary of {vocab_size} is more than this text supports; "
             f"the largest possible is {limit[1]} (--vocab-size {limit[1]})"
         )
-    if limit := _LEAST.search(message):
+    if limit := _MIN_SIZE.search(message):
         return MtkitError(
             f"a vocabulary of {vocab_size} is smaller than the characters of this text need; "
             f"the least possible is {limit[1]} (--vocab-size {limit[1]})"

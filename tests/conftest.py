@@ -53,7 +53,7 @@ settings.load_profile("mtkit")
 
 
 # The files that take longest come first, so that none of them is left over for one process.
-LONGEST = """
+SLOWEST_FILES = """
 distributed resuming import_marian fine_tuning hub glossary breakdowns translate_command
 interruptions cli docs translate mutations exporting prepare
 benchmark gpu_workers
@@ -62,7 +62,7 @@ benchmark gpu_workers
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, and skip what needs an engine that was not built."""
-    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST.split())}
+    rank = {f"test_{name}.py": place for place, name in enumerate(SLOWEST_FILES.split())}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     reason = native.available()
     for item in items:

@@ -11,7 +11,7 @@ _UNENCODABLE = re.compile("[\ud800-\udfff]")
 _NOT_IN_A_COLUMN = re.compile(rf"\\|{_UNPRINTABLE.pattern}")
 
 # The longest message in characters; enough for two paths of the maximum length on Linux.
-_LONGEST = 10_000
+_MAX_CHARACTERS = 10_000
 
 
 class MtkitError(Exception):
@@ -43,12 +43,12 @@ def one_line(text: str) -> str:
     A newline in it becomes `\n`, a byte of a name that is not UTF-8 becomes `\xff`. The middle of
     a text that is too long is removed.
     """
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[: _MAX_CHARACTERS // 2]} ... {text[-_MAX_CHARACTERS // 2 :]}"
     return _UNPRINTABLE.sub(_escaped, text)
 
 
-def reason_of(error: BaseException, *, most: int = _LONGEST) -> str:
+def reason_of(error: BaseException, *, most: int = _MAX_CHARACTERS) -> str:
     """The text of another library's error, for a message: without line breaks, at most so long."""
     return " ".join(str(error).split())[:most]
 

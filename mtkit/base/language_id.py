@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Lines are identified together, so many at a time. Of 8,400 samples of 10 lines or more, from 28
 # files in German, English and French, each was identified correctly; of single lines 98 to 100 %.
 SAMPLE_LINES = 50
-FEWEST_LINES = 10
+MIN_LINES = 10
 # Languages at this distance by CLDR (0 to 134) or nearer are hard to tell apart, such as Croatian
 # and Bosnian (9), Norwegian and Danish (12), Indonesian and Malay (14). Czech and Slovak have 24.
 _SIMILAR = 14
@@ -33,7 +33,7 @@ LIBRETRANSLATE = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 # Codes of languages that are mostly given for a country, such as Northern Sami for Sweden.
 _COUNTRIES = {"br", "ee", "kr", "se", "tw"}
 # Tags whose parts are kept.
-_MOST_KEPT = 4096
+_MAX_KEPT = 4096
 # What the model calls a text that is in no language.
 _NO_LANGUAGE = "zxx"
 
@@ -152,7 +152,7 @@ def languages(lines: Sequence[str]) -> list[str]:
     """
     identify = _identifier().classify
     parts = [lines[at : at + SAMPLE_LINES] for at in range(0, len(lines), SAMPLE_LINES)]
-    found = [identify("\n".join(part))[0] for part in parts if len(part) >= FEWEST_LINES]
+    found = [identify("\n".join(part))[0] for part in parts if len(part) >= MIN_LINES]
     return [language for language in found if language != _NO_LANGUAGE]
 
 
@@ -173,7 +173,7 @@ def standard_tag(code: str) -> str:
     return langcodes.standardize_tag(code.replace("_", "-")) if is_language_tag(code) else code
 
 
-@functools.lru_cache(_MOST_KEPT)
+@functools.lru_cache(_MAX_KEPT)
 def parts_of(code: str) -> Parts:
     """The parts of a code; one that is not a language tag is a language without a script.
 

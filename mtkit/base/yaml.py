@@ -21,15 +21,15 @@ from ruamel.yaml.resolver import VersionedResolver
 from mtkit.base.errors import reason_of
 
 # Brackets within brackets, and digits of an integer, beyond what any setting has.
-_DEEPEST = 20
-_MOST_DIGITS = 100
+_MAX_DEPTH = 20
+_MAX_DIGITS = 100
 # The plain words that are not strings, as in the core schema of YAML 1.2: 1:30 and `no` are text,
 # and 2e-4 is a number.
 _SCALARS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
-    "int": rf"[-+]?[0-9]{{1,{_MOST_DIGITS}}}|0o[0-7]{{1,{_MOST_DIGITS}}}"
-    rf"|0x[0-9a-fA-F]{{1,{_MOST_DIGITS}}}",
+    "int": rf"[-+]?[0-9]{{1,{_MAX_DIGITS}}}|0o[0-7]{{1,{_MAX_DIGITS}}}"
+    rf"|0x[0-9a-fA-F]{{1,{_MAX_DIGITS}}}",
     "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
@@ -118,7 +118,7 @@ _Representer.add_representer(float, _Representer.represent_float)
 def _yaml() -> YAML:
     yaml = YAML(typ="safe", pure=True)
     yaml.Resolver, yaml.Composer, yaml.Representer = _Resolver, _Composer, _Representer
-    yaml.max_depth = _DEEPEST
+    yaml.max_depth = _MAX_DEPTH
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     return yaml

@@ -30,7 +30,7 @@ language_option = shared.option_group("Languages")
 # With a larger share of lines in another language, the files may be exchanged.
 _MAX_FOREIGN = 0.5
 # With a larger share of marked lines, of so many or more, the files may not belong together.
-_MOST_MARKED, _FEWEST_LINES = 0.8, 10
+_MAX_MARKED, _MIN_LINES = 0.8, 10
 # Pairs that are read for --fit.
 _MAX_FITTED = 500_000
 # Pairs that are sent to a process at a time.
@@ -169,7 +169,7 @@ def check(
                 "most lines are not in %s: are the files in the right order?",
                 checker.facts.tgt_lang,
             )
-        elif counts.pairs >= _FEWEST_LINES and counts.marked > _MOST_MARKED * counts.pairs:
+        elif counts.pairs >= _MIN_LINES and counts.marked > _MAX_MARKED * counts.pairs:
             log.warning(
                 "%s of %s lines are marked: does each line of TGT translate the same line of SRC?",
                 f"{counts.marked:,}",

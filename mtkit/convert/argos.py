@@ -30,7 +30,7 @@ from mtkit.base.files import json_text, replacing
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.ctranslate2 import LONGEST, open_ctranslate2, write_ctranslate2
+from mtkit.convert.ctranslate2 import MAX_LENGTH, open_ctranslate2, write_ctranslate2
 from mtkit.convert.export_record import RECORD, longest_sequence
 from mtkit.convert.sentence_model import sentence_model
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
@@ -53,7 +53,7 @@ _CHECKED = 200
 # What Argos calls CTranslate2 with; the default of its beam size.
 _LENGTH_PENALTY, _BEAM_SIZE, _BATCH_TOKENS = 0.2, 4, 32
 # The subwords that CTranslate2 reads and writes at most by default.
-_LONGEST_SOURCE, _LONGEST_OUTPUT = 1024, LONGEST
+_MAX_SOURCE_LENGTH, _MAX_OUTPUT_LENGTH = 1024, MAX_LENGTH
 # How much worse than the run a package may score, with matrices of a smaller type.
 _MAX_BLEU_LOST = 0.3
 _METADATA = "metadata.json"
@@ -282,9 +282,9 @@ class _Argos(Target):
         return _ArgosModel(folder)
 
     def limits(self, config: ModelConfig) -> Limits:
-        is_short = config.positions == "learned" and config.max_positions < _LONGEST_SOURCE
+        is_short = config.positions == "learned" and config.max_positions < _MAX_SOURCE_LENGTH
         return common_limits(config) | {
-            "max_positions": (is_short, f"reads sources of up to {_LONGEST_SOURCE:,} subwords")
+            "max_positions": (is_short, f"reads sources of up to {_MAX_SOURCE_LENGTH:,} subwords")
         }
 
     def write(self, export: Export) -> None:
@@ -294,7 +294,7 @@ class _Argos(Target):
             translator.model,
             translator.vocabularies,
             folder / "model",
-            longest=max(longest_sequence(run.config), _LONGEST_SOURCE),
+            longest=max(longest_sequence(run.config), _MAX_SOURCE_LENGTH),
             quantization=record.quantization,
             src_tag=src_tag,
         )
@@ -316,7 +316,7 @@ class _Argos(Target):
     def compare(self, export: Export, theirs: Any, text: CheckText) -> _ArgosAgreement:
         translator, run, _, record = export
         lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
-        longest = {"max_extra_length": _LONGEST_OUTPUT, "max_length": _LONGEST_OUTPUT}
+        longest = {"max_extra_length": _MAX_OUTPUT_LENGTH, "max_length": _MAX_OUTPUT_LENGTH}
         greedy = _with_settings(translator, translator.config.model_copy(update=longest))
         mine = [one for (one,) in greedy.translate_nbest(lines, n_best=1)]
         ours = [_spaced(one.text) for one in mine]

@@ -25,7 +25,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator
 
 # The subwords that CTranslate2 writes at most by default.
-LONGEST = 256
+MAX_LENGTH = 256
 
 
 def write_ctranslate2(
@@ -222,7 +222,7 @@ class _CTranslate2(Target):
         decode = config.decode
         search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
         # Its own limit is beyond the last position of some models.
-        if (most := longest_sequence(config) - 1) < LONGEST:
+        if (most := longest_sequence(config) - 1) < MAX_LENGTH:
             search += f", max_decoding_length={most}"
         before = f"[{quoted(tag)}] + " if (tag := example_tag(vocabularies)) else ""
         return f"""\

@@ -58,7 +58,7 @@ SYNTHETIC_LINES, SYNTHETIC_LENGTH = 20, 12
 RESTRICTED_LINES = 5
 # Subwords of a line of the check, and by how many its translation may be longer. A model that was
 # not trained writes on and on, and transformers has no positions after the last one.
-LONGEST_CHECKED, EXTRA_CHECKED = 100, 10
+MAX_CHECKED_LENGTH, EXTRA_CHECKED = 100, 10
 _CHECKED = {"max_extra_length": EXTRA_CHECKED, "precision": "fp32"}
 _SHOWN_TAGS = 20
 # In the name of a model: opus-mt-en-de.
@@ -136,7 +136,7 @@ def import_model(
         decode=model.decode.model_copy(update={"max_source_tokens": longest}),
     )
     # One is EOS, and one a tag.
-    most = min(longest - EXTRA_CHECKED, LONGEST_CHECKED) - 2
+    most = min(longest - EXTRA_CHECKED, MAX_CHECKED_LENGTH) - 2
     if most < SYNTHETIC_LENGTH:
         raise MtkitError(
             f"{source}: has only {model.longest} positions (max_position_embeddings); at least "

@@ -47,7 +47,7 @@ _SETTINGS = "special:model.yml"
 # Marian adds this to the variance in its layer norms.
 _NORM_EPSILON = 1e-6
 # Marian has no limit of its own; it is trained with shorter sentences.
-_LONGEST = 512
+_MAX_LENGTH = 512
 # The names of the settings of a training, or of a decoder, beside a model.
 _DECODER, _OF_MODEL = "decoder.yml", (".decoder.yml", ".yml")
 _YAML, _SENTENCEPIECE = (".yml", ".yaml"), (".spm", ".model")
@@ -83,9 +83,9 @@ _SUBWORD = re.compile(
 # A compressed file of weights has not many times fewer bytes than they.
 _MAX_COMPRESSION = 10
 # Arrays in a file, and characters that say the shape of one.
-_MAX_ARRAYS, _LONGEST_HEADER = 100_000, 1_000
+_MAX_ARRAYS, _MAX_HEADER_CHARACTERS = 100_000, 1_000
 # Of an id in a vocabulary; more than any limit has.
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 # Marian's names of the weight and the bias of each part of a layer in Hugging Face's class.
 _ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
 _NAMES = {
@@ -176,7 +176,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         src=src,
         tgt=tgt,
         start=tgt.pad,
-        longest=_LONGEST,
+        longest=_MAX_LENGTH,
         decode=_decode(file),
     )
 
@@ -298,7 +298,7 @@ def _listed(vocabulary: Path) -> list[str]:
 
 def _number(value: Any) -> Any:
     """A number that is written as a text of a few digits; everything else as it is."""
-    is_number = isinstance(value, str) and len(value) <= _MOST_DIGITS and value.isdecimal()
+    is_number = isinstance(value, str) and len(value) <= _MAX_DIGITS and value.isdecimal()
     return int(value) if is_number else value
 
 
@@ -332,7 +332,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
-        shape, is_fortran, dtype = read(stream, max_header_size=_LONGEST_HEADER)
+        shape, is_fortran, dtype = read(stream, max_header_size=_MAX_HEADER_CHARACTERS)
         size = math.prod(shape) * dtype.itemsize
         if size != member.file_size - stream.tell():
             raise ValueError(f"{member.filename} has not the bytes of the shape {shape}")

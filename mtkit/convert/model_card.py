@@ -26,8 +26,8 @@ _CARD = "README.md"
 _LINE, _FENCE = "---", "```"
 _BIBTEX = re.compile(r"\s*@\w+\{")
 # Longer cards are cut, and so is what is kept of one.
-_LONGEST_CARD, _LONGEST_CITATION, _MAX_CITATIONS = 1_000_000, 4_000, 10
-_LONGEST_LICENCE = 200
+_MAX_CARD_BYTES, _MAX_CITATION_LENGTH, _MAX_CITATIONS = 1_000_000, 4_000, 10
+_MAX_LICENCE_LENGTH = 200
 # The licences and languages that the hub knows, and models on it, have such names.
 _LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _CODE = re.compile("[a-z]{2,3}")
@@ -71,14 +71,14 @@ def read_card(folder: Path) -> Card:
     """The card in a folder; empty if there is none, or none that can be read."""
     try:
         with open_file(folder / _CARD) as file:
-            text: str = file.read(_LONGEST_CARD).decode("utf-8", errors="replace")
+            text: str = file.read(_MAX_CARD_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return Card()
     lines = [line.rstrip() for line in text.split("\n")]
     licence = ""
     if lines[0] == _LINE and _LINE in lines[1:]:
         licence = _licence(lines[1 : lines.index(_LINE, 1)])
-    citations = (block[:_LONGEST_CITATION] for block in _blocks(lines) if _BIBTEX.match(block))
+    citations = (block[:_MAX_CITATION_LENGTH] for block in _blocks(lines) if _BIBTEX.match(block))
     return Card(licence, [text.strip() for text in islice(citations, _MAX_CITATIONS)])
 
 
@@ -98,7 +98,7 @@ def _licence(front_matter: list[str]) -> str:
         return ""
     names = value if isinstance(value, list) else [value]
     words = ", ".join(name for name in names if isinstance(name, str)).split()
-    return " ".join(words)[:_LONGEST_LICENCE]
+    return " ".join(words)[:_MAX_LICENCE_LENGTH]
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[str]:

@@ -42,7 +42,7 @@ _GRAPHS, _TOKENIZER, _GENERATION = "onnx", "tokenizer.json", "generation_config.
 _TYPES = {"float32": ("", "fp32"), "int8": ("_quantized", "q8")}
 _LARGEST_FILE = 2**31 - 1
 # The subwords that the pipeline of transformers.js writes at most by default.
-_LONGEST = 256
+_MAX_LENGTH = 256
 _SPECIAL_IDS = {
     "bos_token_id": BOS_ID,
     "eos_token_id": EOS_ID,
@@ -245,7 +245,7 @@ class _Onnx(Target):
         is_path = out.is_absolute() or out == Path()
         folder = quoted(out) if is_path else f'"./{quoted(out)[1:]}'
         # The limit of the pipeline is beyond the last position of some models.
-        most = min(longest_sequence(config) - 1, _LONGEST)
+        most = min(longest_sequence(config) - 1, _MAX_LENGTH)
         return f"""\
 import {{ pipeline }} from "@huggingface/transformers";
 const translator = await pipeline("translation", {folder});

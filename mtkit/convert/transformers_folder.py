@@ -69,11 +69,11 @@ _NORM_EPSILON = 1e-5
 # What a file of PyTorch 1.6 or later begins with. Older ones begin with so many pickles.
 _ZIP, _PICKLES = b"PK\3\4", 5
 # Weights of twelve layers have a pickle of 3,400 operations.
-_LONGEST_PICKLE, _MAX_OPERATIONS = 10_000_000, 300_000
+_MAX_PICKLE_BYTES, _MAX_OPERATIONS = 10_000_000, 300_000
 # The operations that make names and tensors.
 _USED_TWICE = ("GLOBAL", "BINUNICODE", "REDUCE")
 # Bytes of the names and shapes in a file of safetensors.
-_LONGEST_HEADER = 10**6
+_MAX_HEADER_BYTES = 10**6
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Copies of matrices that are stored once.
 _COPIES = (
@@ -322,8 +322,8 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
         try:
             # By its file descriptor, because safetensors refuses a path that is not UTF-8.
             with open_file(file) as opened:
-                if int.from_bytes(opened.read(8), "little") > _LONGEST_HEADER:
-                    raise ValueError(f"a header of more than {_LONGEST_HEADER:,} bytes")
+                if int.from_bytes(opened.read(8), "little") > _MAX_HEADER_BYTES:
+                    raise ValueError(f"a header of more than {_MAX_HEADER_BYTES:,} bytes")
                 opened.seek(0)
                 found = load_file(f"/dev/fd/{opened.fileno()}")
         except Exception as error:
@@ -383,8 +383,8 @@ def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
     if is_zip:
         with zipfile.ZipFile(file) as archive:
             members = [one for one in archive.infolist() if one.filename.endswith("data.pkl")]
-            if any(one.file_size > _LONGEST_PICKLE for one in members):
-                raise ValueError(f"a pickle of more than {_LONGEST_PICKLE:,} bytes")
+            if any(one.file_size > _MAX_PICKLE_BYTES for one in members):
+                raise ValueError(f"a pickle of more than {_MAX_PICKLE_BYTES:,} bytes")
             pickles = [io.BytesIO(archive.read(one)) for one in members]
     count, last = 0, ""
     for pickle in pickles:

@@ -23,7 +23,7 @@ from mtkit.base.yaml import NotYamlError, parse_yaml
 MAX_YAML, MAX_JSON = 50_000, 500_000
 MAX_VOCABULARY, MAX_SENTENCEPIECE = 10_000_000, 3_000_000
 # Objects and lists within each other.
-_DEEPEST = 20
+_MAX_DEPTH = 20
 # What a file begins with that git-lfs has not downloaded.
 _POINTER = b"version https://git-lfs"
 
@@ -80,8 +80,8 @@ def read_json(path: Path, most: int = MAX_JSON, *, required: bool = True) -> dic
         raise MtkitError(f"{path}: not JSON, or damaged ({reason_of(error, most=200)})") from error
     if not isinstance(value, dict):
         raise MtkitError(f"{path}: not a JSON object")
-    if not _is_at_most(_DEEPEST, value):
-        raise MtkitError(f"{path}: has more than {_DEEPEST} levels of brackets")
+    if not _is_at_most(_MAX_DEPTH, value):
+        raise MtkitError(f"{path}: has more than {_MAX_DEPTH} levels of brackets")
     return value
 
 

@@ -25,9 +25,9 @@ from mtkit.inspect.figures import (
 from mtkit.inspect.inspection import FloatArray, Inspection, Stack
 
 # A page shows at most so many subwords of a line; more could not be told apart.
-MOST_SUBWORDS = 60
+MAX_SUBWORDS = 60
 # The position encoding is shown in at most so many columns.
-_MOST_DIMENSIONS = 256
+_MAX_DIMENSIONS = 256
 
 TITLES = {
     "encoder": "Encoder self-attention",
@@ -46,7 +46,7 @@ class PageEntry(NamedTuple):
 
 def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str:
     """The page about one pair, as HTML in UTF-8; `run` and `checkpoint` are names to show."""
-    most = MOST_SUBWORDS
+    most = MAX_SUBWORDS
     source = inspection.source
     cross = inspection.stacks["cross"]
     cut = any(inspection.cut) or max(len(cross.queries), len(cross.keys)) > most
@@ -91,7 +91,7 @@ def figure(inspection: Inspection) -> str:
     """The tree or else the word alignment: an `<svg>` element that is a file of its own, too."""
     if inspection.tree is not None:
         return tree_figure(inspection.tree)
-    return alignment_figure(inspection, MOST_SUBWORDS)
+    return alignment_figure(inspection, MAX_SUBWORDS)
 
 
 def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
@@ -125,6 +125,6 @@ def _scaled(values: FloatArray) -> FloatArray:
 
 
 def _few_columns(values: FloatArray) -> FloatArray:
-    """At most `_MOST_DIMENSIONS` of the columns, evenly apart."""
-    step = -(-values.shape[1] // _MOST_DIMENSIONS)
+    """At most `_MAX_DIMENSIONS` of the columns, evenly apart."""
+    step = -(-values.shape[1] // _MAX_DIMENSIONS)
     return values[:, ::step]

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 # With at most this many keys, two products and a softmax replace PyTorch's fused function where it
 # is slow on a CPU. With about 320 keys both take the same time; from there on the fused function is
 # faster, and the stored scores of all heads need as much memory as the rest of a training step.
-MOST_KEYS = 256
+MAX_KEYS = 256
 # PyTorch's softmax is ten times slower over rows that are shorter than one of its vectors.
 SOFTMAX_ROW = 16
 
@@ -28,7 +28,7 @@ def is_fused_attention_slow(q: Tensor, k: Tensor) -> bool:
     On a CPU it is, up to four times at the lengths of sentences: backward in bfloat16, and in
     float32 where `select_matmul_backend` has chosen oneDNN.
     """
-    if q.device.type != "cpu" or k.shape[2] > MOST_KEYS:
+    if q.device.type != "cpu" or k.shape[2] > MAX_KEYS:
         return False
     if q.dtype == torch.bfloat16:
         return q.requires_grad

@@ -22,7 +22,7 @@ NEVER = -1e9
 GPU_TILE = 128
 # Size of the buffer of logits, and, for each thread, of the logits that are processed together so
 # that they stay in a cache.
-MOST_BYTES = 2**26
+MAX_BYTES = 2**26
 CACHED_BYTES = 2**20
 
 
@@ -119,7 +119,7 @@ class _OutputLoss(torch.autograd.Function):
         N, V, wide = len(rows), len(weight), weight.dtype
         possible = None if bias is None else possible_tokens(bias)
         low, extra = smoothed_targets(label_smoothing, V, possible)
-        chunks = max(1, -(-N * V * dtype.itemsize // MOST_BYTES))
+        chunks = max(1, -(-N * V * dtype.itemsize // MAX_BYTES))
         size = max(1, -(-N // chunks))
         if dtype == torch.bfloat16:
             size = bf16.rounded(size)

@@ -18,8 +18,8 @@ from mtkit.kernels.cpu_loss import in_whole_tiles, possible_tokens, widened
 
 # Size of the buffer of logits. There are float32 copies of it if the loss is not compiled; if it
 # is, an update seldom needs two such buffers, and their indices have 32 bits.
-MOST_BYTES = 2**29
-MOST_BYTES_COMPILED = 2**31
+MAX_BYTES = 2**29
+MAX_BYTES_COMPILED = 2**31
 
 
 def loss_on_gpu(
@@ -158,7 +158,7 @@ class _OutputLossOnGpu(torch.autograd.Function):
         (N, V), wide = (len(states), len(weight)), weight.dtype
         rows, matrix = states.to(dtype), in_whole_tiles(weight.to(dtype))
         # There are float32 copies of the logits if they are not compiled.
-        most = MOST_BYTES_COMPILED if compiled else MOST_BYTES
+        most = MAX_BYTES_COMPILED if compiled else MAX_BYTES
         chunks = max(1, -(-N * len(matrix) * dtype.itemsize // most))
         size = max(1, -(-N // chunks))
         function = functools.partial(

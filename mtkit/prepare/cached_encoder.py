@@ -14,7 +14,7 @@ from mtkit.base.words import BLOCK, Words
 from mtkit.tokenizer import EOS_ID, Tokenizer
 
 # Words of more bytes than this are not cached, because they rarely occur again.
-_LONGEST_REMEMBERED = 400
+_MAX_CHARACTERS = 400
 # The number of slots in which a cached word may be.
 _PLACES = 4
 # Bytes that a cached word needs besides its ids.
@@ -58,7 +58,7 @@ class CachedEncoder:
     def _encode(self, lines: Sequence[str]) -> list[bytes]:
         if self._used > self._most_ids or self._known > len(self._table) * 3 // 4:
             self._forget()
-        words = Words(" ".join(lines), longest=_LONGEST_REMEMBERED)
+        words = Words(" ".join(lines), longest=_MAX_CHARACTERS)
         # Where the ids of each word begin, and their number.
         begins, sizes = np.zeros((2, len(words)), np.int64)
         new = self._recall(words, begins, sizes)

@@ -37,7 +37,7 @@ _EVIDENCE = 20.0
 # The cost of a change of the shift, in nats, when the exact ends of a segment are searched.
 _CHANGE = 8.0
 # The highest cost of a line: one that is not a translation says nothing about its neighbours.
-_MOST = 4.5
+_MAX_COST = 4.5
 
 
 def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalignment]:
@@ -59,7 +59,7 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
         low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
         # (offsets, pairs): how badly each source fits the target at each offset, in nats.
         off = (_log_ratios(records, low, high) - mean) / deviation
-        costs = np.minimum(off * off / 2, _MOST)
+        costs = np.minimum(off * off / 2, _MAX_COST)
         for first, last in _suspicious(costs):
             found += [
                 Misalignment(a + low, b + low, offset)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 # Samples of each training source.
 _SAMPLES = 20
 # A warning is given above this share of them. Without wrong lines there is none: see `language_id`.
-_MOST_WRONG = 0.1
+_MAX_WRONG = 0.1
 
 # The number of samples of each side, `src` and `tgt`, by the language that they look like.
 LanguageCounts = dict[str, dict[str, int]]
@@ -140,7 +140,7 @@ def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
     for side, name, given in (("src", "source", src_lang), ("tgt", "target", tgt_lang)):
         of_side = counts.get(side, {})
         wrong = {c: n for c, n in of_side.items() if not language_id.looks_like(c, given)}
-        if sum(wrong.values()) > _MOST_WRONG * sum(of_side.values()):
+        if sum(wrong.values()) > _MAX_WRONG * sum(of_side.values()):
             instead[side] = max(wrong, key=lambda code: wrong[code])
             parts.append(
                 f"{sum(wrong.values())} of {sum(of_side.values())} samples of the {name} look like "

@@ -31,7 +31,7 @@ _MANIFEST = "manifest.json"
 _ADVICE = "give another --tokenizer-from"
 # A text has more of its subwords spelled in bytes, or unknown, only if it has another script: in a
 # script of the vocabulary these are rare characters, in another one nearly all subwords.
-_MOST_UNSEEN = 0.2
+_MAX_UNSEEN = 0.2
 
 
 class _Origin(Record):
@@ -186,7 +186,7 @@ class ExistingVocabularies:
                 counts = piece_counts(tokenizer, words)
                 total, unseen = int(counts.sum()), int(counts[tokenizer.is_fallback].sum())
                 what = "subwords are single bytes or unknown, so it was not learned for this script"
-            if unseen > _MOST_UNSEEN * total:
+            if unseen > _MAX_UNSEEN * total:
                 raise MtkitError(
                     f"{self.path}: its tokenizer does not suit the {side} side of {where}: "
                     f"{unseen / total:.0%} of the {what}; {_ADVICE}"

@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 # Waiting tokens are divided among the free threads, but not into smaller batches than this.
 MIN_TOKENS = 256
 # The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
-_SHORTEST = 8
+_MIN_LENGTH = 8
 # A term of a glossary takes as long as so many tokens, or longer: with beam 4 it takes a third of a
 # second, and a token a millisecond. So a sentence with several has a batch of its own.
 _TERM = 256
@@ -118,7 +118,7 @@ class Ticket:
         """
         if not sentences:
             return []
-        sizes = [max(_SHORTEST, len(sentence.ids) + 1) for sentence in sentences]
+        sizes = [max(_MIN_LENGTH, len(sentence.ids) + 1) for sentence in sentences]
         if not self._is_served:
             self._scheduler.check(self.tokens + sum(sizes), self)
         job = _Job(len(sentences))

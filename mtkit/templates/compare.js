@@ -9,7 +9,7 @@
   const texts = sources ?? references;
   const PAGE = 50;
   // Longer lines, by the product of their numbers of words, are compared without regard to order.
-  const MOST_CELLS = 4e6;
+  const MAX_CELLS = 4e6;
   const byId = (id) => document.getElementById(id);
   const form = byId("choices");
   const isPair = systems.length > 1;
@@ -45,7 +45,7 @@
     while (first < n && first < m && ones[first].text === others[first].text) match(first, first++);
     while (n > first && m > first && ones[n - 1].text === others[m - 1].text) match(--n, --m);
     const rows = n - first, columns = m - first;
-    if (rows * columns > MOST_CELLS) {
+    if (rows * columns > MAX_CELLS) {
       const places = new Map();
       for (let j = m - 1; j >= first; j--) {
         const word = others[j].text;

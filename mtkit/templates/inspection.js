@@ -3,8 +3,8 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
-  const { gap: GAP, font: FONT, longest: LONGEST } = data.shape;
-  const LEAST = 255 * data.shape.least;
+  const { gap: GAP, font: FONT, longest: MAX_CHARACTERS } = data.shape;
+  const MIN_VALUE = 255 * data.shape.least;
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   for (const stack of Object.values(data.stacks)) stack.weights = bytes(stack.weights);
@@ -17,7 +17,7 @@
     const [Q, K] = [stack.queries.length, stack.keys.length];
     return stack.weights[((layer * stack.heads + head) * Q + q) * K + k];
   };
-  const short = (word) => (word.length <= LONGEST ? word : word.slice(0, LONGEST - 1) + "…");
+  const short = (word) => (word.length <= MAX_CHARACTERS ? word : word.slice(0, MAX_CHARACTERS - 1) + "…");
   // Between two words of a row, and around upright words, at least.
   const SPACE = 10;
   // Between the middles of two upright words, at least.
@@ -146,7 +146,7 @@
         for (let k = 0; k < stack.keys.length; k++) {
           if (state.row === "k" && state.word !== k) continue;
           const value = weight(stack, state.layer, head, q, k);
-          if (value >= LEAST) made.push(rows.line(q, k, color(head), value / 255));
+          if (value >= MIN_VALUE) made.push(rows.line(q, k, color(head), value / 255));
         }
       }
     }

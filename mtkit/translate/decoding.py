@@ -45,7 +45,7 @@ NO_NUMBERS = (
 # Batches with fewer tokens than this are not divided among threads.
 MIN_BATCH_TOKENS = 512
 # On a GPU a sentence counts as at least this many tokens.
-SHORTEST_ON_GPU = 16
+MIN_LENGTH_ON_GPU = 16
 # `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
 # sentences, because its memory grows with both.
 USUAL_HYPOTHESES = 4
@@ -135,7 +135,7 @@ class Backend:
         lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
         if self.device_type != "cpu":
             # The logits of a step have a row for each sentence, however short.
-            lengths = np.maximum(lengths, SHORTEST_ON_GPU)
+            lengths = np.maximum(lengths, MIN_LENGTH_ON_GPU)
         budget = self.batch_budget(self.config, n_best)
         if self.capacity > 1:
             # A small amount of work is also divided among the threads.

@@ -12,7 +12,7 @@ from support.browsed import Page, well_formed
 from support.command_line import Place, full_disk
 
 from mtkit.base.html import printable
-from mtkit.base.language_id import FEWEST_LINES
+from mtkit.base.language_id import MIN_LINES
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -85,8 +85,8 @@ def test_files_without_references_are_checked_and_have_no_scores(files: Place) -
 def test_the_languages_of_files_are_identified(files: Place) -> None:
     english = "the weather is nice today and we go for a long walk\n"
     german = "das Wetter ist heute schön und wir machen einen langen Spaziergang\n"
-    files.write("test.en", english * FEWEST_LINES)
-    files.write("test.de", german * FEWEST_LINES)
+    files.write("test.en", english * MIN_LINES)
+    files.write("test.de", german * MIN_LINES)
     for options in (FILES[:4], FILES[:2]):
         files.mtkit("-q", "compare", "test.de", *options, *OUTPUT)
         assert page_of(files)[1]["languages"] == {"src": "en", "tgt": "de"}

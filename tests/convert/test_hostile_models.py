@@ -37,7 +37,7 @@ pytest.importorskip("transformers")
 
 MEGABYTE = 2**20
 # Beyond what the program has when it begins, and of the processor for all cases of a place.
-MOST_MEMORY, MOST_SECONDS = 240 * MEGABYTE, 200
+MAX_MEMORY, MAX_SECONDS = 240 * MEGABYTE, 200
 MANY = 100_000
 TRANSFORMERS = ("config.json", "vocab.json", "tokenizer_config.json")
 TRANSFORMERS += ("generation_config.json", "special_tokens_map.json", "export.json")
@@ -464,8 +464,8 @@ def run_cases(places: list[str], step: int, models: Path, folder: Path, results:
     # What is refused is refused before the comparison, which takes most of the time.
     importlib.util.find_spec = lambda name, package=None: None
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + MOST_MEMORY
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    most = pages * resource.getpagesize() + MAX_MEMORY
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     with results.open("w") as file:
         for place, kind, model, make in cases_of(places, step):
             source, out = folder / "source", folder / "out"

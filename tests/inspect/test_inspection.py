@@ -30,7 +30,7 @@ from mtkit.inspect import (
 )
 from mtkit.inspect.figures import COLORS, SHAPE
 from mtkit.inspect.inspection import Prediction, Stack, StackName
-from mtkit.inspect.page import MOST_SUBWORDS
+from mtkit.inspect.page import MAX_SUBWORDS
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -264,13 +264,13 @@ def test_a_page_of_sixty_subwords_is_under_two_megabytes():
 
 
 def test_a_long_sentence_is_cut_with_a_note():
-    inspection = made_up(MOST_SUBWORDS + 30)
+    inspection = made_up(MAX_SUBWORDS + 30)
     page = well_formed(page_of(inspection))
     data = data_of(page)
-    assert len(data["stacks"]["cross"]["keys"]) == MOST_SUBWORDS
-    assert any(f"its first {MOST_SUBWORDS} subwords" in text for text in page.texts("p"))
+    assert len(data["stacks"]["cross"]["keys"]) == MAX_SUBWORDS
+    assert any(f"its first {MAX_SUBWORDS} subwords" in text for text in page.texts("p"))
     levels = np.frombuffer(base64.b64decode(data["stacks"]["cross"]["weights"]), np.uint8)
-    shown = inspection.stacks["cross"].weights[:, :, :MOST_SUBWORDS, :MOST_SUBWORDS]
+    shown = inspection.stacks["cross"].weights[:, :, :MAX_SUBWORDS, :MAX_SUBWORDS]
     assert np.allclose(levels.reshape(shown.shape) / 255, shown, rtol=0, atol=0.5 / 255)
 
 

@@ -46,7 +46,7 @@ def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
     epsilon: float, chunk: int, cached: int, monkeypatch: pytest.MonkeyPatch
 ):
     # Rows of eleven numbers.
-    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * 11 * 8)
+    monkeypatch.setattr(kernel, "MAX_BYTES", chunk * 11 * 8)
     monkeypatch.setattr(kernel, "CACHED_BYTES", cached * 11 * 8)
     targets = random_targets()
     generator = torch.Generator().manual_seed(4)
@@ -69,7 +69,7 @@ def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
 def test_tokens_that_a_bias_makes_impossible_are_as_if_they_did_not_exist(
     epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * 11 * 8)
+    monkeypatch.setattr(kernel, "MAX_BYTES", chunk * 11 * 8)
     targets = random_targets()
     generator = torch.Generator().manual_seed(4)
     states, weight, bias = (
@@ -122,7 +122,7 @@ def test_the_loss_of_states_is_exact_where_a_token_is_certain():
 def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(
     epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * 11 * 2)
+    monkeypatch.setattr(kernel, "MAX_BYTES", chunk * 11 * 2)
     monkeypatch.setattr(kernel, "CACHED_BYTES", 5 * 11 * 4)
     targets = random_targets()
     generator = torch.Generator().manual_seed(4)
@@ -191,7 +191,7 @@ def test_the_loss_for_a_gpu_is_that_of_the_formula_and_so_are_its_gradients(
     form: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    for name in ("MOST_BYTES", "MOST_BYTES_COMPILED"):
+    for name in ("MAX_BYTES", "MAX_BYTES_COMPILED"):
         monkeypatch.setattr(gpu_loss, name, chunk * GPU_TILE * dtype.itemsize)
     for_compiler = gpu_loss.losses_and_gradient
     monkeypatch.setattr(gpu_loss, "_compiled_losses_and_gradient", lambda: for_compiler)

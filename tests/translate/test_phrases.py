@@ -14,7 +14,7 @@ from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.translate.search.phrase_search import constrained_search
 from mtkit.translate.search.phrases import (
-    MOST_SLOTS,
+    MAX_SLOTS,
     Deadline,
     Phrase,
     Spelling,
@@ -281,7 +281,7 @@ def test_phrases_that_do_not_fit_are_left_out_the_longest_first() -> None:
 
 def test_more_tokens_of_phrases_than_slots_are_placed_all_the_same() -> None:
     phrases = [phrase(2, 3)] * 40
-    assert slots_for(4, 80) == MOST_SLOTS
+    assert slots_for(4, 80) == MAX_SLOTS
     for (best,) in search([phrases] * 2, beam_size=4, limit=90):
         assert contains(best.tokens, phrases, WORDS, frozenset())
 

@@ -24,10 +24,10 @@ struct mtkit_decoding {
 
 namespace {
 
-constexpr int64_t MOST_NUMBERS = int64_t{1} << 31;  // of an array
-constexpr int32_t MOST_WIDTH = 1 << 20, MOST_HEADS = 4096, MOST_LAYERS = 1000;
-constexpr int32_t MOST_VOCABULARY = 1 << 24;
-constexpr int32_t MOST_INT8_WIDTH = 1 << 17;  // a sum of so many products fits in 32 bits
+constexpr int64_t MAX_NUMBERS = int64_t{1} << 31;  // of an array
+constexpr int32_t MAX_WIDTH = 1 << 20, MAX_HEADS = 4096, MAX_LAYERS = 1000;
+constexpr int32_t MAX_VOCABULARY = 1 << 24;
+constexpr int32_t MAX_INT8_WIDTH = 1 << 17;  // a sum of so many products fits in 32 bits
 
 thread_local std::string message;
 
@@ -59,7 +59,7 @@ void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
 }
 
 void check_numbers(const char* name, int64_t rows, int64_t columns) {
-    check(rows <= MOST_NUMBERS / columns,
+    check(rows <= MAX_NUMBERS / columns,
           std::string(name) + ": " + text(rows) + " x " + text(columns) + " numbers are too many");
 }
 
@@ -80,15 +80,15 @@ int64_t check_each(const char* name, const int32_t* numbers, int64_t count, int6
 
 void check_shape(const Shape& shape, int32_t precision) {
     check_range("precision", precision, 0, 2);
-    check_range("d_model", shape.d_model, 1, MOST_WIDTH);
-    check_range("d_ff", shape.d_ff, 1, MOST_WIDTH);
-    check_range("heads", shape.heads, 1, MOST_HEADS);
-    check_range("key_width", shape.key_width, 1, MOST_WIDTH);
-    check_range("value_width", shape.value_width, 1, MOST_WIDTH);
-    check_range("encoder_layers", shape.encoder_layers, 1, MOST_LAYERS);
-    check_range("decoder_layers", shape.decoder_layers, 1, MOST_LAYERS);
-    check_range("src_vocabulary", shape.src_vocabulary, 1, MOST_VOCABULARY);
-    check_range("tgt_vocabulary", shape.tgt_vocabulary, 1, MOST_VOCABULARY);
+    check_range("d_model", shape.d_model, 1, MAX_WIDTH);
+    check_range("d_ff", shape.d_ff, 1, MAX_WIDTH);
+    check_range("heads", shape.heads, 1, MAX_HEADS);
+    check_range("key_width", shape.key_width, 1, MAX_WIDTH);
+    check_range("value_width", shape.value_width, 1, MAX_WIDTH);
+    check_range("encoder_layers", shape.encoder_layers, 1, MAX_LAYERS);
+    check_range("decoder_layers", shape.decoder_layers, 1, MAX_LAYERS);
+    check_range("src_vocabulary", shape.src_vocabulary, 1, MAX_VOCABULARY);
+    check_range("tgt_vocabulary", shape.tgt_vocabulary, 1, MAX_VOCABULARY);
     check_range("own_src_embedding", shape.own_src_embedding, 0, 1);
     check_range("pre_norm", shape.pre_norm, 0, 1);
     check_range("activation", int32_t(shape.activation), int32_t(Activation::relu),
@@ -96,7 +96,7 @@ void check_shape(const Shape& shape, int32_t precision) {
     check_range("output_bias", shape.output_bias, 0, 1);
     check_range("window", shape.window, -1, INT32_MAX);
     check_range("positions", int32_t(shape.positions), 0, int32_t(Positions::words));
-    check_range("max_positions", shape.max_positions, 1, MOST_WIDTH);
+    check_range("max_positions", shape.max_positions, 1, MAX_WIDTH);
     check(std::isfinite(shape.norm_epsilon) && shape.norm_epsilon > 0,
           "norm_epsilon is not above 0");
     check(shape.own_src_embedding || shape.src_vocabulary == shape.tgt_vocabulary,
@@ -109,12 +109,12 @@ void check_shape(const Shape& shape, int32_t precision) {
     // Rows first: as no row has more than 2^20 numbers, the products below do not overflow.
     const int64_t key_row = padded(int64_t{shape.heads} * shape.key_room());
     const int64_t value_row = padded(int64_t{shape.heads} * shape.value_room());
-    check_range("the width of all keys", key_row, 1, MOST_WIDTH);
-    check_range("the width of all values", value_row, 1, MOST_WIDTH);
+    check_range("the width of all keys", key_row, 1, MAX_WIDTH);
+    check_range("the width of all values", value_row, 1, MAX_WIDTH);
     const int64_t row = shape.model_row();
     if (precision == int32_t(Precision::int8)) {
         const int64_t widest = std::max({row, value_row, int64_t{shape.inner_row()}});
-        check_range("the widest row in int8", widest, 1, MOST_INT8_WIDTH);
+        check_range("the widest row in int8", widest, 1, MAX_INT8_WIDTH);
     }
     check_numbers("attention", 2 * key_row + value_row, row);
     check_numbers("feed-forward", shape.inner_row(), row);
@@ -127,10 +127,10 @@ int64_t check_batch(const mtkit_model& owner, const int32_t* lengths, int32_t se
                     int32_t slots) {
     const Shape& shape = owner.model.shape;
     check(owner.ready, "the model has no weights yet");
-    check_range("sentences", sentences, 1, MOST_NUMBERS - 1);
-    check_range("slots", slots, 1, MOST_NUMBERS - 1);
+    check_range("sentences", sentences, 1, MAX_NUMBERS - 1);
+    check_range("slots", slots, 1, MAX_NUMBERS - 1);
     const int64_t tokens =
-        check_each("the length of a sentence", lengths, sentences, 1, MOST_NUMBERS - 1);
+        check_each("the length of a sentence", lengths, sentences, 1, MAX_NUMBERS - 1);
     const int64_t widest = std::max({2 * shape.key_row() + shape.value_row(), shape.inner_row(),
                                      shape.model_row()});
     check_numbers("the batch", tokens, widest);
@@ -146,16 +146,16 @@ void check_request(const Model& model, const Settings& settings, const Request& 
     check_range("min_length", settings.min_length, 0, INT32_MAX);
     check_range("no_repeat_ngram", settings.no_repeat_ngram, 0, INT32_MAX);
     check_range("top_k", settings.top_k, 0, INT32_MAX);
-    check_each("the limit of an output", request.limits, request.sentences, 0, MOST_NUMBERS - 1);
+    check_each("the limit of an output", request.limits, request.sentences, 0, MAX_NUMBERS - 1);
     const int64_t prefixes = check_each("the length of a prefix", request.prefix_lengths,
-                                        request.sentences, 0, MOST_NUMBERS - 1);
+                                        request.sentences, 0, MAX_NUMBERS - 1);
     check_each("a prefix id", request.prefixes, prefixes, 0, vocabulary - 1);
     check_range("forbidden_count", request.forbidden_count, 0, vocabulary);
     check_each("a forbidden id", request.forbidden, request.forbidden_count, 0, vocabulary - 1);
     if (settings.samples > 0) {
         const int32_t longest =
             *std::max_element(request.limits, request.limits + request.sentences);
-        check_range("uniform_steps", request.uniform_steps, longest, MOST_NUMBERS - 1);
+        check_range("uniform_steps", request.uniform_steps, longest, MAX_NUMBERS - 1);
         check(settings.temperature > 0 && settings.top_p > 0,
               "temperature or top_p is not above 0");
     }
@@ -274,8 +274,8 @@ int mtkit_translate(const mtkit_model* model, const Settings* settings, const Re
                     int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
                     double* log_probs, double* scores, double* token_log_probs) {
     return guarded([&] {
-        check_range("beam_size", settings->beam_size, 1, MOST_NUMBERS - 1);
-        check_range("samples", settings->samples, 0, MOST_NUMBERS - 1);
+        check_range("beam_size", settings->beam_size, 1, MAX_NUMBERS - 1);
+        check_range("samples", settings->samples, 0, MAX_NUMBERS - 1);
         const bool samples = settings->samples > 0;
         const int32_t slots = samples ? settings->samples : settings->beam_size;
         const int64_t ids = check_batch(*model, request->lengths, request->sentences, slots);

@@ -160,17 +160,17 @@ template <Precision PRECISION>
 void all_rows(const Product& product, int first, int last) {
 #ifdef MTKIT_TILES
     if constexpr (PRECISION != Precision::float32)
-        if (PRECISION == Precision::bf16 || last - first >= LEAST_TILE_ROWS)
+        if (PRECISION == Precision::bf16 || last - first >= MIN_TILE_ROWS)
             return all_rows_by_tiles<PRECISION>(product, first, last);
 #endif
 #ifdef MTKIT_SIGNS
     if constexpr (PRECISION == Precision::int8)
-        if (last - first >= LEAST_SIGN_ROWS) return all_rows_by_signs(product, first, last);
+        if (last - first >= MIN_SIGN_ROWS) return all_rows_by_signs(product, first, last);
 #endif
-    constexpr int MOST = most_rows(PRECISION);
+    constexpr int MAX_ROWS = most_rows(PRECISION);
     for (int rows = 0; first < last; first += rows) {
-        rows = next_block(last - first, MOST);
-        rows_as_constant<PRECISION, MOST>(product, first, rows);
+        rows = next_block(last - first, MAX_ROWS);
+        rows_as_constant<PRECISION, MAX_ROWS>(product, first, rows);
     }
 }
 

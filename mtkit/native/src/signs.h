@@ -6,8 +6,8 @@
 // For four inputs there are four variants of the weights: with the second, the fourth, both or none
 // of them negated. A table of them is computed once for many rows.
 
-constexpr int LEAST_SIGN_ROWS = 16;  // fewer rows are faster by `dot`
-constexpr int MOST_SIGN_ROWS = 128;  // of a table; their sums stay in the L2 cache
+constexpr int MIN_SIGN_ROWS = 16;  // fewer rows are faster by `dot`
+constexpr int MAX_SIGN_ROWS = 128;  // of a table; their sums stay in the L2 cache
 constexpr int TABLE_INPUTS = 64;     // so that a table, 16 KiB, stays in the L1 cache
 constexpr int TABLE_PANELS = 4;
 constexpr int TABLE_COLUMNS = TABLE_PANELS * PANEL;
@@ -54,11 +54,11 @@ inline void add_by_table(const int8_t* x, const Variants* table, bool is_first, 
     for (int i = 0; i < TABLE_PARTS; ++i) store_as(sums + i * WIDTH, in_registers[i]);
 }
 
-// Four panels for at most MOST_SIGN_ROWS rows; see `store_inputs` for the rows.
+// Four panels for at most MAX_SIGN_ROWS rows; see `store_inputs` for the rows.
 inline void four_panels_by_signs(const Product& product, int panel, int row, int rows) {
     const Matrix& matrix = product.matrix;
     alignas(64) Variants table[TABLE_INPUTS / 4];
-    alignas(64) int32_t sums[MOST_SIGN_ROWS][TABLE_COLUMNS];
+    alignas(64) int32_t sums[MAX_SIGN_ROWS][TABLE_COLUMNS];
     const ptrdiff_t panel_stride = ptrdiff_t(matrix.in) * PANEL, stride = product.x_stride;
     const int8_t* weights = matrix.int8_weights.data() + panel * panel_stride;
     for (int k = 0; k < matrix.in; k += TABLE_INPUTS) {
@@ -73,7 +73,7 @@ inline void four_panels_by_signs(const Product& product, int panel, int row, int
 
 inline void all_rows_by_signs(const Product& product, int first, int last) {
     for (int rows = 0; first < last; first += rows) {
-        rows = next_block(last - first, MOST_SIGN_ROWS);
+        rows = next_block(last - first, MAX_SIGN_ROWS);
         for (int panel = product.first_panel; panel < product.last_panel; panel += TABLE_PANELS)
             four_panels_by_signs(product, panel, first, rows);
     }

@@ -106,7 +106,7 @@ void tile_rows(const Product& product, int row, int rows) {
 }
 
 // In 8 bits, fewer rows are faster without tiles; the results are the same.
-constexpr int LEAST_TILE_ROWS = 4;
+constexpr int MIN_TILE_ROWS = 4;
 
 template <Precision PRECISION>
 void all_rows_by_tiles(const Product& product, int first, int last) {

@@ -12,7 +12,7 @@
   // Findings that are listed.
   const LISTED = 8;
   // How often a part of a file is sent again if the server is busy.
-  const MOST_TRIES = 10;
+  const MAX_TRIES = 10;
 
   let languages = new Map(), settings = {};
   // What is shown: the text it is of, and its translations.
@@ -549,7 +549,7 @@
       try {
         return await ask("translate", body, signal);
       } catch (error) {
-        if (!error.wait || tries === MOST_TRIES) throw error;
+        if (!error.wait || tries === MAX_TRIES) throw error;
         state(`${error.message} It goes on in ${error.wait} s.`);
         await pause(error.wait, signal);
       }

@@ -28,7 +28,7 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 # Joiners and the soft hyphen, which stand inside of words.
 _INSIDE_WORDS = "_\u00ad\u200c\u200d"
 # What was found out about characters and terms is kept, but a server meets ever new ones.
-_MOST_KEPT = 2**16
+_MAX_KEPT = 2**16
 # A piece with the space before it, as SentencePiece writes it.
 _SPACE = "\u2581"
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
@@ -195,13 +195,13 @@ def _place_of(term: str, free: str, text: str) -> int:
 # Words
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_KEPT)
 def _is_letter(character: str) -> bool:
     """Whether it belongs to a word: letters, digits, and the marks on them."""
     return unicodedata.category(character)[0] in "LMN" or character in _INSIDE_WORDS
 
 
-@lru_cache(_MOST_KEPT)
+@lru_cache(_MAX_KEPT)
 def _joins(before: str, after: str) -> bool:
     """Whether two characters, or nothing at the ends of a text, belong to one word."""
     if not before or not after or not (_is_letter(before) and _is_letter(after)):
@@ -246,7 +246,7 @@ class TermEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         # The form of each term in a translation, and its subwords.
-        self.encoded = lru_cache(_MOST_KEPT)(self._encode)
+        self.encoded = lru_cache(_MAX_KEPT)(self._encode)
         self.breaks = _word_breaks(tokenizer)
 
     def missing(self, demands: Sequence[Demand], text: str) -> list[Demand]:

@@ -49,9 +49,9 @@ _COPIED = frozenset({"code", "kbd", "math", "pre", "samp", "var"})
 _ENDED_BY_NEXT = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
 
 # Block-level elements are counted to this depth.
-_DEEPEST = 200
+_MAX_DEPTH = 200
 # The lines of a tag.
-_MOST_LINES = 100
+_MAX_LINES = 100
 
 # Line ends, the end, and what begins something that is not text. Numbers are tags in i18next.
 _BEGIN = re.compile(
@@ -255,7 +255,7 @@ class Reader:
                 assert tag is not None
                 is_broken = "\n" in tag[0] and _is_broken(tag[0])
                 if is_broken or not tag[0].endswith(">"):
-                    if not (is_last or is_broken or text.count("\n", at) >= _MOST_LINES):
+                    if not (is_last or is_broken or text.count("\n", at) >= _MAX_LINES):
                         self._rest = text[at:]
                         return
                     line_end = text.find("\n", at)
@@ -322,7 +322,7 @@ class Reader:
             is_ended = blocks and not self._rules.is_xml
             if is_ended and (blocks[-1] == "p" or (blocks[-1] == name and name in _ENDED_BY_NEXT)):
                 blocks.pop()
-            if len(blocks) < _DEEPEST:
+            if len(blocks) < _MAX_DEPTH:
                 blocks.append(name)
         elif kind == "close" and name in blocks:
             while blocks.pop() != name:

@@ -17,7 +17,7 @@ from mtkit.translate.requests import Range
 # Elements without text that are not shown; the words beside them may be one.
 _UNSEEN = frozenset({"", "script", "style", "wbr"})
 # Elements are nested at most so deep; those further inside are taken for lone tags.
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 # White space with a line end.
 _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
@@ -266,7 +266,7 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
                 texts.append(text)
                 at += len(text)
                 shown = []
-        elif kind == "open" and len(stack) < _DEEPEST:
+        elif kind == "open" and len(stack) < _MAX_DEPTH:
             node = Node(raw, at, at)
             inside().append(node)
             stack.append((name, node))

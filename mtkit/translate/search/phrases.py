@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mtkit.search_settings import Array
 
 # The most slots of a sentence, unless the beam itself is larger: a step takes as long as all slots.
-MOST_SLOTS = 64
+MAX_SLOTS = 64
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _without(unmet: tuple[int, ...], phrase: int) -> tuple[int, ...]:
 
 def slots_for(beam_size: int, total: int) -> int:
     """The slots of a sentence whose phrases have `total` tokens."""
-    return max(beam_size, min(2 * beam_size + total - 1, MOST_SLOTS))
+    return max(beam_size, min(2 * beam_size + total - 1, MAX_SLOTS))
 
 
 def fitting(
