@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtkit.kernels.cpu_loss import output_layer
+from mtkit.kernels.cpu_loss import output_layer, widened
 from mtkit.model import DecoderLayer, Residual, Transformer
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -66,7 +66,7 @@ class Engine:
         cache.advance(rows, self.window)
         for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
             x = layer.step(x, memory_kv, own, cache)
-        return upcast_logits(self._output(model.decoder_norm(x))).log_softmax(-1)
+        return widened(self._output(model.decoder_norm(x))).log_softmax(-1)
 
     def _positions(
         self, tokens: Tensor, rows: Tensor, cache: DecoderCache, *, like: Tensor
@@ -77,11 +77,6 @@ class Engine:
             return model.positions(step, step + 1, like=like)
         words = cache.read_words(model.get_buffer("tgt_words")[tokens], rows)
         return model.positions(step, step + 1, like=like, words=words.unsqueeze(1)).squeeze(1)
-
-
-def upcast_logits(logits: Tensor) -> Tensor:
-    """Logits in at least float32: sums over a vocabulary are too inexact in half precision."""
-    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 class _Layer:
@@ -125,20 +120,12 @@ def _linear(layer: nn.Linear) -> Sublayer:
 
 def _norm(norm: nn.LayerNorm) -> Sublayer:
     """The same layer norm, without the overhead of calling a module."""
-
-    def normed(x: Tensor) -> Tensor:
-        return torch.layer_norm(x, shape, weight, bias, norm.eps)
-
     shape, weight, bias = list(norm.normalized_shape), norm.weight, norm.bias
-    return normed
-
-
-def _silu(x: Tensor) -> Tensor:
-    return F.silu(x, inplace=True)
+    return partial(torch.layer_norm, normalized_shape=shape, weight=weight, bias=bias, eps=norm.eps)
 
 
 # Of each activation of the model, the same in place.
-_IN_PLACE: dict[Sublayer, Sublayer] = {F.relu: torch.relu_, F.silu: _silu}
+_IN_PLACE: dict[Sublayer, Sublayer] = {F.relu: torch.relu_, F.silu: partial(F.silu, inplace=True)}
 
 
 def _unchanged(x: Tensor) -> Tensor:

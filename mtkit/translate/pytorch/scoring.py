@@ -12,12 +12,12 @@ from mtkit.base.errors import MtkitError
 from mtkit.batch_plan import plan_batches
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
+from mtkit.kernels.cpu_loss import widened
 from mtkit.model import Transformer
 from mtkit.search_settings import length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.decoding import NO_NUMBERS
 from mtkit.translate.pytorch.ensemble import mean_probability
-from mtkit.translate.pytorch.incremental import upcast_logits
 from mtkit.translate.reading import windows
 from mtkit.translate.requests import Translation
 from mtkit.translate.sentence_reader import SentenceReader
@@ -40,7 +40,7 @@ def given_log_probs(
     src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
     by_model = []
     for model in models:
-        logits = upcast_logits(model(src, tgt_in))
+        logits = widened(model(src, tgt_in))
         truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
         by_model.append((truth - logits.logsumexp(-1)).double())
     log_probs = mean_probability(by_model).tolist()
