@@ -50,7 +50,7 @@ class Checked:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the findings, and the confidence if there is one."""
-        found: dict[str, Any] = {"findings": [one.as_dict() for one in self.findings]}
+        found: dict[str, Any] = {"findings": [finding.as_dict() for finding in self.findings]}
         if self.confidence is not None:
             found["confidence"] = round(self.confidence, 1)
         return found

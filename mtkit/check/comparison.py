@@ -142,7 +142,7 @@ def comparison_page(
         for system in systems:
             refuse_unequal(system.name, system.translations, "the source", text.sources or ())
     by_line = [_line_scores(system.translations, text) for system in systems] if text.sets else []
-    of_lines = [*([by_line] if by_line else []), *(one.by_system for one in segment_metrics)]
+    of_lines = [*([by_line] if by_line else []), *(metric.by_system for metric in segment_metrics)]
     is_checked = any(system.checked is not None for system in systems)
     has_scores = bool(text.sets or segment_metrics)
     return render(
@@ -159,7 +159,10 @@ def comparison_page(
         names=names,
         by_metric=[
             *(_scores(systems, text, metric) for metric in (metrics if text.sets else ())),
-            *(one.means() if len(systems) == 1 else one.compare() for one in segment_metrics),
+            *(
+                metric.means() if len(systems) == 1 else metric.compare()
+                for metric in segment_metrics
+            ),
         ],
         is_paired=len(systems) > 1,
         charts=_charts(names, by_line) if by_line else [],
@@ -174,11 +177,11 @@ def comparison_page(
                 *([{"name": "chrF", "digits": 1, "sign": 1}] if text.sets else []),
                 *(
                     {
-                        "name": printable(one.name),
+                        "name": printable(metric.name),
                         "digits": SegmentScore.DECIMALS,
-                        "sign": -1 if one.lower_is_better else 1,
+                        "sign": -1 if metric.lower_is_better else 1,
                     }
-                    for one in segment_metrics
+                    for metric in segment_metrics
                 ),
             ],
             "sources": None if text.sources is None else list(map(printable, text.sources)),
@@ -293,7 +296,7 @@ def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int 
         for system in systems
     ]
     rows = [
-        (kind, meaning, [None if one is None else one[kind] for one in counts])
+        (kind, meaning, [None if count is None else count[kind] for count in counts])
         for kind, meaning in KINDS.items()
     ]
     return [row for row in rows if any(row[2])]
@@ -328,7 +331,7 @@ def _packed(
     if any(value is not None for value in forecasts):
         packed["forecast"] = [None if value is None else round(value) for value in forecasts]
     packed["found"] = {
-        index: [_packed_finding(one, source, translation) for one in checked.findings]
+        index: [_packed_finding(finding, source, translation) for finding in checked.findings]
         for index, (checked, source, translation) in enumerate(
             zip(system.checked, sources, system.translations, strict=True)
         )

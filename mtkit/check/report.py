@@ -45,7 +45,7 @@ class Counts:
         self.pairs += 1
         if findings:
             self.marked += 1
-            self.by_kind.update({one.kind for one in findings})
+            self.by_kind.update({finding.kind for finding in findings})
 
     def in_order(self) -> list[tuple[str, int]]:
         """The kinds that were found, in the order of `KINDS`, with the pairs that have them."""
@@ -122,9 +122,9 @@ def sortable_rows(
         place: its file, if the table has a column for it.
         order: the number of the pair among all; that of the line, if it is not given.
     """
-    for one in findings:
-        key = f"{1 - one.severity:.4f} {number if order is None else order:015d}"
-        fields = (number, one.kind, f"{one.severity:.2f}", one.reason, *pair)
+    for finding in findings:
+        key = f"{1 - finding.severity:.4f} {number if order is None else order:015d}"
+        fields = (number, finding.kind, f"{finding.severity:.2f}", finding.reason, *pair)
         names = [place] if place else []
         yield key + "\t".join([*map(column, names), *(column(str(part)) for part in fields)])
 

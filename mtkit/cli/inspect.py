@@ -138,7 +138,8 @@ def inspect(
         inspections = (inspect_pair(translator, *pair) for pair in pairs)
         if as_json:
             printed: Iterable[str] = (
-                f"{json.dumps(one.as_dict(), ensure_ascii=False)}\n" for one in inspections
+                f"{json.dumps(inspection.as_dict(), ensure_ascii=False)}\n"
+                for inspection in inspections
             )
         elif as_svg:
             printed = map(figure, inspections)
@@ -181,9 +182,9 @@ def _write_pages(
 
     entries = []
     with new_folder(folder) as partial_folder:
-        for number, one in enumerate(inspections, start=1):
-            entry = PageEntry(f"{number:04}.html", one.source, one.translation)
-            (partial_folder / entry.file).write_text(page(one), encoding="utf-8")
+        for number, inspection in enumerate(inspections, start=1):
+            entry = PageEntry(f"{number:04}.html", inspection.source, inspection.translation)
+            (partial_folder / entry.file).write_text(page(inspection), encoding="utf-8")
             entries.append(entry)
         (partial_folder / "index.html").write_text(index_page(entries, run=run), encoding="utf-8")
     log.info("wrote %s (%d pages); open index.html there", folder, len(entries))

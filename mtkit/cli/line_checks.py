@@ -145,7 +145,7 @@ class LineChecks:
     def _left(self, translations: list[Translation], checked: Checked) -> list[Translation]:
         if not self._is_rejected(checked):
             return translations
-        return [replace(one, text="", parts=()) for one in translations]
+        return [replace(translation, text="", parts=()) for translation in translations]
 
 
 @contextmanager

@@ -426,9 +426,11 @@ class DecodeOptions:
     @classmethod
     def parse(cls, **values: Any) -> DecodeOptions:
         """From the values of the decoding options; None leaves the setting of the run."""
-        names = {one.name for one in fields(cls)} & values.keys()
+        names = {field.name for field in fields(cls)} & values.keys()
         own = {name: values.pop(name) for name in names}
-        return cls(**own, changes={key: one for key, one in values.items() if one is not None})
+        return cls(
+            **own, changes={key: value for key, value in values.items() if value is not None}
+        )
 
     def setting(self, run: Run, name: str) -> Any:
         """The value that a setting has: that of the option, else that of the run."""

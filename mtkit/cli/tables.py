@@ -96,7 +96,10 @@ def preparation(report: Report) -> str:
 
 def dropped_samples(report: Report) -> str:
     """Some of the dropped pairs, by reason: reason, file, line, source and target."""
-    return "".join(_row(one.reason, one.file, one.line, one.src, one.tgt) for one in report.samples)
+    return "".join(
+        _row(sample.reason, sample.file, sample.line, sample.src, sample.tgt)
+        for sample in report.samples
+    )
 
 
 def findings(counts: Counts) -> str:
@@ -169,7 +172,7 @@ def scores(
     is_compared = by_metric[0][0].mean is not None
     tables = [[metric] for metric in by_metric] if is_compared else [by_metric]
     signatures = [f"{metric[0].name} {metric[0].signature}\n" for metric in by_metric]
-    return "".join([*(_table_of_scores(names, one, groups) for one in tables), *signatures])
+    return "".join([*(_table_of_scores(names, table, groups) for table in tables), *signatures])
 
 
 def by_direction(printed: Mapping[str, str], *, as_json: bool) -> str:
@@ -237,15 +240,15 @@ def tree_scores(
             for name, one, count in systems
         ]
         return _json({"systems": rows, "signature": scores[0].signature})
-    is_compared = any(one.p_value is not None for one in scores)
+    is_compared = any(score.p_value is not None for score in scores)
     headings = ["SYSTEM", "SENTENCES", "NUMBER", "PRECISION", "RECALL", "F1", "EXACT"]
     headings += ["FAILED", "REPAIRED", *["P BOOTSTRAP"] * is_compared]
     table = _table(*headings, wraps=0, right=range(2, len(headings)))
-    for name, one, count in systems:
-        of_all = [f"{one.failures:,}", "" if count is None else f"{count:,}"]
+    for name, system, count in systems:
+        of_all = [f"{system.failures:,}", "" if count is None else f"{count:,}"]
         if is_compared:
-            of_all.append(_p_value(one.p_value))
-        kinds = {"all": one.all, "40 words or less": one.short, "S roots": one.s_roots}
+            of_all.append(_p_value(system.p_value))
+        kinds = {"all": system.all, "40 words or less": system.short, "S roots": system.s_roots}
         for kind, part in kinds.items():
             values = (part.precision, part.recall, part.f1, part.exact)
             cells = [kind, f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
@@ -281,8 +284,12 @@ def alignment_scores(
 ) -> str:
     """Alignment error rate, precision and recall of each file, in percent."""
     rows = [
-        {"aer": 100 * one.error_rate, "precision": 100 * one.precision, "recall": 100 * one.recall}
-        for one in scores
+        {
+            "aer": 100 * score.error_rate,
+            "precision": 100 * score.precision,
+            "recall": 100 * score.recall,
+        }
+        for score in scores
     ]
     named = list(zip(names, rows, strict=True))
     if as_json:

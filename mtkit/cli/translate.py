@@ -397,17 +397,19 @@ class _LineTranslator:
             if self.as_json:
                 line = {
                     "line": number,
-                    "translations": [self._object(one, next(alignments)) for one in translations],
+                    "translations": [
+                        self._object(translation, next(alignments)) for translation in translations
+                    ],
                     "seconds": round(translations[0].seconds, 6),
                 }
                 if self.checks is not None:
                     line |= self.checks.as_dict(number - window.first_line)
                 yield json.dumps(line, ensure_ascii=False) + "\n"
                 continue
-            for one in translations:
-                row = [] if self.nbest is None else [str(number), f"{one.score:.6f}"]
+            for translation in translations:
+                row = [] if self.nbest is None else [str(number), f"{translation.score:.6f}"]
                 alignment = next(alignments)
-                row += [one.text, *([] if alignment is None else [str(alignment)])]
+                row += [translation.text, *([] if alignment is None else [str(alignment)])]
                 yield "\t".join(row) + "\n"
 
     def _aligned(

@@ -103,9 +103,9 @@ class _Mean:
         total = count = 0.0
         # One after another, as sacreBLEU adds. Another rounding would change which of many equal
         # differences count as larger than that of the systems.
-        for value, one in lines:
+        for value, number in lines:
             total += value
-            count += one
+            count += number
         return self._compute_score_from_stats((total, count))
 
     def _compute_score_from_stats(self, sums: Sequence[float]) -> _Result:

@@ -115,12 +115,12 @@ def _checks_of(run: Run, translator: Translator) -> RunChecks | None:
     """
     try:
         checks = RunChecks.load(run.path)
-        if checks is not None and any(one.coverage for one in checks.directions):
+        if checks is not None and any(direction.coverage for direction in checks.directions):
             checks.check_lexicon(run.path)
     except MtkitError as error:
         log.warning("translations are not checked: %s", error)
         return None
-    if checks is not None and any(one.forecast for one in checks.directions):
+    if checks is not None and any(direction.forecast for direction in checks.directions):
         warn_of_checkpoint(run, fitted_to=checks.checkpoint, used=translator.checkpoint)
     return checks
 
@@ -136,7 +136,7 @@ def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> 
     if not tags:
         pairs = [(first.src_lang, first.tgt_lang)]
     else:
-        trained = [(one.src_lang, one.tgt_lang) for one in data.directions]
+        trained = [(direction.src_lang, direction.tgt_lang) for direction in data.directions]
         pairs = trained or [(data.src_lang, tag) for tag in tags]
     if not all(map(all, pairs)):
         raise MtkitError(

@@ -80,9 +80,12 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             ]
     if is_checked:
         result["confidence"] = [
-            None if one.confidence is None else round(one.confidence, 1) for one in answer.checks
+            None if check.confidence is None else round(check.confidence, 1)
+            for check in answer.checks
         ]
-        result["findings"] = [[one.as_dict() for one in text.findings] for text in answer.checks]
+        result["findings"] = [
+            [finding.as_dict() for finding in text.findings] for text in answer.checks
+        ]
     if isinstance(q, list):
         return result
     return {name: value[0] for name, value in result.items()}

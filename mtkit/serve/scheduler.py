@@ -248,7 +248,7 @@ class Scheduler:
     def _start(self) -> None:
         """Give every free thread a batch, if there is one."""
         self._is_planned = False
-        while first := next((one for one in self._turns if self._lane(one).free), None):
+        while first := next((turn for turn in self._turns if self._lane(turn).free), None):
             batch, lane = self._batch(first), self._lane(first)
             lane.free -= 1
             sentences = [item.sentence for item in batch]
@@ -261,7 +261,7 @@ class Scheduler:
     def _batch(self, first: Ticket) -> list[_Item]:
         """Sentences of this ticket and of those with the same setting, one of each in turn."""
         setting = first.translator, first.n_best
-        same = [one for one in self._turns if (one.translator, one.n_best) == setting]
+        same = [turn for turn in self._turns if (turn.translator, turn.n_best) == setting]
         translator = first.translator
         budget = translator.decoder.batch_budget(translator.config, first.n_best)
         budget = min(self.batch_tokens, budget)
@@ -276,7 +276,7 @@ class Scheduler:
             if ticket.waiting:
                 turns.append(ticket)
         # Those of other settings come next, and then those that were not served for longest.
-        others = (one for one in self._turns if (one.translator, one.n_best) != setting)
+        others = (turn for turn in self._turns if (turn.translator, turn.n_best) != setting)
         self._turns = deque([*others, *turns])
         taken.sort(key=lambda item: -item.tokens)
         return taken

@@ -61,17 +61,21 @@ def _check_line(checker: Checker, line: LinePair) -> CheckedText:
     translation = line.translation
     checked = checker.check(line.source, translation.text, decoded_of(translation))
     findings = [
-        replace(one, src=_moved(one.src, line.source_start), tgt=_moved(one.tgt, line.target_start))
-        for one in checked.findings
+        replace(
+            finding,
+            src=_moved(finding.src, line.source_start),
+            tgt=_moved(finding.tgt, line.target_start),
+        )
+        for finding in checked.findings
     ]
     return CheckedText(checked.confidence, findings)
 
 
 def _joined(lines: Sequence[CheckedText]) -> CheckedText:
     """What was found in a text, from what was found in its lines."""
-    confidences = (one.confidence for one in lines if one.confidence is not None)
+    confidences = (line.confidence for line in lines if line.confidence is not None)
     return CheckedText(
-        min(confidences, default=None), [one for line in lines for one in line.findings]
+        min(confidences, default=None), [finding for line in lines for finding in line.findings]
     )
 
 

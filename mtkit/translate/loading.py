@@ -132,7 +132,7 @@ def choose_direction(
         if code == "":
             raise MtkitError(f"{option}: is empty; give a language code, or leave the option out")
     origin = run.manifest.data
-    trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    trained = [(direction.src_lang, direction.tgt_lang) for direction in origin.directions]
     if not tags:
         for side, wanted, has in (
             ("from", src_lang, origin.src_lang),

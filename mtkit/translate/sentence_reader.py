@@ -138,9 +138,11 @@ class SentenceReader:
         if translations is None:
             return [Translation(sentence.text.strip())]
         results = []
-        for one in translations:
-            text, repaired = self.task.result(sentence.words, one.text)
-            results.append(replace(one, text=text, repaired=repaired, truncated=sentence.truncated))
+        for translation in translations:
+            text, repaired = self.task.result(sentence.words, translation.text)
+            results.append(
+                replace(translation, text=text, repaired=repaired, truncated=sentence.truncated)
+            )
         return results
 
     def translated_line(

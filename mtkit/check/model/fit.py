@@ -54,22 +54,23 @@ def fit_run(
         MtkitError: if the run cannot translate.
     """
     texts = data.texts("valid")
-    if max(len(one.src) for one in texts) < limits.MIN_FITTED:
+    if max(len(text.src) for text in texts) < limits.MIN_FITTED:
         log.info(
             "confidence: not fitted, because the validation set has under %d pairs",
             limits.MIN_FITTED,
         )
         return None
     by_text = [
-        _evenly(list(zip(one.src, one.tgt, strict=True)), limits.MAX_VALID_PAIRS) for one in texts
+        _evenly(list(zip(text.src, text.tgt, strict=True)), limits.MAX_VALID_PAIRS)
+        for text in texts
     ]
     with _reported(by_text):
         train = _training_pairs(data)
         directions = []
-        for one, valid in zip(texts, by_text, strict=True):
+        for text, valid in zip(texts, by_text, strict=True):
             # The training pairs of several source languages are together.
-            usual = valid if len(texts) > 1 else _evenly(train[one.tgt_lang], limits.MAX_SAMPLED)
-            directions.append(_Direction(one.src_lang, one.tgt_lang, usual, valid))
+            usual = valid if len(texts) > 1 else _evenly(train[text.tgt_lang], limits.MAX_SAMPLED)
+            directions.append(_Direction(text.src_lang, text.tgt_lang, usual, valid))
         return _fit(run, train, directions, device=device)
 
 
@@ -101,7 +102,7 @@ def fit_pairs(
     except MtkitError as error:
         log.warning("%s; it is replaced", error)
         old = None
-    if old is not None and any(one.languages != languages for one in old.directions):
+    if old is not None and any(direction.languages != languages for direction in old.directions):
         raise MtkitError(
             f"{run.path}: has checks of other directions, which would be lost; "
             f"mtkit check --fit --run {run.in_command} fits all to its data"
@@ -136,22 +137,26 @@ def _fit(
     fitted = []
     has_tags = bool(run.tokenizers().src.language_tags)
     checkpoint = ""
-    for one in directions:
-        facts = PairFacts.learn(one.usual, src_lang=one.src_lang, tgt_lang=one.tgt_lang)
+    for direction in directions:
+        facts = PairFacts.learn(
+            direction.usual, src_lang=direction.src_lang, tgt_lang=direction.tgt_lang
+        )
         coverage = forecast = None
-        lexicon = lexicons[one.tgt_lang]
-        if len(one.valid) >= limits.MIN_FITTED:
-            src_lang, tgt_lang = (one.src_lang, one.tgt_lang) if has_tags else (None, None)
-            coverage = Coverage.fit(lexicon, one.valid)
+        lexicon = lexicons[direction.tgt_lang]
+        if len(direction.valid) >= limits.MIN_FITTED:
+            src_lang, tgt_lang = (
+                (direction.src_lang, direction.tgt_lang) if has_tags else (None, None)
+            )
+            coverage = Coverage.fit(lexicon, direction.valid)
             with Translator.load(
                 run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
             ) as translator:
                 checkpoint = translator.checkpoint
-                found = _translated(translator, [src for src, _ in one.valid])
-                forecast = _fit_forecast(found, lexicon, coverage, one.valid)
+                found = _translated(translator, [src for src, _ in direction.valid])
+                forecast = _fit_forecast(found, lexicon, coverage, direction.valid)
         fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
         if forecast is not None:
-            _report(one, forecast, several=len(directions) > 1)
+            _report(direction, forecast, several=len(directions) > 1)
     return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
 
 

@@ -79,10 +79,10 @@ class RunChecks(Record):
 
     def direction(self, src_lang: str, tgt_lang: str) -> DirectionChecks | None:
         """What is known of a direction; the target language decides if it is the only one."""
-        for one in self.directions:
-            if one.languages == (src_lang, tgt_lang):
-                return one
-        same = [one for one in self.directions if one.facts.tgt_lang == tgt_lang]
+        for direction in self.directions:
+            if direction.languages == (src_lang, tgt_lang):
+                return direction
+        same = [direction for direction in self.directions if direction.facts.tgt_lang == tgt_lang]
         return same[0] if len(same) == 1 else None
 
     def check_lexicon(self, run: Path) -> None:

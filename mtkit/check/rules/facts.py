@@ -143,7 +143,7 @@ class PairFacts(Record):
 
     @functools.cached_property
     def _length_table(self) -> tuple[tuple[float, float, float], ...]:
-        return tuple((one.middle, one.below, one.above) for one in self.lengths)
+        return tuple((length.middle, length.below, length.above) for length in self.lengths)
 
     def sigmas(self, src_chars: int, tgt_chars: int) -> float:
         """How much longer than usual a target of this length is, in sigmas."""

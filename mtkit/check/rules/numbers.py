@@ -409,7 +409,7 @@ class _Pair:
                     ):
                         others.remove(other)
                         span = range(*match.span())
-                        numbers[:] = [one for one in numbers if one.start not in span]
+                        numbers[:] = [number for number in numbers if number.start not in span]
                         break
 
     def times(self) -> None:
@@ -437,7 +437,7 @@ class _Pair:
         """Feet and inches, and the like, that are metric on the other side."""
         sides = []
         for others in reversed(self.rest):
-            is_metric = any("metric" in one.measures for one in others)
+            is_metric = any("metric" in other.measures for other in others)
             sides.append({"imperial", "mark"} if is_metric else {"imperial"})
         is_imperial = any(
             not imperial.isdisjoint(one.measures)
@@ -535,7 +535,7 @@ def _are_equal(one: Number, other: Number) -> bool:
 def _has_point(number: Number) -> bool:
     """Whether it is surely a decimal number, and not also thousands or a time."""
     values = number.readings
-    is_time = any(isinstance(one, str) for one in values)
+    is_time = any(isinstance(value, str) for value in values)
     return not is_time and int(_digits([number])) not in values
 
 

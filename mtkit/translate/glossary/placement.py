@@ -128,9 +128,9 @@ class TermPlanner:
                 elif not self.lacks(best.tokens, sentence.terms):
                     # Only others lack terms. The best translation is the best of any number.
                     others = [
-                        one
-                        for one in hypotheses
-                        if one.tokens != best.tokens and one.score <= best.score
+                        hypothesis
+                        for hypothesis in hypotheses
+                        if hypothesis.tokens != best.tokens and hypothesis.score <= best.score
                     ]
                     found[row] = [best, *others][:n_best]
                 else:
@@ -155,7 +155,7 @@ class TermPlanner:
 
     def lacks(self, tokens: Sequence[int], demands: Sequence[Demand]) -> list[Demand]:
         """The terms that a translation lacks, as far as they can be written."""
-        known = [one for one in demands if self._terms.phrase(one.term)]
+        known = [demand for demand in demands if self._terms.phrase(demand.term)]
         return self._terms.missing(known, self._terms.tokenizer.decode(tokens))
 
     def plans(self, drafts: Sequence[Draft]) -> list[Plan | None]:
@@ -172,7 +172,7 @@ class TermPlanner:
         ]
 
     def _fitting(self, draft: Draft) -> list[Demand]:
-        known = [one for one in draft.sentence.terms if self._terms.phrase(one.term)]
+        known = [demand for demand in draft.sentence.terms if self._terms.phrase(demand.term)]
         phrases = [self._terms.phrase(one.term) for one in known]
         kept = fitting(phrases, self._terms.breaks, limit=draft.limit, prefix=draft.sentence.prefix)
         return [known[i] for i in kept]
@@ -210,7 +210,10 @@ class TermPlanner:
             return None
         spellings = self._terms.phrase(demand.term).spellings
         is_opened = starts[best] > 0 and self._terms.breaks.opening[draft.tokens[starts[best] - 1]]
-        spelling = next((one for one in spellings if one.needs_opening and is_opened), spellings[0])
+        spelling = next(
+            (spelling for spelling in spellings if spelling.needs_opening and is_opened),
+            spellings[0],
+        )
         end = [*starts[1:], size][best]
         return _Place(starts[best], end, float(sums[best]), spelling.tokens)
 
@@ -225,7 +228,9 @@ class TermPlanner:
         phrases = [self._terms.phrase(demand.term) for demand in demands]
         tracker = Tracker(phrases, self._terms.breaks)
         # Terms for the same word stay in the order of the source.
-        ordered = sorted((one for one in places if one is not None), key=lambda place: place.start)
+        ordered = sorted(
+            (place for place in places if place is not None), key=lambda place: place.start
+        )
         known = [place for place in ordered if place.difference >= MIN_DIFFERENCE]
         kept = draft.sentence.prefix
         if known and len(known) == len(places):

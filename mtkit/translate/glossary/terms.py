@@ -251,7 +251,7 @@ class TermEncoder:
 
     def missing(self, demands: Sequence[Demand], text: str) -> list[Demand]:
         """The demands for terms that a translation does not contain; see `missing_terms`."""
-        terms = [self.encoded(one.term)[0] for one in demands]
+        terms = [self.encoded(demand.term)[0] for demand in demands]
         return [demands[i] for i in missing_terms(terms, text)]
 
     def phrase(self, term: str) -> Phrase:

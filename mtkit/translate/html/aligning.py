@@ -48,12 +48,12 @@ def _whole_line(
 
     src_words, tgt_words = word_spans(source), word_spans(text)
     weights: dict[Link, float] = {}
-    for (src, tgt), one in zip(parts, alignments, strict=True):
-        for (i, j), weight in one.weights.items():
+    for (src, tgt), alignment in zip(parts, alignments, strict=True):
+        for (i, j), weight in alignment.weights.items():
             # Sentences without a space between them can share a word.
             link = (
-                _word_at(src_words, src[0] + one.src_words[i][0]),
-                _word_at(tgt_words, tgt[0] + one.tgt_words[j][0]),
+                _word_at(src_words, src[0] + alignment.src_words[i][0]),
+                _word_at(tgt_words, tgt[0] + alignment.tgt_words[j][0]),
             )
             weights[link] = max(weight, weights.get(link, 0.0))
     return Alignment(dict(sorted(weights.items())), src_words, tgt_words)
