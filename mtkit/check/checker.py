@@ -50,10 +50,10 @@ class Checked:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the findings, and the confidence if there is one."""
-        found: dict[str, Any] = {"findings": [finding.as_dict() for finding in self.findings]}
+        result: dict[str, Any] = {"findings": [finding.as_dict() for finding in self.findings]}
         if self.confidence is not None:
-            found["confidence"] = round(self.confidence, 1)
-        return found
+            result["confidence"] = round(self.confidence, 1)
+        return result
 
 
 class Checker:
@@ -91,26 +91,26 @@ class Checker:
         pair = None if self.coverage is None else self.coverage.of(src, tgt)
         # The lexicon of a run knows more words of the language than the facts do.
         is_known = pair is not None and pair.tgt.new < limits.MAX_NEW_IDENTIFIED
-        found = rules.findings(src, tgt, self.facts, knows_words=is_known)
+        findings = rules.findings(src, tgt, self.facts, knows_words=is_known)
         if decoded is not None:
-            found += _of_decoder(decoded)
+            findings += _of_decoder(decoded)
         if self.alphabet and not self.alphabet.issuperset(src.raw.replace(" ", "")):
-            found += self._unknown(src)
+            findings += self._unknown(src)
         confidence = None
         if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
-            if not any(one.kind in _NO_TRANSLATION for one in found):
-                found += self.coverage.findings(src, tgt, pair)
+            if not any(finding.kind in _NO_TRANSLATION for finding in findings):
+                findings += self.coverage.findings(src, tgt, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self.forecast.of(features_of(decoded.log_probs, pair))
         if (src.raw, tgt.raw) != (source, translation):
             bounds = bounds_in(source, src.raw), bounds_in(translation, tgt.raw)
-            found = [
-                replace(one, src=_moved(one.src, bounds[0]), tgt=_moved(one.tgt, bounds[1]))
-                for one in found
+            findings = [
+                replace(f, src=_moved(f.src, bounds[0]), tgt=_moved(f.tgt, bounds[1]))
+                for f in findings
             ]
-        found.sort(key=lambda one: _ORDER[one.kind])
-        return Checked(tuple(found), confidence)
+        findings.sort(key=lambda finding: _ORDER[finding.kind])
+        return Checked(tuple(findings), confidence)
 
     def _unknown(self, source: Text) -> Iterator[Finding]:
         """The characters that the vocabulary lacks in its normal form.

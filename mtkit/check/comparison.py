@@ -159,10 +159,7 @@ def comparison_page(
         names=names,
         by_metric=[
             *(_scores(systems, text, metric) for metric in (metrics if text.sets else ())),
-            *(
-                metric.means() if len(systems) == 1 else metric.compare()
-                for metric in segment_metrics
-            ),
+            *(m.means() if len(systems) == 1 else m.compare() for m in segment_metrics),
         ],
         is_paired=len(systems) > 1,
         charts=_charts(names, by_line) if by_line else [],
@@ -215,9 +212,9 @@ def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metri
     """The score of each system; of several with the paired tests."""
     named = [System(system.name, system.translations) for system in systems]
     of_text = TextMetric(named, text.sets, metric, test_set=text.test_set)
-    found = of_text.means() if len(systems) == 1 else of_text.compare()
+    scores = of_text.means() if len(systems) == 1 else of_text.compare()
     # sacreBLEU adds the weight of recall to the name.
-    return [replace(one, name=one.name.replace("chrF2", "chrF")) for one in found]
+    return [replace(score, name=score.name.replace("chrF2", "chrF")) for score in scores]
 
 
 def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:
@@ -232,8 +229,8 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
     charts = []
     for name, in_words, values in zip(names[1:], words[1:], by_line[1:], strict=True):
         gaps = [
-            None if one is None or other is None else other - one
-            for one, other in zip(by_line[0], values, strict=True)
+            None if score is None or other is None else other - score
+            for score, other in zip(by_line[0], values, strict=True)
         ]
         difference = _gaps_in_words(names[0], name, gaps)
         charts += [
@@ -292,7 +289,7 @@ def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int 
     counts = [
         None
         if system.checked is None
-        else Counter(kind for one in system.checked for kind in {f.kind for f in one.findings})
+        else Counter(kind for line in system.checked for kind in {f.kind for f in line.findings})
         for system in systems
     ]
     rows = [
@@ -327,7 +324,7 @@ def _packed(
     }
     if system.checked is None or sources is None:
         return packed
-    forecasts = [one.confidence for one in system.checked]
+    forecasts = [line.confidence for line in system.checked]
     if any(value is not None for value in forecasts):
         packed["forecast"] = [None if value is None else round(value) for value in forecasts]
     packed["found"] = {

@@ -205,12 +205,12 @@ def _outputs(
         progress.begin(first_line)
         sources, targets = map(list, zip(*(pair.split("\n") for pair in window), strict=True))
         numbers = range(first_line, first_line + len(window))
-        found = align(sources, targets, numbers=numbers)
-        lines: Iterable[str] = map(str, found)
+        alignments = align(sources, targets, numbers=numbers)
+        lines: Iterable[str] = map(str, alignments)
         if as_json:
             lines = (
                 json.dumps({"line": number, **alignment.as_dict()})
-                for number, alignment in zip(numbers, found, strict=True)
+                for number, alignment in zip(numbers, alignments, strict=True)
             )
         yield first_line, "".join(f"{line}\n" for line in lines).encode()
         progress.finish(numbers[-1])
@@ -218,13 +218,13 @@ def _outputs(
 
 def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
     """All that the output depends on of one of the runs; a resumed run must have the same."""
-    found = {name: shared.identity(run), f"checkpoint of {name}": translator.checkpoint}
+    settings = {name: shared.identity(run), f"checkpoint of {name}": translator.checkpoint}
     if translator.src_prefix:
-        found[f"target language of {name}"] = translator.tgt_lang
-    found[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
+        settings[f"target language of {name}"] = translator.tgt_lang
+    settings[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
     for setting in ("max_source_tokens", "precision"):
-        found[f"decode.{setting} of {name}"] = str(getattr(translator.config, setting))
-    return found
+        settings[f"decode.{setting} of {name}"] = str(getattr(translator.config, setting))
+    return settings
 
 
 def _golds(pairs: Sequence[tuple[str, str]], src_path: Path, path: Path, first: int) -> list[Gold]:

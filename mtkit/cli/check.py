@@ -304,7 +304,7 @@ def _blocks(pairs: Iterator[Pair], translator: Translator | None) -> Iterator[Bl
         decoded = None
         if translator is not None:
             scored = translator.score_given(*map(list, zip(*block, strict=True)))
-            decoded = [Decoded(one.log_probs) for one in scored]
+            decoded = [Decoded(translation.log_probs) for translation in scored]
         yield first, block, decoded
         first += len(block)
 

@@ -228,8 +228,8 @@ def _language(lines: Sequence[str]) -> str:
     """The language that most lines are in; empty if it cannot be identified."""
     from mtkit.check import UNDETERMINED, language_of
 
-    found = language_of(lines[:_IDENTIFIED])
-    return "" if found == UNDETERMINED else found
+    language = language_of(lines[:_IDENTIFIED])
+    return "" if language == UNDETERMINED else language
 
 
 def _systems(
@@ -252,7 +252,7 @@ def _systems(
         refuse_unequal(shared.name_of(path), lines, *other_text)
     checkers = {path: _checker(run, text) for path, run in runs.items()}
     sources = ScoredText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
-    found: dict[Path, list[Translation]] = {}
+    from_runs: dict[Path, list[Translation]] = {}
     for path, run in runs.items():
         checker = checkers[path]
 
@@ -261,10 +261,10 @@ def _systems(
             if own is not None and own.forecast is not None:
                 warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
 
-        found[path] = translated(
+        from_runs[path] = translated(
             run, sources, options, has_directions=has_directions, on_loaded=report
         )
-    translations = files | {path: [one.text for one in best] for path, best in found.items()}
+    translations = files | {path: [t.text for t in best] for path, best in from_runs.items()}
     # Files are checked like the first run that can say what is usual.
     usual = next(filter(None, checkers.values()), None)
     usual = usual or learned_checker(text, *translations.values())
@@ -276,7 +276,7 @@ def _systems(
             translations[path],
             text,
             checker=checkers.get(path) or other,
-            decoded=list(map(decoded_of, found[path])) if path in found else None,
+            decoded=list(map(decoded_of, from_runs[path])) if path in from_runs else None,
         )
         for path, name in zip(paths, _names(paths), strict=True)
     ]

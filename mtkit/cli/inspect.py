@@ -138,8 +138,7 @@ def inspect(
         inspections = (inspect_pair(translator, *pair) for pair in pairs)
         if as_json:
             printed: Iterable[str] = (
-                f"{json.dumps(inspection.as_dict(), ensure_ascii=False)}\n"
-                for inspection in inspections
+                f"{json.dumps(item.as_dict(), ensure_ascii=False)}\n" for item in inspections
             )
         elif as_svg:
             printed = map(figure, inspections)

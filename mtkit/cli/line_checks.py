@@ -105,17 +105,17 @@ class LineChecks:
     _checked: list[Checked] = field(default_factory=list)
 
     def apply(
-        self, first_line: int, lines: Sequence[str], found: list[list[Translation]]
+        self, first_line: int, lines: Sequence[str], hypotheses: list[list[Translation]]
     ) -> list[list[Translation]]:
         """Check the best translation of each line of a window; returns what is left of all."""
-        self._checked = list(map(self._check, lines, found))
+        self._checked = list(map(self._check, lines, hypotheses))
         for number, (line, translations, checked) in enumerate(
-            zip(lines, found, self._checked, strict=True), first_line
+            zip(lines, hypotheses, self._checked, strict=True), first_line
         ):
             self._count(number, line, translations[0].text, checked)
         if self.reject is None:
-            return found
-        return list(map(self._left, found, self._checked))
+            return hypotheses
+        return list(map(self._left, hypotheses, self._checked))
 
     def as_dict(self, index: int) -> dict[str, Any]:
         """The confidence and the findings of a line of the last window, for JSON."""

@@ -428,9 +428,7 @@ class DecodeOptions:
         """From the values of the decoding options; None leaves the setting of the run."""
         names = {field.name for field in fields(cls)} & values.keys()
         own = {name: values.pop(name) for name in names}
-        return cls(
-            **own, changes={key: value for key, value in values.items() if value is not None}
-        )
+        return cls(**own, changes={key: v for key, v in values.items() if v is not None})
 
     def setting(self, run: Run, name: str) -> Any:
         """The value that a setting has: that of the option, else that of the run."""
@@ -537,8 +535,8 @@ def zip_lines(
     Raises:
         MtkitError: at the end of the shorter one, if the other has more lines.
     """
-    for number, (one, other) in enumerate(itertools.zip_longest(lines, others), start=1):
-        if one is None or other is None:
-            shorter, longer = names if one is None else names[::-1]
+    for number, (line, other) in enumerate(itertools.zip_longest(lines, others), start=1):
+        if line is None or other is None:
+            shorter, longer = names if line is None else names[::-1]
             raise MtkitError(f"{shorter}: has no line {number:,}, but {longer} has one")
-        yield one, other
+        yield line, other

@@ -182,7 +182,7 @@ def prepare(
         click.echo(tables.preparation(done), err=True, nl=False)
     written = [f"report: {page_path}"] if page_path else []
     written += [f"findings: {check_path}"] if check_path else []
-    report = "".join(f"; {one}" for one in written)
+    report = "".join(f"; {part}" for part in written)
     if dry_run:
         log.info("dry run: no data was written%s", report)
     else:

@@ -133,7 +133,7 @@ def serve(
     On Ctrl-C or SIGTERM the server answers the requests that it has accepted, and ends.
     """
     if arguments := click.get_current_context().args:
-        given = [one for path in (*map(str, run_paths), *arguments) for one in ("--run", path)]
+        given = [word for path in (*map(str, run_paths), *arguments) for word in ("--run", path)]
         raise click.UsageError(f"a run is given with --run: mtkit serve {shlex.join(given)}")
     trusted = (proxies or "").replace(",", " ").split()
     for network in trusted:

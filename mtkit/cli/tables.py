@@ -83,8 +83,8 @@ def preparation(report: Report) -> str:
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)
     text = _render(table)
-    for found, count in report.fixed.items():
-        text += f"fixed: {found}, {count:,} times\n"
+    for fault, count in report.fixed.items():
+        text += f"fixed: {fault}, {count:,} times\n"
     for source, first, last, offset in report.misaligned:
         # A source line belongs to the target line this many lines further down.
         text += (
@@ -96,10 +96,7 @@ def preparation(report: Report) -> str:
 
 def dropped_samples(report: Report) -> str:
     """Some of the dropped pairs, by reason: reason, file, line, source and target."""
-    return "".join(
-        _row(sample.reason, sample.file, sample.line, sample.src, sample.tgt)
-        for sample in report.samples
-    )
+    return "".join(_row(s.reason, s.file, s.line, s.src, s.tgt) for s in report.samples)
 
 
 def findings(counts: Counts) -> str:
@@ -161,7 +158,7 @@ def scores(
         of_groups = [
             {
                 "systems": [names[index] for index in group],
-                "scores": [{"name": one[0].name, **_spread(one, group)} for one in by_metric],
+                "scores": [{"name": of[0].name, **_spread(of, group)} for of in by_metric],
             }
             for group in groups
         ]
@@ -236,8 +233,8 @@ def tree_scores(
     systems = list(zip(names, scores, repaired, strict=True))
     if as_json:
         rows = [
-            {"system": name, **_facts(one), **({} if count is None else {"repaired": count})}
-            for name, one, count in systems
+            {"system": name, **_facts(system), **({} if count is None else {"repaired": count})}
+            for name, system, count in systems
         ]
         return _json({"systems": rows, "signature": scores[0].signature})
     is_compared = any(score.p_value is not None for score in scores)
@@ -256,12 +253,12 @@ def tree_scores(
     return _render(table) + f"{scores[0].signature}\n"
 
 
-def model_scores(found: Iterable[Translation], *, as_json: bool = False) -> str:
+def model_scores(translations: Iterable[Translation], *, as_json: bool = False) -> str:
     """A row for every sentence: line number, log-probability, and that over the length penalty."""
     if not as_json:
         return "".join(
             _row(number, f"{scored.log_prob:.6f}", f"{scored.score:.6f}")
-            for number, scored in enumerate(found, 1)
+            for number, scored in enumerate(translations, 1)
         )
     return _json(
         [
@@ -274,7 +271,7 @@ def model_scores(found: Iterable[Translation], *, as_json: bool = False) -> str:
                     for piece, log_prob in zip(scored.pieces, scored.log_probs, strict=True)
                 ],
             }
-            for number, scored in enumerate(found, 1)
+            for number, scored in enumerate(translations, 1)
         ]
     )
 
@@ -284,12 +281,8 @@ def alignment_scores(
 ) -> str:
     """Alignment error rate, precision and recall of each file, in percent."""
     rows = [
-        {
-            "aer": 100 * score.error_rate,
-            "precision": 100 * score.precision,
-            "recall": 100 * score.recall,
-        }
-        for score in scores
+        {"aer": 100 * s.error_rate, "precision": 100 * s.precision, "recall": 100 * s.recall}
+        for s in scores
     ]
     named = list(zip(names, rows, strict=True))
     if as_json:

@@ -165,8 +165,8 @@ def train(
             raise no_base
     if alone and (count > 1 or max_restarts):
         # Workers that start later must not find a newer folder.
-        found = [f"--data={data.path}", f"--run={target}"]
-        command = ["-m", "mtkit", *sys.argv[1:], *found]
+        folders = [f"--data={data.path}", f"--run={target}"]
+        command = ["-m", "mtkit", *sys.argv[1:], *folders]
         return launch(command, count, max_restarts=max_restarts)
     from mtkit import train as training
 

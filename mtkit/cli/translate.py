@@ -362,13 +362,13 @@ class _LineTranslator:
             from mtkit.translate import with_placeholders
 
             translated = with_placeholders(self.translator, translated, n_best=n_best)
-        for window, found in translated:
-            self.repaired.update(best.repaired for best, *_ in found if best.repaired is not None)
+        for window, results in translated:
+            self.repaired.update(best.repaired for best, *_ in results if best.repaired is not None)
             if self.checks is not None:
-                found = self.checks.apply(window.first_line, window.lines, found)
-            yield window.first_line, "".join(self._formatted(found, window)).encode()
+                results = self.checks.apply(window.first_line, window.lines, results)
+            yield window.first_line, "".join(self._formatted(results, window)).encode()
             # Here the output is written: the next one is asked for.
-            self.progress.finish(window.first_line - 1 + len(found))
+            self.progress.finish(window.first_line - 1 + len(results))
 
     def _html(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
         from mtkit.translate import translate_markup
@@ -376,9 +376,9 @@ class _LineTranslator:
         assert self.aligner is not None
         for first_line, lines in windows:
             self.progress.begin(first_line)
-            found = translate_markup(self.translator, self.aligner, lines, doubts=self.doubts)
-            yield first_line, "".join(f"{line}\n" for line in found).encode()
-            self.progress.finish(first_line - 1 + len(found))
+            translated = translate_markup(self.translator, self.aligner, lines, doubts=self.doubts)
+            yield first_line, "".join(f"{line}\n" for line in translated).encode()
+            self.progress.finish(first_line - 1 + len(translated))
 
     def _given(self, windows: Windows) -> Iterator[Window]:
         from mtkit.translate import Window
@@ -390,16 +390,14 @@ class _LineTranslator:
                 first_line, lines, self.prefixes and self.prefixes[start : start + len(lines)]
             )
 
-    def _formatted(self, found: list[list[Translation]], window: Window) -> Iterator[str]:
+    def _formatted(self, hypotheses: list[list[Translation]], window: Window) -> Iterator[str]:
         """The lines of the output: objects, rows with a number and a score, or translations."""
-        alignments = self._aligned(found, window)
-        for number, translations in enumerate(found, window.first_line):
+        alignments = self._aligned(hypotheses, window)
+        for number, translations in enumerate(hypotheses, window.first_line):
             if self.as_json:
                 line = {
                     "line": number,
-                    "translations": [
-                        self._object(translation, next(alignments)) for translation in translations
-                    ],
+                    "translations": [self._object(t, next(alignments)) for t in translations],
                     "seconds": round(translations[0].seconds, 6),
                 }
                 if self.checks is not None:
@@ -413,13 +411,13 @@ class _LineTranslator:
                 yield "\t".join(row) + "\n"
 
     def _aligned(
-        self, found: list[list[Translation]], window: Window
+        self, hypotheses: list[list[Translation]], window: Window
     ) -> Iterator[Alignment | None]:
         """The word alignment of each translation, one after another."""
         given = [
             (number, line, translation)
             for number, (line, translations) in enumerate(
-                zip(window.lines, found, strict=True), window.first_line
+                zip(window.lines, hypotheses, strict=True), window.first_line
             )
             for translation in translations
         ]
@@ -430,16 +428,16 @@ class _LineTranslator:
         numbers, sources, texts = map(list, zip(*given, strict=True))
         return iter(align_by_sentence(self.aligner, sources, texts, numbers=numbers))
 
-    def _object(self, one: Translation, alignment: Alignment | None) -> dict[str, Any]:
-        tokens = zip(one.pieces, one.log_probs, strict=True)
+    def _object(self, translation: Translation, alignment: Alignment | None) -> dict[str, Any]:
+        tokens = zip(translation.pieces, translation.log_probs, strict=True)
         return {
-            "text": one.text,
-            "score": round(one.score, 6),
-            "log_prob": round(one.log_prob, 6),
-            "finished": one.finished,
+            "text": translation.text,
+            "score": round(translation.score, 6),
+            "log_prob": round(translation.log_prob, 6),
+            "finished": translation.finished,
             "tokens": [[piece, round(log_prob, 6)] for piece, log_prob in tokens],
-            **({"missing": one.missing} if self.translator.glossary is not None else {}),
-            **({} if one.repaired is None else {"repaired": one.repaired}),
+            **({"missing": translation.missing} if self.translator.glossary is not None else {}),
+            **({} if translation.repaired is None else {"repaired": translation.repaired}),
             **({} if alignment is None else {"alignment": alignment.as_dict()}),
         }
 

@@ -138,7 +138,7 @@ class NativeModel:
         check_done(
             library().mtkit_translate(self.handle, settings, request, room, *map(address, results))
         )
-        found = [
+        hypotheses = [
             Hypothesis(
                 tuple(tokens[i, :length].tolist()),
                 float(log_probs[i]),
@@ -151,7 +151,7 @@ class NativeModel:
             for i, length in enumerate(lengths.tolist())
         ]
         each = count // B
-        return [[one for one in found[b * each : (b + 1) * each] if one] for b in range(B)]
+        return [[h for h in hypotheses[b * each : (b + 1) * each] if h] for b in range(B)]
 
     def start(self, sentences: Sequence[Sequence[int]], slots: int) -> NativeDecoding:
         """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each.
@@ -234,5 +234,5 @@ class _Lists:
     """Lists of ids, one after the other, and their lengths."""
 
     def __init__(self, lists: Sequence[Sequence[int]]) -> None:
-        self.lengths = int32s([len(one) for one in lists])
+        self.lengths = int32s([len(ids) for ids in lists])
         self.ids = int32s(list(itertools.chain.from_iterable(lists)))

@@ -65,10 +65,10 @@ def load(
 def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]]) -> None:
     rows, columns = c_int64(), c_int64()
     for number in itertools.count():
-        found = library().mtkit_tensor(model, number, byref(rows), byref(columns))
-        if found is None:
+        encoded = library().mtkit_tensor(model, number, byref(rows), byref(columns))
+        if encoded is None:
             return
-        name = found.decode()
+        name = encoded.decode()
         if name not in weights:
             raise MtkitError(f"the weights have no tensor {name}")
         # A mapping that reads a file needs the memory of one tensor at a time.

@@ -66,7 +66,7 @@ class SegmentMetric:
         The p-values are those of sacreBLEU for a metric whose score is the mean over the lines.
         """
         tested = paired_tests(self.by_system, lambda: _Mean(self), kind=SegmentScore)
-        return [replace(one, lower_is_better=self.lower_is_better) for one in tested]
+        return [replace(score, lower_is_better=self.lower_is_better) for score in tested]
 
     def _score(self, value: float) -> SegmentScore:
         return SegmentScore(self.name, value, self.signature, lower_is_better=self.lower_is_better)
@@ -145,27 +145,27 @@ def parse_scores(
     if rows and not is_json:
         cells = rows[0].split("\t")
         names = [cell.strip().casefold() for cell in cells]
-        named = [names.index(one) for one in (name.casefold(), _USUAL_NAME) if one in names]
+        named = [names.index(key) for key in (name.casefold(), _USUAL_NAME) if key in names]
         if named or not any(_number(cell) is not None for cell in cells):
             has_header, rows = True, rows[1:]
             cells = rows[0].split("\t") if rows else cells
         numeric = [place for place, cell in enumerate(cells) if _number(cell) is not None]
         column = [*named[:1], *numeric[-1:], len(cells) - 1][0]
-    found = []
+    scores = []
     for number, row in enumerate(rows, 1 + has_header):
         place = f"{file}, line {number:,}"
         value = _in_json(row, name, place) if is_json else _in_row(row, column, place)
         if not abs(value) <= _LARGEST:
             raise MtkitError(f"{place}: {value} is not a number from -1e30 to 1e30")
-        found.append(float(value))
+        scores.append(float(value))
     # After the numbers: a file of text is not one of scores.
-    if len(found) != count:
+    if len(scores) != count:
         below = " below its header" if has_header else ""
         raise MtkitError(
-            f"{file} has {len(found):,} scores{below} and {text} has {count:,} lines; write one "
+            f"{file} has {len(scores):,} scores{below} and {text} has {count:,} lines; write one "
             "score for each line"
         )
-    return found
+    return scores
 
 
 def _in_row(row: str, column: int, place: str) -> float:
@@ -196,8 +196,8 @@ def _in_json(row: str, name: str, place: str) -> float:
     except (ValueError, RecursionError):
         raise MtkitError(f"{place}: is not JSON; write one whole object on each line") from None
     if isinstance(value, dict):
-        named = {key.casefold(): one for key, one in value.items()}
-        numbers = [one for one in value.values() if _is_number(one)]
+        named = {key.casefold(): field for key, field in value.items()}
+        numbers = [number for number in value.values() if _is_number(number)]
         keys = [key for key in (name.casefold(), _USUAL_NAME) if key in named]
         if not keys and len(numbers) != 1:
             raise MtkitError(f"{place}: has neither the key {name} nor the key {_USUAL_NAME}")

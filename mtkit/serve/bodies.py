@@ -104,12 +104,12 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
 
 def _of_json(body: bytes) -> Parameters:
     try:
-        found = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         raise RequestError(400, "Invalid JSON format") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise RequestError(400, "Invalid JSON format")
-    parameters = Parameters({name: found[name] for name in _KNOWN & found.keys()})
+    parameters = Parameters({name: fields[name] for name in _KNOWN & fields.keys()})
     parameters.is_json = True
     return parameters
 
@@ -126,7 +126,7 @@ def _fields(text: bytes) -> Parameters:
     for name, value in fields:
         if name in _KNOWN:
             given.setdefault(name, []).append(value)
-    return Parameters({name: one[0] if len(one) == 1 else one for name, one in given.items()})
+    return Parameters({name: v[0] if len(v) == 1 else v for name, v in given.items()})
 
 
 def texts_of(value: Any, name: str) -> list[str]:

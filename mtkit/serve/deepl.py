@@ -120,8 +120,8 @@ async def no_documents(service: Service, _given: Parameters, caller: Caller) -> 
 
 def key_of(given: Parameters, authorization: str) -> str:
     """The API key of a request; empty if it has none."""
-    if found := _AUTHORIZATION.fullmatch(authorization):
-        return found[1]
+    if match := _AUTHORIZATION.fullmatch(authorization):
+        return match[1]
     key = given.get("auth_key")
     return key if isinstance(key, str) else ""
 

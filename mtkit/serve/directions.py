@@ -104,7 +104,7 @@ class Directions:
 
     def targets(self, source: str = "") -> list[str]:
         """The languages to translate one into, or any, sorted."""
-        return sorted({target for one, target in self._translators if source in ("", one)})
+        return sorted({target for code, target in self._translators if source in ("", code)})
 
 
 def _checks_of(run: Run, translator: Translator) -> RunChecks | None:

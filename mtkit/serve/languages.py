@@ -69,12 +69,12 @@ def detect(texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
     """
     if not any(map(has_letters, texts)):
         return [Detected(_USUAL if _USUAL in codes or not codes else codes[0], 0.0)]
-    found = language_id.probabilities("\n".join(texts)[:_ENOUGH])
+    probabilities = language_id.probabilities("\n".join(texts)[:_ENOUGH])
     ranked = [
-        Detected(code, round(100 * sum(found[label] for label in _labels(code)), 1))
+        Detected(code, round(100 * sum(probabilities[label] for label in _labels(code)), 1))
         for code in codes
     ]
-    return sorted(ranked, key=lambda one: -one.confidence)
+    return sorted(ranked, key=lambda detected: -detected.confidence)
 
 
 @cache

@@ -61,13 +61,13 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
         ),
         key_hash,
     )
-    best = [one for one, *_ in answer.translations]
-    others = [[one.text for one in rest[:alternatives]] for _, *rest in answer.translations]
-    result: dict[str, Any] = {"translatedText": [one.text for one in best]}
+    best = [translation for translation, *_ in answer.translations]
+    others = [[t.text for t in rest[:alternatives]] for _, *rest in answer.translations]
+    result: dict[str, Any] = {"translatedText": [translation.text for translation in best]}
     if glossary:
-        result["missingTerms"] = [one.missing for one in best]
-    if any(one.truncated for one in best):
-        result["truncated"] = [one.truncated for one in best]
+        result["missingTerms"] = [translation.missing for translation in best]
+    if any(translation.truncated for translation in best):
+        result["truncated"] = [translation.truncated for translation in best]
     if is_auto:
         result["detectedLanguage"] = [_detected(answer.source)] * len(texts)
     if alternatives:
@@ -80,12 +80,9 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             ]
     if is_checked:
         result["confidence"] = [
-            None if check.confidence is None else round(check.confidence, 1)
-            for check in answer.checks
+            None if text.confidence is None else round(text.confidence, 1) for text in answer.checks
         ]
-        result["findings"] = [
-            [finding.as_dict() for finding in text.findings] for text in answer.checks
-        ]
+        result["findings"] = [[f.as_dict() for f in text.findings] for text in answer.checks]
     if isinstance(q, list):
         return result
     return {name: value[0] for name, value in result.items()}
@@ -97,7 +94,7 @@ async def detect(service: Service, given: Parameters, caller: Caller) -> list[di
     service.admit(caller)
     if not q:
         raise RequestError(400, "Invalid request: missing q parameter")
-    return [_detected(one) for one in await service.detect(texts_of(q, "q"))]
+    return [_detected(detected) for detected in await service.detect(texts_of(q, "q"))]
 
 
 async def list_languages(
@@ -175,8 +172,8 @@ def glossary_of(given: Parameters) -> dict[str, str]:
     return dict(zip(sources, targets, strict=True))
 
 
-def _detected(one: Detected) -> dict[str, Any]:
-    return {"confidence": one.confidence, "language": one.language}
+def _detected(detected: Detected) -> dict[str, Any]:
+    return {"confidence": detected.confidence, "language": detected.language}
 
 
 def _number(value: Any) -> int:

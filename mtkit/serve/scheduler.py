@@ -320,4 +320,4 @@ def _decode(
     except Exception as error:
         if len(sentences) == 1:
             return [error]
-    return [one for sentence in sentences for one in _decode(translator, [sentence], n_best)]
+    return [result for sentence in sentences for result in _decode(translator, [sentence], n_best)]

@@ -351,8 +351,8 @@ def _protocol(seconds: float) -> type[H11Protocol]:
 
         def _send_probe(self) -> None:
             if not (self.cycle.response_started or self.transport.is_closing()):
-                found = h11.InformationalResponse(status_code=102, headers=[], reason="Processing")
-                self.transport.write(self.conn.send(found) or b"")
+                event = h11.InformationalResponse(status_code=102, headers=[], reason="Processing")
+                self.transport.write(self.conn.send(event) or b"")
                 self._probe = self.loop.call_later(_PROBE, self._send_probe)
 
         def pause_writing(self) -> None:
@@ -434,13 +434,13 @@ def _quiet(service: Service) -> Iterator[None]:
     about_requests = logging.getLogger("uvicorn")
     level = about_requests.level
     about_requests.setLevel(logging.CRITICAL)
-    for one in loggers:
-        one.addHandler(counting)
-        one.propagate = False
+    for logger in loggers:
+        logger.addHandler(counting)
+        logger.propagate = False
     try:
         yield
     finally:
         about_requests.setLevel(level)
-        for one in loggers:
-            one.removeHandler(counting)
-            one.propagate = True
+        for logger in loggers:
+            logger.removeHandler(counting)
+            logger.propagate = True

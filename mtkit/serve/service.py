@@ -189,13 +189,13 @@ class Service:
                 "Invalid request: glossary parameter is not possible, because this server samples "
                 "its translations",
             )
-        found, links, checks = await self._translations(
+        translations, links, checks = await self._translations(
             translator, request, (source.language, target)
         )
         # Texts that come back as they are count for a key, as in DeepL, but were not translated.
         self.metrics.characters += characters
         self.access.used[key_hash] += characters
-        return TranslationResult(found, source, links, checks)
+        return TranslationResult(translations, source, links, checks)
 
     async def _checker(self, direction: Direction) -> Checker:
         """What checks the translations of a direction."""
@@ -214,8 +214,8 @@ class Service:
             RequestError: if the texts are too long together, or languages cannot be detected.
         """
         _check_size(sum(map(len, texts)), "text", self.limits.characters)
-        found = await self._detected(texts, self.directions.languages)
-        return [one for one in found if one.confidence][:3] or found[:1]
+        detected = await self._detected(texts, self.directions.languages)
+        return [language for language in detected if language.confidence][:3] or detected[:1]
 
     def _codes(self, source: str, target: str) -> Direction:
         """The public codes that a client means; the source is empty if it is not given."""
@@ -227,28 +227,28 @@ class Service:
         if not source:
             return "", languages.find_code(target, targets) or usual[1]
         # With `en-US` to `de` and `en-GB` to `fr`, `en` may be either of them.
-        able = {one for one in targets if languages.find_code(target, [one])}
-        found = languages.find_code(source, [one for one, into in directions if into in able])
-        best = found and languages.find_code(target, directions.targets(found))
-        return (found, best) if found and best else usual
+        able = {code for code in targets if languages.find_code(target, [code])}
+        public = languages.find_code(source, [code for code, into in directions if into in able])
+        best = public and languages.find_code(target, directions.targets(public))
+        return (public, best) if public and best else usual
 
     def _known(self, code: str) -> str:
         """The public code that a client means."""
-        found = languages.find_code(code, self.directions.languages)
-        if found is None:
+        public = languages.find_code(code, self.directions.languages)
+        if public is None:
             raise RequestError(400, f"{code[:100]} is not supported")
-        return found
+        return public
 
     async def _source(self, plain: Sequence[str], target: str) -> Detected:
         """The language of texts without markup, of those that can be translated into this one."""
         directions = self.directions
         able = [code for code in directions.sources if directions.find(code, target)]
-        found = await self._detected(
+        detected = await self._detected(
             plain, list(dict.fromkeys((*(able or directions.sources), target)))
         )
         # Short texts are often found in a wrong language.
-        is_unsure = found[0].language == target and found[0].confidence < _SURE
-        return found[1 if is_unsure and len(found) > 1 else 0]
+        is_unsure = detected[0].language == target and detected[0].confidence < _SURE
+        return detected[1 if is_unsure and len(detected) > 1 else 0]
 
     def _glossary(self, terms: Mapping[str, str]) -> Glossary:
         """The glossary of a request."""
@@ -288,15 +288,15 @@ class Service:
                     vary = functools.partial(translator.variant, glossary=glossary)
                     translator = await scheduler.in_torch_thread(vary)
                 with scheduler.ticket(translator, request.alternatives + 1) as ticket:
-                    found = await translate_texts(
+                    texts = await translate_texts(
                         scheduler, ticket, request.texts, request.form, request.rules
                     )
-                links: list[list[list[WordLink]]] = [[[] for _ in of_text] for of_text in found]
+                links: list[list[list[WordLink]]] = [[[] for _ in of_text] for of_text in texts]
                 if request.with_links:
-                    links = await link_words(scheduler, translator, found)
-                best = [one for one, *_ in found]
+                    links = await link_words(scheduler, translator, texts)
+                best = [translation for translation, *_ in texts]
                 checks = await check_texts(scheduler, checker, best) if checker else []
-                return found, links, checks
+                return texts, links, checks
         except TimeoutError:
             # No Retry-After, because the same text would take as long again.
             message = f"the translation took longer than {limits.seconds:g} s"

@@ -33,10 +33,10 @@ async def check_texts(
     scheduler: Scheduler, checker: Checker, texts: Sequence[TranslatedText]
 ) -> list[CheckedText]:
     """Check the translation of each text, line by line."""
-    found = list[CheckedText]()
+    checked = list[CheckedText]()
     for lines in _parts(line for text in texts for line in text.lines):
-        found += await scheduler.in_check_thread(_check_lines, checker, lines)
-    left = iter(found)
+        checked += await scheduler.in_check_thread(_check_lines, checker, lines)
+    left = iter(checked)
     return [_joined(list(islice(left, len(text.lines)))) for text in texts]
 
 
@@ -61,12 +61,8 @@ def _check_line(checker: Checker, line: LinePair) -> CheckedText:
     translation = line.translation
     checked = checker.check(line.source, translation.text, decoded_of(translation))
     findings = [
-        replace(
-            finding,
-            src=_moved(finding.src, line.source_start),
-            tgt=_moved(finding.tgt, line.target_start),
-        )
-        for finding in checked.findings
+        replace(f, src=_moved(f.src, line.source_start), tgt=_moved(f.tgt, line.target_start))
+        for f in checked.findings
     ]
     return CheckedText(checked.confidence, findings)
 

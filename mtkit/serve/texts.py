@@ -88,30 +88,30 @@ async def translate_texts(
         return await _plain(scheduler, ticket, texts)
     running = [asyncio.ensure_future(_markup(scheduler, ticket, text, rules)) for text in texts]
     try:
-        return [[found] for found in await asyncio.gather(*running)]
+        return [[translated] for translated in await asyncio.gather(*running)]
     finally:
-        for one in running:
-            one.cancel()
+        for task in running:
+            task.cancel()
 
 
 async def link_words(
-    scheduler: Scheduler, translator: Translator, found: Sequence[Sequence[TranslatedText]]
+    scheduler: Scheduler, translator: Translator, translations: Sequence[Sequence[TranslatedText]]
 ) -> list[list[list[WordLink]]]:
     """The links between the words of each text and those of each of its translations.
 
     PyTorch computes them, and loads the model for the first ones.
     """
-    size = sum(len(one.text) for of_text in found for one in of_text)
-    lines = [line for of_text in found for one in of_text for line in one.lines]
+    size = sum(len(t.text) for of_text in translations for t in of_text)
+    lines = [line for of_text in translations for t in of_text for line in t.lines]
     pairs = MarkupPairs(
         [line.source for line in lines], [line.translation for line in lines], [1] * len(lines)
     )
     alignments = await _alignments(scheduler, translator, pairs)
-    return await _in_thread_if_long(size, _links, found, alignments)
+    return await _in_thread_if_long(size, _links, translations, alignments)
 
 
 def _links(
-    found: Sequence[Sequence[TranslatedText]], alignments: Sequence[Any]
+    translations: Sequence[Sequence[TranslatedText]], alignments: Sequence[Any]
 ) -> list[list[list[WordLink]]]:
     """The links of each translation of each text, from the alignments of all lines in order."""
     left = iter(alignments)
@@ -119,15 +119,15 @@ def _links(
         [
             [
                 (
-                    [place + line.source_start for place in one.src_words[i]],
-                    [place + line.target_start for place in one.tgt_words[j]],
+                    [place + line.source_start for place in alignment.src_words[i]],
+                    [place + line.target_start for place in alignment.tgt_words[j]],
                 )
-                for line, one in zip(translation.lines, left, strict=False)
-                for i, j in one.weights
+                for line, alignment in zip(translation.lines, left, strict=False)
+                for i, j in alignment.weights
             ]
             for translation in of_text
         ]
-        for of_text in found
+        for of_text in translations
     ]
 
 
@@ -139,8 +139,8 @@ async def _plain(
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     window = Window(1, inner)
     steps = placeholder_steps(window, await _translated(ticket, window))
-    found = iter(await _answered(scheduler, ticket, steps, size))
-    of_lines = [[next(found) for line in of_text if line.inner] for of_text in lines]
+    answers = iter(await _answered(scheduler, ticket, steps, size))
+    of_lines = [[next(answers) for line in of_text if line.inner] for of_text in lines]
     return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
 
 
@@ -159,14 +159,14 @@ class _Line:
         self.before, self.after = line[:start], line[start + len(self.inner) :]
 
 
-def _joined(lines: Sequence[_Line], found: Sequence[list[Translation]]) -> list[TranslatedText]:
+def _joined(lines: Sequence[_Line], results: Sequence[list[Translation]]) -> list[TranslatedText]:
     """The translations of a text, from those of its lines that are not blank.
 
     The k-th has the k-th of each line, or its last one.
     """
     texts: dict[str, TranslatedText] = {}
-    for k in range(max(map(len, found), default=1)):
-        best = iter(of_line[min(k, len(of_line) - 1)] for of_line in found)
+    for k in range(max(map(len, results), default=1)):
+        best = iter(of_line[min(k, len(of_line) - 1)] for of_line in results)
         parts, pairs = list[str](), list[LinePair]()
         # Where the line begins, in the text and in its translation.
         source_start = target_start = 0
@@ -195,10 +195,10 @@ async def _markup(
         copies=ticket.translator.config.copy_numbers,
         rules=rules,
     )
-    found, parts = await _answered(scheduler, ticket, steps, len(text))
+    translated, parts = await _answered(scheduler, ticket, steps, len(text))
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
-    whole = "\n".join(f"{line}{end}" for line, end in zip(found, ends, strict=True))
+    whole = "\n".join(f"{line}{end}" for line, end in zip(translated, ends, strict=True))
     return TranslatedText(whole, parts)
 
 
@@ -227,12 +227,12 @@ async def _alignments(
     scheduler: Scheduler, translator: Translator, pairs: MarkupPairs
 ) -> list[Any]:
     """The word alignment of each pair; PyTorch is not loaded if there is none."""
-    found = list[Any]()
+    alignments = list[Any]()
     for start in range(0, len(pairs.sources), _PAIRS):
         part = slice(start, start + _PAIRS)
         some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
-        found += await scheduler.in_torch_thread(_aligned, translator, some)
-    return found
+        alignments += await scheduler.in_torch_thread(_aligned, translator, some)
+    return alignments
 
 
 def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
@@ -259,8 +259,8 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
     translations = await ticket.translate(wanted)
     if empty := sum(not best.text for best, *_ in translations):
         log.warning("%d of %d sentences of a request have no translation", empty, len(wanted))
-    found = iter(translations)
-    of_lines = [[next(found) if one.ids else None for one in line] for line in lines]
+    remaining = iter(translations)
+    of_lines = [[next(remaining) if sentence.ids else None for sentence in line] for line in lines]
     return await _in_thread_if_long(
         size, lambda: list(map(reader.translated_line, lines, of_lines))
     )

@@ -168,7 +168,7 @@ class Backend:
         config, settings = self.config, self.settings(sentences)
         with memory_explained(self._out_of_memory_advice(sentences, n_best)):
             if config.sample or config.mbr_samples:
-                found = self.sample(
+                by_sentence = self.sample(
                     sentences,
                     settings,
                     Sampling(config.temperature, config.top_k, config.top_p),
@@ -180,11 +180,11 @@ class Backend:
                     ),
                 )
             else:
-                found = self.search(sentences, settings, n_best=n_best)
+                by_sentence = self.search(sentences, settings, n_best=n_best)
         seconds = time.perf_counter() - started
         results = [
             [self._translation(hypothesis, seconds, sentence) for hypothesis in hypotheses]
-            for sentence, hypotheses in zip(sentences, found, strict=True)
+            for sentence, hypotheses in zip(sentences, by_sentence, strict=True)
         ]
         if self.config.mbr_samples:
             results = [rank_by_mbr(translations)[:n_best] for translations in results]
@@ -192,8 +192,8 @@ class Backend:
             self._check_weights()
         # Constraints can leave a sentence without any.
         return [
-            found or [Translation("", finished=False, missing=_terms_of(sentence.terms))]
-            for sentence, found in zip(sentences, results, strict=True)
+            translations or [Translation("", finished=False, missing=_terms_of(sentence.terms))]
+            for sentence, translations in zip(sentences, results, strict=True)
         ]
 
     def try_weights(self) -> None:
@@ -256,17 +256,17 @@ class Backend:
             forbidden=self.tokenizer.tag_ids,
         )
 
-    def _translation(self, found: Hypothesis, seconds: float, sentence: Sentence) -> Translation:
-        ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
-        text = self.tokenizer.decode(found.tokens)
+    def _translation(self, best: Hypothesis, seconds: float, sentence: Sentence) -> Translation:
+        ids = [*best.tokens, EOS_ID] if best.finished else best.tokens
+        text = self.tokenizer.decode(best.tokens)
         missing = self.terms.missing(sentence.terms, text) if sentence.terms else ()
         return Translation(
             text,
-            found.score,
-            found.log_prob,
-            found.finished,
+            best.score,
+            best.log_prob,
+            best.finished,
             tuple(self.tokenizer.piece(i) for i in ids),
-            found.token_log_probs,
+            best.token_log_probs,
             seconds,
             _terms_of(missing),
         )

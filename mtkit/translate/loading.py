@@ -81,13 +81,13 @@ def load_runs(
 def _check_ensemble(runs: Sequence[Run], vocabularies: Vocabularies) -> None:
     """Refuse runs that do not translate as the first one, which has these vocabularies."""
     first = runs[0]
-    for one in runs[1:]:
-        if one is not first and not one.tokenizers().is_same(vocabularies):
-            raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
-        of_data, of_first = one.manifest.data, first.manifest.data
-        if _languages(one) != _languages(first) or of_data.task != of_first.task:
-            pair, other = (" to ".join(_languages(run)) for run in (one, first))
-            raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
+    for run in runs[1:]:
+        if run is not first and not run.tokenizers().is_same(vocabularies):
+            raise MtkitError(f"{run.path}: has another vocabulary than {first.path}")
+        of_data, of_first = run.manifest.data, first.manifest.data
+        if _languages(run) != _languages(first) or of_data.task != of_first.task:
+            pair, other = (" to ".join(_languages(each)) for each in (run, first))
+            raise MtkitError(f"{run.path}: translates {pair}, and {first.path} {other}")
 
 
 def check_combination(config: DecodeConfig, task: Task, glossary: Glossary | None) -> None:

@@ -58,7 +58,7 @@ class SentenceReader:
             raise MtkitError("a parser cannot be combined with target prefixes")
         prefixes = window.prefixes or [""] * len(window.lines)
         spans = list(map(self._cut, window.lines, prefixes))
-        line_numbers = [window.number_of(i) for i, found in enumerate(spans) for _ in found]
+        line_numbers = [window.number_of(i) for i, of_line in enumerate(spans) for _ in of_line]
         # Sentences of a line are sampled independently, the first as a whole line would be.
         groups = itertools.groupby(line_numbers)
         numbers = [n + i * SENTENCE_STRIDE for n, same in groups for i, _ in enumerate(same)]
@@ -138,64 +138,62 @@ class SentenceReader:
         if translations is None:
             return [Translation(sentence.text.strip())]
         results = []
-        for translation in translations:
-            text, repaired = self.task.result(sentence.words, translation.text)
-            results.append(
-                replace(translation, text=text, repaired=repaired, truncated=sentence.truncated)
-            )
+        for t in translations:
+            text, repaired = self.task.result(sentence.words, t.text)
+            results.append(replace(t, text=text, repaired=repaired, truncated=sentence.truncated))
         return results
 
     def translated_line(
         self,
         sentences: Sequence[Sentence],
-        found: Sequence[Sequence[Translation] | None],
+        translations: Sequence[Sequence[Translation] | None],
         doubts: Doubts | None = None,
     ) -> list[Translation]:
         """The translations of a line, from those of each of its sentences, which are checked.
 
-        `found` has None for a sentence that was not decoded.
+        `translations` has None for a sentence that was not decoded.
         """
-        results = list(map(self.results, sentences, found))
+        results = list(map(self.results, sentences, translations))
         for sentence, (best, *_) in zip(sentences, results, strict=True):
             check_sentence(sentence, best, doubts)
         return self.join(sentences, results)
 
     def join(
-        self, sentences: Sequence[Sentence], found: Sequence[list[Translation]]
+        self, sentences: Sequence[Sentence], translations: Sequence[list[Translation]]
     ) -> list[Translation]:
         """The translations of a line.
 
         The k-th translation of a line has the k-th of each sentence, or the last if it has fewer.
         """
-        if len(found) == 1:
-            return found[0]
+        if len(translations) == 1:
+            return translations[0]
         return [
-            self._line(sentences, [best[min(k, len(best) - 1)] for best in found])
-            for k in range(max(map(len, found)))
+            self._line(sentences, [best[min(k, len(best) - 1)] for best in translations])
+            for k in range(max(map(len, translations)))
         ]
 
-    def _line(self, sentences: Sequence[Sentence], found: Sequence[Translation]) -> Translation:
+    def _line(self, sentences: Sequence[Sentence], results: Sequence[Translation]) -> Translation:
         texts: list[str] = []
         parts: list[Part] = []
         end, between = 0, separator(self.tgt_lang)
-        for sentence, one in zip(sentences, found, strict=True):
-            if one.text:
+        for sentence, result in zip(sentences, results, strict=True):
+            if result.text:
                 start = end + len(between) * bool(texts)
-                end = start + len(one.text)
-                texts.append(one.text)
+                end = start + len(result.text)
+                texts.append(result.text)
                 parts.append((sentence.span, (start, end)))
         return Translation(
             between.join(texts),
             # The mean keeps the order of the translations, the best first.
-            score=sum(one.score for one in found) / len(found),
-            log_prob=sum(one.log_prob for one in found),
-            finished=all(one.finished for one in found),
-            pieces=tuple(itertools.chain(*(one.pieces for one in found))),
-            log_probs=tuple(itertools.chain(*(one.log_probs for one in found))),
-            seconds=max(one.seconds for one in found),
-            missing=tuple(itertools.chain(*(one.missing for one in found))),
+            score=sum(result.score for result in results) / len(results),
+            log_prob=sum(result.log_prob for result in results),
+            finished=all(result.finished for result in results),
+            pieces=tuple(itertools.chain(*(result.pieces for result in results))),
+            log_probs=tuple(itertools.chain(*(result.log_probs for result in results))),
+            seconds=max(result.seconds for result in results),
+            missing=tuple(itertools.chain(*(result.missing for result in results))),
             parts=tuple(parts),
-            truncated=any(one.truncated for one in found),
+            truncated=any(result.truncated for result in results),
         )
 
 

@@ -114,7 +114,7 @@ class Translator:
                 form an ensemble or do not have the languages, or if the file is not a glossary.
         """
         given = [run] if isinstance(run, Run | Path | str) else run
-        runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
+        runs = [item if isinstance(item, Run) else Run.open(Path(item)) for item in given]
         if isinstance(glossary, Path | str):
             from mtkit.translate.glossary.terms import Glossary
 
@@ -232,8 +232,8 @@ class Translator:
         )
         return (
             translations
-            for _, found in self.translate_windows(unzipped, n_best=n_best)
-            for translations in found
+            for _, of_window in self.translate_windows(unzipped, n_best=n_best)
+            for translations in of_window
         )
 
     def translate_windows(
@@ -265,7 +265,7 @@ class Translator:
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self.reader.read(window)
-        sentences = [one for line in lines for one in line if one.ids]
+        sentences = [sentence for line in lines for sentence in line if sentence.ids]
         return PendingWindow(window, lines, self.decoder.plan(sentences, n_best))
 
     def variant(
@@ -286,8 +286,8 @@ class Translator:
         other = copy.copy(self)
         if src_lang is not None or tgt_lang is not None:
             tags = self.vocabularies.src.language_tags
-            found = choose_direction(self.runs.folders[0], tags, src_lang, tgt_lang)
-            other.src_lang, other.tgt_lang = found
+            pair = choose_direction(self.runs.folders[0], tags, src_lang, tgt_lang)
+            other.src_lang, other.tgt_lang = pair
             other.src_prefix = [tags[other.tgt_lang]] if tags else []
         if glossary is not None:
             check_combination(self.config, self.task, glossary)
@@ -316,17 +316,17 @@ class Translator:
         doubts: Doubts | None,
     ) -> list[list[Translation]]:
         """Decode the batches of a window, or wait for threads; join the sentences of each line."""
-        found: dict[int, list[Translation]] = {}
+        by_number: dict[int, list[Translation]] = {}
         count = sum(map(len, pending.lines))
         for batch in pending.batches:
             translated = self.decoder.finish(batch)
             for sentence, translations in zip(batch.sentences, translated, strict=True):
-                found[sentence.number] = translations
+                by_number[sentence.number] = translations
             if progress is not None:
                 progress(len(batch.sentences) * len(pending.window.lines) / count)
         reader = self.reader
         return [
-            reader.translated_line(line, [found.get(one.number) for one in line], doubts)
+            reader.translated_line(line, [by_number.get(s.number) for s in line], doubts)
             for line in pending.lines
         ]
 

@@ -200,9 +200,9 @@ def _quality(forecasts: FloatArray, log_probs: FloatArray, chrf: FloatArray) -> 
     )
 
 
-def spearman(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
+def spearman(values: npt.ArrayLike, other: npt.ArrayLike) -> float:
     """Spearman's rank correlation, with mean ranks for equal values; 0 if a side is constant."""
-    ranks = [_ranks(np.asarray(side, np.float64)) for side in (one, other)]
+    ranks = [_ranks(np.asarray(side, np.float64)) for side in (values, other)]
     a, b = (side - side.mean() for side in ranks)
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale else 0.0

@@ -82,8 +82,8 @@ class CoverageSettings(Record):
         odds = (len(limits.FOUND_STEPS) + 1) * _COLUMNS
         if {len(self.src_odds), len(self.tgt_odds)} != {odds}:
             raise ValueError(f"log-odds of {odds} classes are needed")
-        for one in (self.omission, self.addition):
-            if {len(one.means), len(one.deviations), len(one.weights)} != {_FEATURES}:
+        for model in (self.omission, self.addition):
+            if {len(model.means), len(model.deviations), len(model.weights)} != {_FEATURES}:
                 raise ValueError(f"{_FEATURES} features are needed")
         return self
 
@@ -161,7 +161,7 @@ class _Side:
             limits.BEST_STEPS, max(entry.values())
         )
 
-    def found(self, key: str, others: set[str]) -> int | None:
+    def step_of(self, key: str, others: set[str]) -> int | None:
         """The class of what the other side has of a word; None if it is not in the lexicon."""
         entry = self._entries.get(key)
         if entry is None:
@@ -200,11 +200,11 @@ class _Side:
             if key in others:
                 value = limits.COPIED_LOG_ODDS
             elif row:
-                found = 0.0
+                total = 0.0
                 for translation, probability in translations:
                     if translation in others:
-                        found += probability
-                value = row[bisect(limits.FOUND_STEPS, found)]
+                        total += probability
+                value = row[bisect(limits.FOUND_STEPS, total)]
             else:
                 value = 0.0
                 new += log_share == _LOWEST_SHARE
@@ -387,9 +387,9 @@ def _count_odds(
     for of, translations in enumerate((others, moved)):
         for keys, other in zip(lines, map(set, translations), strict=True):
             for key in keys:
-                found = side.found(key, other)
-                if found is not None and key not in other:
-                    counts[of, found, side.column(key)] += 1
+                step = side.step_of(key, other)
+                if step is not None and key not in other:
+                    counts[of, step, side.column(key)] += 1
     right, different = np.log(counts / counts.sum(axis=1, keepdims=True))
     odds = (different - right).clip(-limits.MAX_LOG_ODDS, limits.MAX_LOG_ODDS).round(3)
     return [float(value) for value in odds.ravel()]

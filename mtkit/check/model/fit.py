@@ -60,10 +60,7 @@ def fit_run(
             limits.MIN_FITTED,
         )
         return None
-    by_text = [
-        _evenly(list(zip(text.src, text.tgt, strict=True)), limits.MAX_VALID_PAIRS)
-        for text in texts
-    ]
+    by_text = [_evenly(list(zip(t.src, t.tgt, strict=True)), limits.MAX_VALID_PAIRS) for t in texts]
     with _reported(by_text):
         train = _training_pairs(data)
         directions = []
@@ -137,31 +134,27 @@ def _fit(
     fitted = []
     has_tags = bool(run.tokenizers().src.language_tags)
     checkpoint = ""
-    for direction in directions:
-        facts = PairFacts.learn(
-            direction.usual, src_lang=direction.src_lang, tgt_lang=direction.tgt_lang
-        )
+    for d in directions:
+        facts = PairFacts.learn(d.usual, src_lang=d.src_lang, tgt_lang=d.tgt_lang)
         coverage = forecast = None
-        lexicon = lexicons[direction.tgt_lang]
-        if len(direction.valid) >= limits.MIN_FITTED:
-            src_lang, tgt_lang = (
-                (direction.src_lang, direction.tgt_lang) if has_tags else (None, None)
-            )
-            coverage = Coverage.fit(lexicon, direction.valid)
+        lexicon = lexicons[d.tgt_lang]
+        if len(d.valid) >= limits.MIN_FITTED:
+            src_lang, tgt_lang = (d.src_lang, d.tgt_lang) if has_tags else (None, None)
+            coverage = Coverage.fit(lexicon, d.valid)
             with Translator.load(
                 run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
             ) as translator:
                 checkpoint = translator.checkpoint
-                found = _translated(translator, [src for src, _ in direction.valid])
-                forecast = _fit_forecast(found, lexicon, coverage, direction.valid)
+                translations = _translated(translator, [src for src, _ in d.valid])
+                forecast = _fit_forecast(translations, lexicon, coverage, d.valid)
         fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
         if forecast is not None:
-            _report(direction, forecast, several=len(directions) > 1)
+            _report(d, forecast, several=len(directions) > 1)
     return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
 
 
 def _fit_forecast(
-    found: Sequence[Translation],
+    results: Sequence[Translation],
     lexicon: Lexicon,
     settings: CoverageSettings,
     valid: Sequence[Pair],
@@ -170,12 +163,12 @@ def _fit_forecast(
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
     # A blank line has no log-probabilities.
-    used = [i for i, one in enumerate(found) if one.log_probs]
+    used = [i for i, result in enumerate(results) if result.log_probs]
     features = [
-        features_of(found[i].log_probs, coverage.of(Text(sources[i]), Text(found[i].text)))
+        features_of(results[i].log_probs, coverage.of(Text(sources[i]), Text(results[i].text)))
         for i in used
     ]
-    chrf = sentence_chrf([found[i].text for i in used], [references[i] for i in used])
+    chrf = sentence_chrf([results[i].text for i in used], [references[i] for i in used])
     if len(used) < limits.MIN_FITTED or max(chrf) - min(chrf) < limits.MIN_CHRF_DIFFERENCE:
         log.info("confidence: not fitted, because all translations have nearly the same chrF")
         return None
@@ -184,7 +177,7 @@ def _fit_forecast(
 
 def _translated(translator: Translator, sources: list[str]) -> list[Translation]:
     """The best translation of each line, with a progress bar on a terminal."""
-    found: list[Translation] = []
+    results: list[Translation] = []
     given = (Window(first, window) for first, window in windows(sources, size=len))
     with tqdm(
         total=len(sources),
@@ -200,8 +193,8 @@ def _translated(translator: Translator, sources: list[str]) -> list[Translation]
             bar.update(lines)
 
         for _, translations in translator.translate_windows(given, progress=advance):
-            found += [best for best, *_ in translations]
-    return found
+            results += [best for best, *_ in translations]
+    return results
 
 
 def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None:
@@ -220,10 +213,10 @@ def _report(direction: _Direction, forecast: Forecast, *, several: bool) -> None
 def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
     """Training pairs of each target language from all parts of the corpus, as text."""
     pairs, vocabularies = data.pairs("train"), data.tokenizers()
-    found: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
+    by_language: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
     languages = {tag: language for language, tag in vocabularies.src.language_tags.items()}
-    only = next(iter(found))
-    count = min(len(pairs), limits.MAX_TRAIN_PAIRS * len(found), limits.MAX_ALL_TRAIN_PAIRS)
+    only = next(iter(by_language))
+    count = min(len(pairs), limits.MAX_TRAIN_PAIRS * len(by_language), limits.MAX_ALL_TRAIN_PAIRS)
     # In no order, because a lexicon is learned from the first ones.
     rows = np.random.default_rng(1).permutation(len(pairs))[:count]
     for start in range(0, count, 4096):
@@ -233,8 +226,8 @@ def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
         sources = _decoded(vocabularies.src, ids, lengths)
         targets = _decoded(vocabularies.tgt, *pairs.tgt.select(some))
         for tag, *pair in zip(first, sources, targets, strict=True):
-            found[languages.get(tag, only)].append((pair[0], pair[1]))
-    return found
+            by_language[languages.get(tag, only)].append((pair[0], pair[1]))
+    return by_language
 
 
 def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list[str]:

@@ -55,11 +55,11 @@ class Lexicon:
                 break
         (src_ids, src_shares), (tgt_ids, tgt_shares) = src.ids(), tgt.ids()
         src_keys, tgt_keys = list(src_shares), list(tgt_shares)
-        found = _Cells(src_ids, tgt_ids, len(tgt_keys))
-        forward, backward = found.learn()
+        table = _Cells(src_ids, tgt_ids, len(tgt_keys))
+        forward, backward = table.learn()
         return cls(
-            _entries(found.src, found.tgt, forward, src_keys, tgt_keys),
-            _entries(found.tgt, found.src, backward, tgt_keys, src_keys),
+            _entries(table.src, table.tgt, forward, src_keys, tgt_keys),
+            _entries(table.tgt, table.src, backward, tgt_keys, src_keys),
             src_shares,
             tgt_shares,
         )

@@ -97,7 +97,7 @@ class RunChecks(Record):
                 f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
             )
 
-    def checker(self, run: Run, found: DirectionChecks) -> Checker:
+    def checker(self, run: Run, direction: DirectionChecks) -> Checker:
         """The checker of one of the directions.
 
         Raises:
@@ -105,23 +105,22 @@ class RunChecks(Record):
         """
         alphabet = run.tokenizers().src.characters
         coverage = None
-        if found.coverage is not None:
+        if direction.coverage is not None:
             self.check_lexicon(run.path)
-            lexicon = load_lexicon(run.path / LEXICON, found.facts.tgt_lang)
-            coverage = Coverage(lexicon, found.coverage)
+            lexicon = load_lexicon(run.path / LEXICON, direction.facts.tgt_lang)
+            coverage = Coverage(lexicon, direction.coverage)
         return Checker(
-            found.facts,
+            direction.facts,
             coverage=coverage,
-            forecast=found.forecast,
+            forecast=direction.forecast,
             alphabet=alphabet,
             fitted_to=self.checkpoint,
         )
 
 
-def decoded_of(translation: Translation) -> Decoded:
+def decoded_of(best: Translation) -> Decoded:
     """What the checks use of a translation."""
-    one = translation
-    return Decoded(one.log_probs, one.finished, one.truncated, one.missing)
+    return Decoded(best.log_probs, best.finished, best.truncated, best.missing)
 
 
 def save_checks(
@@ -171,12 +170,12 @@ def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker
             f"mtkit check{files} --fit --run {run.in_command}"
         )
     data = run.manifest.data
-    found = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)
-    if found is None and len(checks.directions) == 1 and not (src_lang or tgt_lang):
-        found = checks.directions[0]
-    if found is None:
+    direction = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)
+    if direction is None and len(checks.directions) == 1 and not (src_lang or tgt_lang):
+        direction = checks.directions[0]
+    if direction is None:
         known = ", ".join(f"{d.facts.src_lang} to {d.facts.tgt_lang}" for d in checks.directions)
         raise MtkitError(
             f"{run.path}: {CONFIDENCE} is for {known}; choose one with --src-lang and --tgt-lang"
         )
-    return checks.checker(run, found)
+    return checks.checker(run, direction)

@@ -173,10 +173,10 @@ def language_of(lines: Sequence[str]) -> str:
     from mtkit.base import language_id
 
     try:
-        found = Counter(language_id.languages(lines)).most_common(1)
+        ranking = Counter(language_id.languages(lines)).most_common(1)
     except OSError:  # the model cannot be loaded
         return UNDETERMINED
-    return found[0][0] if found else UNDETERMINED
+    return ranking[0][0] if ranking else UNDETERMINED
 
 
 def ends_with_mark(text: str) -> bool:
@@ -194,7 +194,7 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
     ratios = np.log(sizes[:, 1] / sizes[:, 0])
     places = np.floor(np.log2(sizes[:, 0])).astype(int) + 1
     overall = float(np.median(ratios)) if len(ratios) else 0.0
-    found = []
+    lengths = []
     for place, spread in enumerate(limits.SPREADS):
         is_last = place == len(limits.SPREADS) - 1
         mine = ratios[(places >= place) if is_last else (places == place)]
@@ -207,8 +207,8 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
         below, above = (
             max(limits.MIN_SPREAD, weight * sigma + (1 - weight) * spread) for sigma in sigmas
         )
-        found.append(LengthFacts(middle=middle, below=below, above=above))
-    return found
+        lengths.append(LengthFacts(middle=middle, below=below, above=above))
+    return lengths
 
 
 def _foreign_words(targets: Sequence[str], facts: PairFacts) -> set[str]:
@@ -275,17 +275,17 @@ def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         for source, target in sample
         if ends_with_mark(source)
     ]
-    found: dict[str, object] = {
+    usual: dict[str, object] = {
         "longest": float(np.clip(high, limits.MIN_SIGMAS, limits.MAX_SIGMAS)),
         "shortest": float(np.clip(-low, limits.MIN_SIGMAS, limits.MAX_SIGMAS)),
     }
     if len(ends) >= limits.MIN_PAIRS:
         lost = sorted(sigma for is_kept, sigma in ends if not is_kept)
-        found["ends_kept"] = 1 - len(lost) / len(ends)
+        usual["ends_kept"] = 1 - len(lost) / len(ends)
         allowed = int(limits.MAX_MARKED / 2 * len(sample))
         cut_below = lost[allowed] if len(lost) > allowed else limits.MAX_CUT_SIGMAS
-        found["cut_below"] = float(np.clip(cut_below, limits.MIN_CUT_SIGMAS, limits.MAX_CUT_SIGMAS))
-    return found
+        usual["cut_below"] = float(np.clip(cut_below, limits.MIN_CUT_SIGMAS, limits.MAX_CUT_SIGMAS))
+    return usual
 
 
 def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:

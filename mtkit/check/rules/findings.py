@@ -45,12 +45,12 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The finding for JSON, without the spans that it lacks."""
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "kind": self.kind,
             "reason": self.reason,
             "severity": round(self.severity, 3),
         }
         for name, span in (("src", self.src), ("tgt", self.tgt)):
             if span is not None:
-                found[name] = [span.start, span.stop]
-        return found
+                result[name] = [span.start, span.stop]
+        return result

@@ -88,8 +88,8 @@ class Text:
 
 def placeholders(text: str) -> Counter[str]:
     """The placeholders of programs, without spaces and the texts of plurals and cases."""
-    found = (match[0] for match in COPIED.finditer(text) if match.lastgroup == "placeholders")
-    return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", written)) for written in found)
+    parts = (match[0] for match in COPIED.finditer(text) if match.lastgroup == "placeholders")
+    return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", part)) for part in parts)
 
 
 def are_the_same_by_position(source: str, translation: str) -> bool:
@@ -106,10 +106,10 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 
 def markup(text: str) -> Counter[str]:
     """The tags without their attributes, and the entities of `<` and `>`."""
-    found = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
+    tags = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
     signs = (html.unescape(match[0]) for match in _ENTITY.finditer(text))
-    found.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
-    return found
+    tags.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
+    return tags
 
 
 def _tags(text: str) -> Iterator[tuple[str, str, str]]:
@@ -124,13 +124,13 @@ def _tags(text: str) -> Iterator[tuple[str, str, str]]:
 def addresses(text: str) -> Counter[str]:
     """URLs, mail addresses, hosts and files."""
     # Not those without a semicolon, as in "?x=1&copy=2".
-    found = (
+    urls = (
         _ENTITY.sub(lambda entity: html.unescape(entity[0]), match[0])
         for match in COPIED.finditer(text)
         if match.lastgroup == "addresses"
     )
     # Some write the name of a site with the accents of its words.
-    plain = (_ACCENT.sub("", unicodedata.normalize("NFD", one.rstrip("/"))) for one in found)
+    plain = (_ACCENT.sub("", unicodedata.normalize("NFD", url.rstrip("/"))) for url in urls)
     return Counter(map(str.casefold, plain))
 
 

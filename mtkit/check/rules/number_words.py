@@ -298,8 +298,8 @@ def _german(word: str) -> int | None:
         return None
     known = _known("de")
     for name, scale in (("tausend", 1000), ("hundert", 100)):
-        left, found, right = word.partition(name)
-        if found:
+        left, separator, right = word.partition(name)
+        if separator:
             value = known.get(left) if left else 1
             if value is None:
                 value = _german(left)
@@ -314,4 +314,4 @@ def _roman(text: str) -> int:
     """The value of a Roman number, or a value for letters that are none."""
     values = [_ROMAN_DIGITS[letter] for letter in text]
     following = [*values[1:], 0]
-    return sum(-one if one < other else one for one, other in zip(values, following, strict=True))
+    return sum(-a if a < b else a for a, b in zip(values, following, strict=True))

@@ -339,10 +339,10 @@ def _joined(numbers: list[Number], second: Number, text: str) -> Number:
     """A number with the one before it, if they are two parts of one such as 1万5000."""
     first = numbers[-1]
     sums = frozenset(
-        one + other
-        for one in first.scaled or first.readings
+        value + other
+        for value in first.scaled or first.readings
         for other in second.scaled or second.readings
-        if not isinstance(one, str) and not isinstance(other, str) and other < one
+        if not isinstance(value, str) and not isinstance(other, str) and other < value
     )
     if not sums:
         return second
@@ -426,9 +426,9 @@ class _Pair:
         if _digits(src) == _digits(tgt) and (
             len(src) != len(tgt)
             or not any(
-                _digits([one]) == _digits([other])
-                and ((one.scaled and other.scaled) or _has_point(one) != _has_point(other))
-                for one, other in zip(src, tgt, strict=True)
+                _digits([number]) == _digits([other])
+                and ((number.scaled and other.scaled) or _has_point(number) != _has_point(other))
+                for number, other in zip(src, tgt, strict=True)
             )
         ):
             self.rest = [[], []]
@@ -440,13 +440,13 @@ class _Pair:
             is_metric = any("metric" in other.measures for other in others)
             sides.append({"imperial", "mark"} if is_metric else {"imperial"})
         is_imperial = any(
-            not imperial.isdisjoint(one.measures)
+            not imperial.isdisjoint(number.measures)
             for rest, imperial in zip(self.rest, sides, strict=True)
-            for one in rest
+            for number in rest
         )
         if self.is_converted or is_imperial:
             self.rest = [
-                [one for one in rest if one.measures.isdisjoint({"metric", *imperial})]
+                [number for number in rest if number.measures.isdisjoint({"metric", *imperial})]
                 for rest, imperial in zip(self.rest, sides, strict=True)
             ]
 
@@ -456,7 +456,7 @@ class _Pair:
         # "One" is also an article: it answers nothing where there may be another answer.
         weak = {0.0, 1.0} if all(self.rest) else set[float]()
         self.rest = [
-            [one for one in rest if _spoken(one).isdisjoint(others.values - weak)]
+            [number for number in rest if _spoken(number).isdisjoint(others.values - weak)]
             for rest, others in zip(self.rest, reversed(words), strict=True)
         ]
         self.cut_elsewhere()
@@ -464,11 +464,11 @@ class _Pair:
             rest = self.rest[this]
             if rest and not self.rest[other] and not self.is_converted:
                 # Only those that may have become one of `rest`, as they have as many digits.
-                sizes = {size for one in rest for size in (len(one.text), len(_digits([one])))}
+                sizes = {size for n in rest for size in (len(n.text), len(_digits([n])))}
                 self.rest[other] = [
-                    one
-                    for one in _missing(words[other], self.numbers[this], words[this])
-                    if any(len(f"{value:.0f}") in sizes for value in one.readings)
+                    number
+                    for number in _missing(words[other], self.numbers[this], words[this])
+                    if any(len(f"{value:.0f}") in sizes for value in number.readings)
                 ]
                 break
 
@@ -476,13 +476,13 @@ class _Pair:
         """Remove the numbers that are equal to one of the other side, each used once."""
         (*src,), tgt = self.rest[0][: limits.MAX_NUMBERS], self.rest[1][: limits.MAX_NUMBERS]
         rest = self.rest[0][limits.MAX_NUMBERS :]
-        for one in src:
+        for number in src:
             for index, other in enumerate(tgt):
-                if are_equal(one, other):
+                if are_equal(number, other):
                     del tgt[index]
                     break
             else:
-                rest.append(one)
+                rest.append(number)
         self.rest = [rest, [*tgt, *self.rest[1][limits.MAX_NUMBERS :]]]
 
 
@@ -525,11 +525,11 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
-def _are_equal(one: Number, other: Number) -> bool:
+def _are_equal(number: Number, other: Number) -> bool:
     """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
-    if one.scaled and other.scaled:
-        return not one.scaled.isdisjoint(other.scaled)
-    return not one.readings.isdisjoint(other.readings)
+    if number.scaled and other.scaled:
+        return not number.scaled.isdisjoint(other.scaled)
+    return not number.readings.isdisjoint(other.readings)
 
 
 def _has_point(number: Number) -> bool:

@@ -40,24 +40,24 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
         return [] if is_source_blank else [Finding("length", "the translation is empty", 1.0)]
     if is_source_blank:
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
-    found = list(_loop(src, tgt, facts))
+    result = list(_loop(src, tgt, facts))
     copied = list(_copied(src, tgt, facts))
-    found += copied
+    result += copied
     if not copied:
         if src.raw != tgt.raw and not (facts.is_latin and not _NOT_LATIN.search(tgt.plain)):
-            found += _script(src, tgt, facts)
+            result += _script(src, tgt, facts)
         if not knows_words:
-            found += _language(src, tgt, facts)
+            result += _language(src, tgt, facts)
     if has_digit(src.plain) or has_digit(tgt.plain):
-        found += _numbers(src, tgt, facts)
+        result += _numbers(src, tgt, facts)
     elif not facts.src_numbers.keys().isdisjoint(src.words):
-        found += _number_words(src, tgt, facts)
+        result += _number_words(src, tgt, facts)
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
-        found += _copied_parts(src.raw, tgt.raw, facts)
+        result += _copied_parts(src.raw, tgt.raw, facts)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
-    found += _length(src.raw, tgt.raw, sigmas, facts)
-    found += _cut(src.raw, tgt, sigmas, facts)
-    return found
+    result += _length(src.raw, tgt.raw, sigmas, facts)
+    result += _cut(src.raw, tgt, sigmas, facts)
+    return result
 
 
 # ---------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _number_words(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 def _changed(rest: Unmatched) -> str:
     # A comma between them would be read as a decimal mark.
-    src, tgt = ([" ".join(one.text.split()) for one in side] for side in (rest.src, rest.tgt))
+    src, tgt = ([" ".join(number.text.split()) for number in side] for side in (rest.src, rest.tgt))
     return _difference(src, tgt, joint=" and ")
 
 

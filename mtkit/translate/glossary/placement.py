@@ -92,7 +92,7 @@ class TermPlanner:
     def complete(
         self,
         sentences: Sequence[Sentence],
-        found: Sequence[list[Hypothesis]],
+        results: Sequence[list[Hypothesis]],
         settings: SearchSettings,
         *,
         beam_size: int,
@@ -101,14 +101,14 @@ class TermPlanner:
     ) -> list[list[Hypothesis]]:
         """Search again where hypotheses lack terms; terms that do not fit are left out.
 
-        `found` has the hypotheses of each sentence without regard to terms, best first, and
+        `results` has the hypotheses of each sentence without regard to terms, best first, and
         `settings` are those of its search.
         """
-        found = list(found)
+        results = list(results)
         drafts = {
-            row: Draft(sentence, found[row][0].tokens, settings.max_lengths[row])
+            row: Draft(sentence, results[row][0].tokens, settings.max_lengths[row])
             for row, sentence in enumerate(sentences)
-            if any(self.lacks(one.tokens, sentence.terms) for one in found[row])
+            if any(self.lacks(hypothesis.tokens, sentence.terms) for hypothesis in results[row])
         }
         plans = zip(drafts, self.plans(list(drafts.values())), strict=True)
         planned = [(row, plan) for row, plan in plans if plan is not None]
@@ -116,12 +116,12 @@ class TermPlanner:
             # No more hypotheses at a time than without terms.
             planned.sort(key=lambda item: item[1].tracker.total)
             slots = slots_for(beam_size, planned[-1][1].tracker.total)
-            some = planned[-max(1, len(found) * beam_size // slots) :]
+            some = planned[-max(1, len(results) * beam_size // slots) :]
             del planned[-len(some) :]
             chosen = [replace(sentences[row], prefix=plan.prefix) for row, plan in some]
             with_terms = search(chosen, [plan for _, plan in some], slots)
             for (row, plan), hypotheses in zip(some, with_terms, strict=True):
-                best, sentence = found[row][0], sentences[row]
+                best, sentence = results[row][0], sentences[row]
                 if not hypotheses and plan.deadlines:
                     # All probable words after the term were those that contain it.
                     planned.append((row, replace(plan, prefix=sentence.prefix, deadlines=[])))
@@ -132,15 +132,15 @@ class TermPlanner:
                         for hypothesis in hypotheses
                         if hypothesis.tokens != best.tokens and hypothesis.score <= best.score
                     ]
-                    found[row] = [best, *others][:n_best]
+                    results[row] = [best, *others][:n_best]
                 else:
                     pasted = self._pasted(sentence, plan.pasted, best.finished, settings)
                     size = len(pasted.tokens) if pasted else len(best.tokens) + plan.tracker.total
                     if hypotheses and not _went_wrong(hypotheses[0], pasted, best, size):
-                        found[row] = hypotheses
+                        results[row] = hypotheses
                     elif pasted:
-                        found[row] = [pasted]
-        return found
+                        results[row] = [pasted]
+        return results
 
     def _pasted(
         self, sentence: Sentence, tokens: Sequence[int], finished: bool, settings: SearchSettings
@@ -173,7 +173,7 @@ class TermPlanner:
 
     def _fitting(self, draft: Draft) -> list[Demand]:
         known = [demand for demand in draft.sentence.terms if self._terms.phrase(demand.term)]
-        phrases = [self._terms.phrase(one.term) for one in known]
+        phrases = [self._terms.phrase(demand.term) for demand in known]
         kept = fitting(phrases, self._terms.breaks, limit=draft.limit, prefix=draft.sentence.prefix)
         return [known[i] for i in kept]
 
@@ -196,8 +196,8 @@ class TermPlanner:
                     [demand.erased for _, demand in some],
                 )
             )
-            for (draft, demand), one, other in zip(some, with_it, without, strict=True):
-                yield self._place(draft, demand, np.subtract(one, other))
+            for (draft, demand), log_probs, other in zip(some, with_it, without, strict=True):
+                yield self._place(draft, demand, np.subtract(log_probs, other))
 
     def _place(self, draft: Draft, demand: Demand, differences: Array) -> _Place | None:
         starts = self._word_starts(draft.tokens)
@@ -210,10 +210,7 @@ class TermPlanner:
             return None
         spellings = self._terms.phrase(demand.term).spellings
         is_opened = starts[best] > 0 and self._terms.breaks.opening[draft.tokens[starts[best] - 1]]
-        spelling = next(
-            (spelling for spelling in spellings if spelling.needs_opening and is_opened),
-            spellings[0],
-        )
+        spelling = next((s for s in spellings if s.needs_opening and is_opened), spellings[0])
         end = [*starts[1:], size][best]
         return _Place(starts[best], end, float(sums[best]), spelling.tokens)
 
@@ -228,9 +225,7 @@ class TermPlanner:
         phrases = [self._terms.phrase(demand.term) for demand in demands]
         tracker = Tracker(phrases, self._terms.breaks)
         # Terms for the same word stay in the order of the source.
-        ordered = sorted(
-            (place for place in places if place is not None), key=lambda place: place.start
-        )
+        ordered = sorted((p for p in places if p is not None), key=lambda place: place.start)
         known = [place for place in ordered if place.difference >= MIN_DIFFERENCE]
         kept = draft.sentence.prefix
         if known and len(known) == len(places):
@@ -260,12 +255,12 @@ class TermPlanner:
         return Plan(tracker, kept, deadlines, pasted if is_better else ())
 
 
-def _went_wrong(found: Hypothesis, pasted: Hypothesis | None, draft: Hypothesis, size: int) -> bool:
+def _went_wrong(best: Hypothesis, pasted: Hypothesis | None, draft: Hypothesis, size: int) -> bool:
     """Whether a search for terms went wrong; `size` is the usual number of tokens with them."""
     return (
-        (pasted is not None and found.log_prob < pasted.log_prob - MAX_LOSS)
-        or len(found.tokens) > MAX_GROWTH * size
-        or (_is_loop(found.tokens) and not _is_loop((pasted or draft).tokens))
+        (pasted is not None and best.log_prob < pasted.log_prob - MAX_LOSS)
+        or len(best.tokens) > MAX_GROWTH * size
+        or (_is_loop(best.tokens) and not _is_loop((pasted or draft).tokens))
     )
 
 

@@ -22,19 +22,19 @@ def align_by_sentence(
 ) -> list[Alignment]:
     """The word alignment of each line with its translation, by the words of the line."""
     parts = [
-        one.parts or (((0, len(source)), (0, len(one.text))),)
-        for source, one in zip(sources, translations, strict=True)
+        best.parts or (((0, len(source)), (0, len(best.text))),)
+        for source, best in zip(sources, translations, strict=True)
     ]
     pairs = [
-        (source[slice(*src)], one.text[slice(*tgt)], number)
-        for source, one, number, of_line in zip(sources, translations, numbers, parts, strict=True)
+        (source[slice(*src)], best.text[slice(*tgt)], number)
+        for source, best, number, of_line in zip(sources, translations, numbers, parts, strict=True)
         for src, tgt in of_line
     ]
     texts, translated, of_pairs = zip(*pairs, strict=True) if pairs else ((), (), ())
     aligned = iter(aligner.align(texts, translated, numbers=of_pairs))
     return [
-        _whole_line(source, one.text, of_line, list(itertools.islice(aligned, len(of_line))))
-        for source, one, of_line in zip(sources, translations, parts, strict=True)
+        _whole_line(source, best.text, of_line, list(itertools.islice(aligned, len(of_line))))
+        for source, best, of_line in zip(sources, translations, parts, strict=True)
     ]
 
 

@@ -121,8 +121,8 @@ def translate_markup(
     """
     copies = translator.config.copy_numbers
     steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts)
-    found, _ = answered(steps, translator, lambda: aligner, doubts=doubts)
-    return found
+    translated, _ = answered(steps, translator, lambda: aligner, doubts=doubts)
+    return translated
 
 
 def answered(
@@ -176,28 +176,28 @@ def markup_steps(
         if not wanted:
             return []
         texts = [segments[i].text for i in wanted]
-        found = yield Window(1, texts, numbers=[segments[i].number for i in wanted])
-        return [best for best, *_ in found]
+        results = yield Window(1, texts, numbers=[segments[i].number for i in wanted])
+        return [best for best, *_ in results]
 
     placeholders = [segment.placeholders() for segment in segments]
     # The words of a placeholder with spaces would be translated one by one.
-    spaced = [i for i, found in enumerate(placeholders) if any(" " in match[0] for match in found)]
+    spaced = [i for i, marks in enumerate(placeholders) if any(" " in match[0] for match in marks)]
     for i in spaced:
         segments[i] = segments[i].without_placeholders()
     translations = yield from translated(range(len(segments)))
     again = [
         i
-        for i, found in enumerate(placeholders)
+        for i, marks in enumerate(placeholders)
         if i not in spaced
-        and Counter(match[0] for match in found) != copied_parts([translations[i].text])
+        and Counter(match[0] for match in marks) != copied_parts([translations[i].text])
     ]
     for i in again:
         segments[i] = segments[i].without_placeholders()
     second = yield from translated(again)
     for i, translation in zip(again, second, strict=True):
         translations[i] = translation
-    found = yield from placed(segments, translations)
-    rendered = map(_checked, segments, found)
+    results = yield from placed(segments, translations)
+    rendered = map(_checked, segments, results)
     whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
     return whole.split("\n")[:-1], translations
 
@@ -244,11 +244,11 @@ def markup_text(markup: str, rules: MarkupRules = HTML) -> str:
     return html.unescape("".join(texts))
 
 
-def _checked(segment: Segment, found: str) -> str:
+def _checked(segment: Segment, result: str) -> str:
     """The translation of a segment, or the segment itself if their placeholders differ."""
-    may_differ = any(map(may_have_copied_parts, (found, segment.raw)))
-    if not may_differ or placeholders_of(found) == placeholders_of(segment.raw):
-        return found
+    may_differ = any(map(may_have_copied_parts, (result, segment.raw)))
+    if not may_differ or placeholders_of(result) == placeholders_of(segment.raw):
+        return result
     log.warning(
         "line %d: the translation has other placeholders than the text, which is copied",
         segment.number,

@@ -42,7 +42,7 @@ def _line_ends(segment: Segment, translation: str, parts: Sequence[Part]) -> dic
     spaces = [i for i, char in enumerate(letters) if char == " "]
     wanted = list(Counter(segment.line_ends).items())[: len(spaces)]
     ends = [src[1] for src, _ in parts]
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     first = 0
     for number, (place, count) in enumerate(wanted):
         src, tgt = parts[min(bisect_left(ends, place), len(parts) - 1)]
@@ -53,9 +53,9 @@ def _line_ends(segment: Segment, translation: str, parts: Sequence[Part]) -> dic
             at -= 1
         # Every later one needs a space too.
         at = min(max(at, first), len(spaces) - (len(wanted) - number))
-        found[spaces[at]] = count
+        counts[spaces[at]] = count
         first = at + 1
-    return found
+    return counts
 
 
 class _Words:

@@ -297,18 +297,18 @@ def _mark_shown(nodes: Iterable[Node], text: str) -> None:
 
 def _with_points(nodes: Sequence[Node], points: Sequence[Node]) -> list[Node]:
     """The nodes with points, in order; each in the innermost element around its place."""
-    found: list[Node] = []
+    merged: list[Node] = []
     left = deque(points)
     for node in nodes:
         while left and left[0].start < node.start:
-            found.append(left.popleft())
+            merged.append(left.popleft())
         inside = []
         while left and node.close and node.start <= left[0].start < node.end:
             inside.append(left.popleft())
         if inside:
             node = replace(node, children=_with_points(node.children, inside))
-        found.append(node)
-    return [*found, *left]
+        merged.append(node)
+    return [*merged, *left]
 
 
 def _edges(nodes: Iterable[Node]) -> Iterator[int]:

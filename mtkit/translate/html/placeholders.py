@@ -34,24 +34,24 @@ def with_placeholders(
 
     PyTorch aligns words, so it loads the model for the first line that needs it.
     """
-    for window, found in windows:
-        steps = placeholder_steps(window, found)
+    for window, translations in windows:
+        steps = placeholder_steps(window, translations)
         yield window, answered(steps, translator, translator.aligner, n_best=n_best)
 
 
 def placeholder_steps(
-    window: Window, found: list[list[Translation]]
+    window: Window, translations: list[list[Translation]]
 ) -> Generator[Window | MarkupPairs, Any, list[list[Translation]]]:
     """The translations of a window with their placeholders; asks its caller as `markup_steps`."""
     lost: list[int] = []
-    for i, (line, (best, *_)) in enumerate(zip(window.lines, found, strict=True)):
+    for i, (line, (best, *_)) in enumerate(zip(window.lines, translations, strict=True)):
         if not _is_complete(line, best.text):
             if not (window.prefixes and window.prefixes[i]):
                 lost.append(i)
                 continue
             log.warning(_DIFFER, window.number_of(i), "; it stays, because its beginning is given")
     if not lost:
-        return found
+        return translations
     texts = [window.lines[i].strip() for i in lost]
     numbers = list(map(window.number_of, lost))
     segments = [segment.without_placeholders() for segment in map(_segment, texts, numbers)]
@@ -62,14 +62,14 @@ def placeholder_steps(
     )
     # A segment is rendered as HTML.
     whole = map(html.unescape, rendered)
-    found = list(found)
+    translations = list(translations)
     for i, text, of_line in zip(lost, texts, second, strict=True):
         hypotheses = [replace(each, text=next(whole), parts=()) for each in of_line]
-        found[i] = [each for each in hypotheses if _is_complete(text, each.text)]
+        translations[i] = [each for each in hypotheses if _is_complete(text, each.text)]
         if not _is_complete(text, hypotheses[0].text):
             log.warning(_DIFFER, window.number_of(i), ", which is copied")
-            found[i] = [Translation(text)]
-    return found
+            translations[i] = [Translation(text)]
+    return translations
 
 
 def _segment(text: str, number: int) -> Segment:

@@ -71,9 +71,9 @@ class Torch(Backend):
         block = self._block(settings)
         cache, step = self._start(sentences, beam_size, block), self.engine.step
         if beam_size == 1:
-            found = greedy_search(step, cache, settings, block=block)
+            best = greedy_search(step, cache, settings, block=block)
         else:
-            found = beam_search(
+            best = beam_search(
                 step,
                 cache,
                 settings,
@@ -83,7 +83,7 @@ class Torch(Backend):
                 block=block,
             )
         if not any(sentence.terms for sentence in sentences):
-            return found
+            return best
 
         def search_with_terms(
             some: Sequence[Sentence], plans: Sequence[Plan], slots: int
@@ -100,7 +100,7 @@ class Torch(Backend):
             )
 
         return self._planner.complete(
-            sentences, found, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms
+            sentences, best, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms
         )
 
     def _block(self, settings: SearchSettings) -> int:

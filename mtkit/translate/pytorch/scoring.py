@@ -71,8 +71,8 @@ def score_pairs(
         for rows in plan_batches(*lengths, budget=budget):
             batch = wanted[rows].tolist()
             some = [tgt[i] for i in batch]
-            found = given_log_probs(models, [src[i] for i in batch], some, device=device)
-            for index, ids, log_probs in zip(batch, some, found, strict=True):
+            scored = given_log_probs(models, [src[i] for i in batch], some, device=device)
+            for index, ids, log_probs in zip(batch, some, scored, strict=True):
                 # Sums of many tokens are computed in float64.
                 log_prob = sum(log_probs)
                 if math.isnan(log_prob):

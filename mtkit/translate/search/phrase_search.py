@@ -195,7 +195,7 @@ class _Sentence:
             # More banks than slots: those that need the fewest tokens have one each.
             room = dict.fromkeys(banks[: self.slots], 1)
         complete = 0
-        for candidate in sorted(candidates, key=lambda one: -one.log_prob):
+        for candidate in sorted(candidates, key=lambda item: -item.log_prob):
             bank = bank_of(candidate)
             complete += bank == 0
             if candidate.token == eos_id:
@@ -207,7 +207,7 @@ class _Sentence:
             else:
                 others.append(candidate)
         kept += others[: self.slots - len(kept)]
-        return ended, sorted(kept, key=lambda one: -one.log_prob)
+        return ended, sorted(kept, key=lambda candidate: -candidate.log_prob)
 
 
 def _arrays(hypotheses: Sequence[Sequence[_Hypothesis]], width: int) -> list[Array]:

@@ -130,9 +130,9 @@ class Tracker:
             then = self._settled(_without(now.unmet, whole), now.begun, done)
             options |= {tokens[0] for _, tokens in self._beginning(then)}
         needed = self.remaining[state]
-        found = tuple(t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed)
-        self._advancing[state] = found
-        return found
+        using = tuple(t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed)
+        self._advancing[state] = using
+        return using
 
     def _number(self, state: _State) -> int:
         if state not in self._numbers:
