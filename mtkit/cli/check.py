@@ -29,7 +29,7 @@ language_option = shared.option_group("Languages")
 
 # With a larger share of lines in another language, the files may be exchanged.
 _MAX_FOREIGN = 0.5
-# With a larger share of marked lines, of so many or more, the files may not belong together.
+# With a larger share of marked lines, of at least this number, the files may not belong together.
 _MAX_MARKED, _MIN_LINES = 0.8, 10
 # Pairs that are read for --fit.
 _MAX_FITTED = 500_000

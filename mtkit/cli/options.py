@@ -52,7 +52,7 @@ PathText = _GivenPath()
 _OPTION_WIDTH = 26
 
 # PyTorch keeps what it has compiled for shapes of matrices, up to 1,024 of them, and some take a
-# megabyte. A server, or a long text in HTML, has so many, and compiling again is cheap.
+# megabyte. A server, or a long text in HTML, has that many, and compiling again is cheap.
 FEW_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
 

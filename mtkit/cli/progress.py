@@ -78,7 +78,7 @@ def shown_progress(
     unit: str = " lines",
     is_wanted: bool = True,
 ) -> Iterator[Progress]:
-    """Progress of so many lines, with a bar if notes are shown, and that on a terminal."""
+    """Progress of a number of lines, with a bar if notes are shown on a terminal."""
     if not (is_wanted and log.isEnabledFor(logging.INFO) and sys.stderr.isatty()):
         yield Progress(first_line, None)
         return

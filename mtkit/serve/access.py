@@ -64,7 +64,7 @@ class Access:
         return digest if digest in self.keys else None
 
     def wait(self, client: str, cost: int) -> float:
-        """Seconds that a client must wait before so many texts; 0 if it need not, and they count.
+        """Seconds that a client must wait before `cost` texts; if 0, they are counted.
 
         A client that has been quiet for a minute may send a minute's texts at once. It may send
         more in one request, and then waits longer before the next one. IPv6 addresses of the same
@@ -90,7 +90,7 @@ class Access:
     def _forget(self, now: float) -> None:
         """Forget those who have most of a minute left: a client that is new has all of it.
 
-        Of those who have the same, those who have been quiet for longest.
+        Of clients that have the same, those that were quiet for longest.
         """
         known = sorted(self._left, key=lambda client: -self._left_now(client, now))
         for client in known[: max(1, _MAX_KNOWN // 10)]:

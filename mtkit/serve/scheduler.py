@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import math
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count, repeat
 from typing import NamedTuple, TypeVar
 
 from mtkit.translate import Sentence, Translation, Translator
@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 MIN_TOKENS = 256
 # The fewest tokens that a sentence counts for: a batch has no more rows than its tokens over this.
 _MIN_LENGTH = 8
-# A term of a glossary takes as long as so many tokens, or longer: with beam 4 it takes a third of a
-# second, and a token a millisecond. So a sentence with several has a batch of its own.
+# Number of tokens that take as long as a term of a glossary, at most: with beam 4 a term takes a
+# third of a second, and a token a millisecond. So a sentence with several has its own batch.
 _TERM = 256
 # Seconds after which a client that was refused may try again: at least, and at most.
 _MIN_RETRY, _MAX_RETRY = 1, 60
@@ -73,7 +73,7 @@ class _Job:
             self.done.set_result(None)
 
 
-class _Item(NamedTuple):
+class _QueuedSentence(NamedTuple):
     """A sentence that waits: its tokens with EOS, its job, and its position in the job."""
 
     sentence: Sentence
@@ -87,7 +87,7 @@ class _Item(NamedTuple):
         return self.tokens + _TERM * len(self.sentence.terms)
 
 
-class _Lane:
+class _ThreadGroup:
     """Threads that decode: one for PyTorch, others for the native engine."""
 
     def __init__(self, threads: int, name: str) -> None:
@@ -95,15 +95,15 @@ class _Lane:
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
-class Ticket:
+class Request:
     """A request in the queue: the sentences of it that wait, and their tokens.
 
-    Sentences of tickets with the same translator and `n_best` may be decoded together.
+    Sentences of requests with the same translator and `n_best` may be decoded together.
     """
 
     def __init__(self, scheduler: Scheduler, translator: Translator, n_best: int) -> None:
         self.translator, self.n_best = translator, n_best
-        self.waiting: deque[_Item] = deque()
+        self.waiting: deque[_QueuedSentence] = deque()
         self.tokens = 0
         self._scheduler = scheduler
         self._is_served = False
@@ -112,8 +112,8 @@ class Ticket:
         """The translations of sentences, which have ids.
 
         Raises:
-            QueueFullError: if too much is waiting, before the ticket has had any translation.
-            TooLargeError: likewise, if the ticket alone has more than may wait.
+            QueueFullError: if too much is waiting, before the request has had any translation.
+            TooLargeError: likewise, if the request alone has more than may wait.
             Exception: that of the translator, if it cannot translate one of them.
         """
         if not sentences:
@@ -122,7 +122,7 @@ class Ticket:
         if not self._is_served:
             self._scheduler.check(self.tokens + sum(sizes), self)
         job = _Job(len(sentences))
-        items = list(map(_Item, sentences, sizes, itertools.repeat(job), itertools.count()))
+        items = list(map(_QueuedSentence, sentences, sizes, repeat(job), count()))
         # Sentences of similar length come into the same batch.
         items.sort(key=lambda item: -item.tokens)
         self._scheduler.add(self, items)
@@ -130,7 +130,7 @@ class Ticket:
         self._is_served = True
         return job.translations
 
-    def take(self) -> _Item:
+    def take(self) -> _QueuedSentence:
         """Its next sentence, which waits no longer."""
         item = self.waiting.popleft()
         self.tokens -= item.tokens
@@ -163,28 +163,28 @@ class Scheduler:
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
-        self._turns: deque[Ticket] = deque()
-        self._lanes = _Lane(1, "mtkit-torch"), _Lane(self.threads, "mtkit-native")
+        self._queue: deque[Request] = deque()
+        self._groups = _ThreadGroup(1, "mtkit-torch"), _ThreadGroup(self.threads, "mtkit-native")
         self._checking = ThreadPoolExecutor(1, thread_name_prefix="mtkit-check")
         self._is_planned = False
         self._rate = 0.0
 
     @contextmanager
-    def ticket(self, translator: Translator, n_best: int) -> Iterator[Ticket]:
-        """A ticket for a request; at the end, what of it still waits is dropped."""
-        ticket = Ticket(self, translator, n_best)
+    def request(self, translator: Translator, n_best: int) -> Iterator[Request]:
+        """A place in the queue for a request; at the end, what of it still waits is dropped."""
+        request = Request(self, translator, n_best)
         try:
-            yield ticket
+            yield request
         finally:
-            ticket.waiting.clear()
-            ticket.tokens = 0
-            if ticket in self._turns:
-                self._turns.remove(ticket)
+            request.waiting.clear()
+            request.tokens = 0
+            if request in self._queue:
+                self._queue.remove(request)
 
     @property
     def waiting(self) -> int:
         """The tokens that wait."""
-        return sum(ticket.tokens for ticket in self._turns)
+        return sum(request.tokens for request in self._queue)
 
     @property
     def retry_seconds(self) -> int:
@@ -199,7 +199,7 @@ class Scheduler:
             Exception: that of the function.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._lanes[0].pool, function, *arguments)
+        return await loop.run_in_executor(self._groups[0].pool, function, *arguments)
 
     async def in_check_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Call a function that checks translations in the thread that is for it.
@@ -210,8 +210,8 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._checking, function, *arguments)
 
-    def check(self, tokens: float, ticket: Ticket | None = None) -> None:
-        """See whether so many tokens may wait, with those of other tickets than this one.
+    def check(self, tokens: float, request: Request | None = None) -> None:
+        """Refuse more tokens than may wait, counted with those of the other requests.
 
         Raises:
             TooLargeError: if they are too many for the queue.
@@ -219,20 +219,20 @@ class Scheduler:
         """
         if tokens > self.most_waiting:
             raise TooLargeError
-        if self.waiting - (ticket.tokens if ticket else 0) + tokens > self.most_waiting:
+        if self.waiting - (request.tokens if request else 0) + tokens > self.most_waiting:
             raise QueueFullError(self.retry_seconds)
 
-    def add(self, ticket: Ticket, items: Sequence[_Item]) -> None:
-        """Let sentences of a ticket wait, and plan to decode."""
-        ticket.waiting.extend(items)
-        ticket.tokens += sum(item.tokens for item in items)
-        if ticket not in self._turns:
-            self._turns.append(ticket)
+    def add(self, request: Request, items: Sequence[_QueuedSentence]) -> None:
+        """Let sentences of a request wait, and plan to decode."""
+        request.waiting.extend(items)
+        request.tokens += sum(item.tokens for item in items)
+        if request not in self._queue:
+            self._queue.append(request)
         self._plan()
 
     def close(self) -> None:
         """End the threads."""
-        for pool in (self._checking, *(lane.pool for lane in self._lanes)):
+        for pool in (self._checking, *(group.pool for group in self._groups)):
             pool.shutdown(cancel_futures=True)
 
     def _plan(self) -> None:
@@ -241,54 +241,54 @@ class Scheduler:
             self._is_planned = True
             asyncio.get_running_loop().call_soon(self._start)
 
-    def _lane(self, ticket: Ticket) -> _Lane:
+    def _group(self, request: Request) -> _ThreadGroup:
         # A glossary needs PyTorch, and may take long.
-        return self._lanes[not ticket.translator.decoder.needs_torch]
+        return self._groups[not request.translator.decoder.needs_torch]
 
     def _start(self) -> None:
         """Give every free thread a batch, if there is one."""
         self._is_planned = False
-        while first := next((turn for turn in self._turns if self._lane(turn).free), None):
-            batch, lane = self._batch(first), self._lane(first)
-            lane.free -= 1
+        while first := next((each for each in self._queue if self._group(each).free), None):
+            batch, group = self._batch(first), self._group(first)
+            group.free -= 1
             sentences = [item.sentence for item in batch]
             started = time.perf_counter()
             running = asyncio.get_running_loop().run_in_executor(
-                lane.pool, _decode, first.translator, sentences, first.n_best
+                group.pool, _decode, first.translator, sentences, first.n_best
             )
-            running.add_done_callback(functools.partial(self._finish, batch, lane, started))
+            running.add_done_callback(functools.partial(self._finish, batch, group, started))
 
-    def _batch(self, first: Ticket) -> list[_Item]:
-        """Sentences of this ticket and of those with the same setting, one of each in turn."""
+    def _batch(self, first: Request) -> list[_QueuedSentence]:
+        """Sentences of this request and of those with the same setting, one of each in turn."""
         setting = first.translator, first.n_best
-        same = [turn for turn in self._turns if (turn.translator, turn.n_best) == setting]
+        same = [each for each in self._queue if (each.translator, each.n_best) == setting]
         translator = first.translator
         budget = translator.decoder.batch_budget(translator.config, first.n_best)
         budget = min(self.batch_tokens, budget)
-        if (free := self._lane(first).free) > 1:
-            tokens = sum(ticket.tokens for ticket in same)
+        if (free := self._group(first).free) > 1:
+            tokens = sum(request.tokens for request in same)
             budget = min(budget, max(MIN_TOKENS, tokens // free))
-        turns, taken, size = deque(same), list[_Item](), 0
-        while turns and (not taken or size + turns[0].waiting[0].work <= budget):
-            ticket = turns.popleft()
-            taken.append(ticket.take())
+        queue, taken, size = deque(same), list[_QueuedSentence](), 0
+        while queue and (not taken or size + queue[0].waiting[0].work <= budget):
+            request = queue.popleft()
+            taken.append(request.take())
             size += taken[-1].work
-            if ticket.waiting:
-                turns.append(ticket)
+            if request.waiting:
+                queue.append(request)
         # Those of other settings come next, and then those that were not served for longest.
-        others = (turn for turn in self._turns if (turn.translator, turn.n_best) != setting)
-        self._turns = deque([*others, *turns])
+        others = (each for each in self._queue if (each.translator, each.n_best) != setting)
+        self._queue = deque([*others, *queue])
         taken.sort(key=lambda item: -item.tokens)
         return taken
 
     def _finish(
         self,
-        batch: Sequence[_Item],
-        lane: _Lane,
+        batch: Sequence[_QueuedSentence],
+        group: _ThreadGroup,
         started: float,
         running: asyncio.Future[list[list[Translation] | Exception]],
     ) -> None:
-        lane.free += 1
+        group.free += 1
         if running.cancelled():
             return
         seconds, tokens = time.perf_counter() - started, sum(item.tokens for item in batch)
@@ -296,7 +296,7 @@ class Scheduler:
         self.counts.sentences += len(batch)
         self.counts.tokens += tokens
         self.counts.seconds += seconds
-        rate = tokens / max(seconds, 1e-6) * (1 if lane is self._lanes[0] else self.threads)
+        rate = tokens / max(seconds, 1e-6) * (1 if group is self._groups[0] else self.threads)
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
         try:
             for item, result in zip(batch, running.result(), strict=True):

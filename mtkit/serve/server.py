@@ -301,7 +301,7 @@ class _Uvicorn(uvicorn.Server):
 def _protocol(seconds: float) -> type[H11Protocol]:
     """The HTTP protocol, with limits that uvicorn does not have.
 
-    The head of a request must come, and an answer must be read, within so many seconds; otherwise
+    The head of a request must come, and an answer must be read, within `seconds`; otherwise
     the connection is closed. It is closed at once if there are too many. A client that has ended
     its side gets its answers, if it still reads: every second it is sent that its request is
     processed (RFC 2518, section 10.1), which fails if it has gone.
@@ -407,7 +407,7 @@ def listen(host: str, port: int) -> socket.socket:
         number = error.errno if isinstance(error, OSError) else None
         other = "--port" if number in (errno.EADDRINUSE, errno.EACCES) else "--host"
         reason = str(error)
-        # `create_server` makes an OSError of a gaierror; the numbers of those are negative.
+        # `create_server` makes an OSError of a gaierror; its numbers are negative.
         if isinstance(error, socket.gaierror) or (number or 0) < 0:
             reason = "there is no such address"
         elif number:

@@ -240,7 +240,7 @@ class Service:
         return public
 
     async def _source(self, plain: Sequence[str], target: str) -> Detected:
-        """The language of texts without markup, of those that can be translated into this one."""
+        """The language of texts without markup, one that can be translated into `target`."""
         directions = self.directions
         able = [code for code in directions.sources if directions.find(code, target)]
         detected = await self._detected(
@@ -287,9 +287,9 @@ class Service:
                     # The first one loads PyTorch.
                     vary = functools.partial(translator.variant, glossary=glossary)
                     translator = await scheduler.in_torch_thread(vary)
-                with scheduler.ticket(translator, request.alternatives + 1) as ticket:
+                with scheduler.request(translator, request.alternatives + 1) as queued:
                     texts = await translate_texts(
-                        scheduler, ticket, request.texts, request.form, request.rules
+                        scheduler, queued, request.texts, request.form, request.rules
                     )
                 links: list[list[list[WordLink]]] = [[[] for _ in of_text] for of_text in texts]
                 if request.with_links:

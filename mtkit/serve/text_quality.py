@@ -11,10 +11,10 @@ from mtkit.check import Checker, Finding, decoded_of
 from mtkit.serve.scheduler import Scheduler
 from mtkit.serve.texts import LinePair, TranslatedText
 
-# Lines are checked in parts of about so many characters. After each part another request may have
-# its turn, and the rest is dropped if the client has gone.
+# About how many characters are checked at a time. Then another request may have its turn, and the
+# rest is dropped if the client has gone.
 _CHARACTERS = 8000
-# Each line costs as much time as so many more characters.
+# Each line costs as much time as this number of further characters.
 _LINE = 160
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from mtkit.serve.http_errors import RequestError
-from mtkit.serve.scheduler import Scheduler, Ticket
+from mtkit.serve.scheduler import Request, Scheduler
 from mtkit.translate import (
     MarkupPairs,
     MarkupRules,
@@ -76,17 +76,17 @@ class TranslatedText(NamedTuple):
 
 
 async def translate_texts(
-    scheduler: Scheduler, ticket: Ticket, texts: Sequence[str], form: Format, rules: MarkupRules
+    scheduler: Scheduler, request: Request, texts: Sequence[str], form: Format, rules: MarkupRules
 ) -> list[list[TranslatedText]]:
     """The best translations of each text, the best first, each once; of HTML only one."""
     if form == "text" and rules.line_ends == "none":
         # In HTML, a line end may be inside of a sentence.
         escaped = [html.escape(text, quote=False) for text in texts]
-        translated = await translate_texts(scheduler, ticket, escaped, "html", rules)
+        translated = await translate_texts(scheduler, request, escaped, "html", rules)
         return [[best._replace(text=html.unescape(best.text))] for (best,) in translated]
     if form == "text":
-        return await _plain(scheduler, ticket, texts)
-    running = [asyncio.ensure_future(_markup(scheduler, ticket, text, rules)) for text in texts]
+        return await _plain(scheduler, request, texts)
+    running = [asyncio.ensure_future(_markup(scheduler, request, text, rules)) for text in texts]
     try:
         return [[translated] for translated in await asyncio.gather(*running)]
     finally:
@@ -132,14 +132,14 @@ def _links(
 
 
 async def _plain(
-    scheduler: Scheduler, ticket: Ticket, texts: Sequence[str]
+    scheduler: Scheduler, request: Request, texts: Sequence[str]
 ) -> list[list[TranslatedText]]:
     size = sum(map(len, texts))
     lines = await _in_thread_if_long(size, _lines, texts)
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     window = Window(1, inner)
-    steps = placeholder_steps(window, await _translated(ticket, window))
-    answers = iter(await _answered(scheduler, ticket, steps, size))
+    steps = placeholder_steps(window, await _translated(request, window))
+    answers = iter(await _answered(scheduler, request, steps, size))
     of_lines = [[next(answers) for line in of_text if line.inner] for of_text in lines]
     return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
 
@@ -187,22 +187,22 @@ def _joined(lines: Sequence[_Line], results: Sequence[list[Translation]]) -> lis
 
 
 async def _markup(
-    scheduler: Scheduler, ticket: Ticket, text: str, rules: MarkupRules
+    scheduler: Scheduler, request: Request, text: str, rules: MarkupRules
 ) -> TranslatedText:
     lines = text.split("\n")
     steps = markup_steps(
         [line.removesuffix("\r") for line in lines],
-        copies=ticket.translator.config.copy_numbers,
+        copies=request.translator.config.copy_numbers,
         rules=rules,
     )
-    translated, parts = await _answered(scheduler, ticket, steps, len(text))
+    translated, parts = await _answered(scheduler, request, steps, len(text))
     # Only line ends of Windows end in \r.
     ends = ("\r" if line.endswith("\r") else "" for line in lines)
     whole = "\n".join(f"{line}{end}" for line, end in zip(translated, ends, strict=True))
     return TranslatedText(whole, parts)
 
 
-async def _answered(scheduler: Scheduler, ticket: Ticket, steps: Any, size: int) -> Any:
+async def _answered(scheduler: Scheduler, request: Request, steps: Any, size: int) -> Any:
     """What steps return, which want translations and alignments of a text of this size."""
     answer: Any = None
     while True:
@@ -210,9 +210,9 @@ async def _answered(scheduler: Scheduler, ticket: Ticket, steps: Any, size: int)
         if wanted is None:
             return end
         if isinstance(wanted, Window):
-            answer = await _translated(ticket, wanted)
+            answer = await _translated(request, wanted)
         else:
-            answer = await _alignments(scheduler, ticket.translator, wanted)
+            answer = await _alignments(scheduler, request.translator, wanted)
 
 
 def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:
@@ -239,13 +239,13 @@ def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
     return pairs.aligned(translator.aligner())
 
 
-async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]:
+async def _translated(request: Request, window: Window) -> list[list[Translation]]:
     """The translations of lines.
 
     Raises:
         RequestError: if a sentence has too many terms of the glossary, or too long ones.
     """
-    reader, size = ticket.translator.reader, sum(map(len, window.lines))
+    reader, size = request.translator.reader, sum(map(len, window.lines))
     lines = await _in_thread_if_long(size, reader.read, window)
     for terms in (sentence.terms for line in lines for sentence in line if sentence.terms):
         too_many = ""
@@ -256,7 +256,7 @@ async def _translated(ticket: Ticket, window: Window) -> list[list[Translation]]
         if too_many:
             raise RequestError(400, f"Invalid request: a sentence has {too_many}")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
-    translations = await ticket.translate(wanted)
+    translations = await request.translate(wanted)
     if empty := sum(not best.text for best, *_ in translations):
         log.warning("%d of %d sentences of a request have no translation", empty, len(wanted))
     remaining = iter(translations)

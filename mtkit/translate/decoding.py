@@ -145,7 +145,7 @@ class Backend:
         batches = plan_batches(lengths, lengths, budget=budget)[::-1]
         return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
 
-    def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
+    def pipelined(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
         """Each window, in order, when its batches must be finished.
 
         An empty window is yielded before the next one is read. An error of `windows` is raised
@@ -155,9 +155,9 @@ class Backend:
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of each sentence of a batch, best first; it is decoded once."""
-        if pending.found is None:
-            pending.found = self.decode(pending.sentences, pending.n_best)
-        return pending.found
+        if pending.translations is None:
+            pending.translations = self.decode(pending.sentences, pending.n_best)
+        return pending.translations
 
     def close(self) -> None:
         """End all threads; the next batch starts new ones."""

@@ -71,7 +71,7 @@ class Native(Backend):
         self._stop = np.zeros(1, np.int32)
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0  # the one that the threads of the pool are in
-        self._begun: dict[PendingBatch, Future[None]] = {}
+        self._submitted: dict[PendingBatch, Future[None]] = {}
 
     @classmethod
     def load(
@@ -164,8 +164,8 @@ class Native(Backend):
             raise MtkitError(_STOPPED)
         return hypotheses
 
-    def in_turn(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
-        """As `Backend.in_turn`.
+    def pipelined(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
+        """As `Backend.pipelined`.
 
         With several threads it begins windows in advance: at least one, and at most until each
         thread has two batches, so that none waits at the end of a window; never more windows than
@@ -180,7 +180,7 @@ class Native(Backend):
                 except Exception as error:
                     failure, window = error, None
                 if window is not None:
-                    self.begin(window.batches)
+                    self.submit(window.batches)
                     pending.append(window)
                 while pending and (
                     window is None
@@ -197,22 +197,22 @@ class Native(Backend):
                     return
         finally:
             for left in pending:
-                self._forget(left.batches)
+                self._cancel(left.batches)
 
-    def begin(self, batches: Sequence[PendingBatch]) -> None:
+    def submit(self, batches: Sequence[PendingBatch]) -> None:
         """Decode batches in this order."""
         # A forked process has the pool of its parent, but not the threads.
         if self._pool is None or self._process != os.getpid():
             self._stop = np.zeros(1, np.int32)
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mtkit")
             self._process = os.getpid()
-            self._begun.clear()
+            self._submitted.clear()
         for batch in batches:
-            self._begun[batch] = self._pool.submit(self._decode, batch)
+            self._submitted[batch] = self._pool.submit(self._decode, batch)
 
     def _decode(self, batch: PendingBatch) -> None:
         try:
-            batch.found = self.decode(batch.sentences, batch.n_best)
+            batch.translations = self.decode(batch.sentences, batch.n_best)
         except Exception as error:
             batch.error = error
 
@@ -224,24 +224,24 @@ class Native(Backend):
         """
         if not pending.is_done:
             # The main thread waits here and not in the engine, so that Ctrl-C interrupts it.
-            self._begun[pending].result()
-        self._begun.pop(pending, None)
+            self._submitted[pending].result()
+        self._submitted.pop(pending, None)
         if pending.error is not None:
             raise pending.error
-        assert pending.found is not None
-        return pending.found
+        assert pending.translations is not None
+        return pending.translations
 
-    def _forget(self, pending: Sequence[PendingBatch]) -> None:
+    def _cancel(self, pending: Sequence[PendingBatch]) -> None:
         """Cancel batches that no thread has yet."""
         for batch in pending:
-            if future := self._begun.pop(batch, None):
+            if future := self._submitted.pop(batch, None):
                 future.cancel()
 
     def _is_saturated(self, first: Sequence[PendingBatch]) -> bool:
         """Whether the threads stay busy while the caller waits for these batches."""
         if self.threads == 1 or all(batch.is_done for batch in first):
             return True
-        ahead = [batch for batch in self._begun if not batch.is_done and batch not in first]
+        ahead = [batch for batch in self._submitted if not batch.is_done and batch not in first]
         return len(ahead) >= self.capacity
 
     def close(self) -> None:
@@ -250,9 +250,9 @@ class Native(Backend):
             self._stop[0] = 1
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-            for batch in self._begun:
+            for batch in self._submitted:
                 batch.error = batch.error or MtkitError(_STOPPED)
-            self._begun.clear()
+            self._submitted.clear()
 
 
 def backend_in_training(

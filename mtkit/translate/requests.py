@@ -91,13 +91,13 @@ class PendingBatch:
 
     sentences: Sequence[Sentence]
     n_best: int
-    found: list[list[Translation]] | None = None
+    translations: list[list[Translation]] | None = None
     error: Exception | None = None
 
     @property
     def is_done(self) -> bool:
         """Whether `finish` returns without waiting."""
-        return self.found is not None or self.error is not None
+        return self.translations is not None or self.error is not None
 
 
 @dataclass(frozen=True)

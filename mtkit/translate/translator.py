@@ -256,8 +256,8 @@ class Translator:
             doubts: collects the lines whose translations are probably incomplete.
         """
         planned = (self._planned(window, n_best=n_best) for window in windows)
-        with closing(self.decoder.in_turn(planned)) as in_turn:
-            for pending in in_turn:
+        with closing(self.decoder.pipelined(planned)) as pipelined:
+            for pending in pipelined:
                 yield pending.window, self._finish(pending, progress, doubts)
 
     def _planned(self, window: Window, *, n_best: int) -> PendingWindow:

@@ -32,8 +32,8 @@ def run(body: Body, *, threads: int = 1, queue: int = 10_000, batch_tokens: int 
 async def ask(
     scheduler: Scheduler, fake: FakeTranslator, *texts: str, n_best: int = 1, tokens: int = 8
 ) -> list[str]:
-    with scheduler.ticket(cast(Translator, fake), n_best) as ticket:
-        found = await ticket.translate([sentence(text, tokens) for text in texts])
+    with scheduler.request(cast(Translator, fake), n_best) as request:
+        found = await request.translate([sentence(text, tokens) for text in texts])
     return [best.text for best, *_ in found]
 
 
@@ -205,11 +205,11 @@ def test_what_waits_for_two_parts_of_a_request_counts_once() -> None:
     fake = FakeTranslator()
 
     async def body(scheduler: Scheduler) -> None:
-        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
-            parts = [spawn(ticket.translate([sentence(text, 50)])) for text in "ab"]
+        with scheduler.request(cast(Translator, fake), 1) as request:
+            parts = [spawn(request.translate([sentence(text, 50)])) for text in "ab"]
             await asyncio.gather(*parts)
-        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
-            parts = [spawn(ticket.translate([sentence(text, 51)])) for text in "ab"]
+        with scheduler.request(cast(Translator, fake), 1) as request:
+            parts = [spawn(request.translate([sentence(text, 51)])) for text in "ab"]
             found = await asyncio.gather(*parts, return_exceptions=True)
             assert isinstance(found[1], TooLargeError)
 
@@ -242,13 +242,13 @@ def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(gate: threa
     slow = FakeTranslator(gate=gate)
 
     async def body(scheduler: Scheduler) -> None:
-        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
-            await ticket.translate([sentence("first")])
+        with scheduler.request(cast(Translator, fake), 1) as request:
+            await request.translate([sentence("first")])
             others = [spawn(ask(scheduler, slow, "a"))]
             await begun(slow)
             others.append(spawn(ask(scheduler, slow, "b", tokens=90)))
             await asyncio.sleep(0)
-            more = spawn(ticket.translate([sentence("second", 80)]))
+            more = spawn(request.translate([sentence("second", 80)]))
             await asyncio.sleep(0)
             gate.set()
             ((best,),) = await more
@@ -301,8 +301,8 @@ def test_sentences_with_terms_have_small_batches(texts: int, terms: int) -> None
     fake = FakeTranslator()
 
     async def body(scheduler: Scheduler) -> None:
-        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
-            await ticket.translate([sentence(str(i), 20, terms) for i in range(texts)])
+        with scheduler.request(cast(Translator, fake), 1) as request:
+            await request.translate([sentence(str(i), 20, terms) for i in range(texts)])
 
     run(body, batch_tokens=1024)
     most = {0: 51, 1: 3, 4: 1, 100: 1}[terms]
@@ -315,9 +315,9 @@ def test_a_glossary_does_not_hold_up_the_native_engine(gate: threading.Event, th
     native.threads, native.needs_torch = threads, False
 
     async def body(scheduler: Scheduler) -> None:
-        with scheduler.ticket(cast(Translator, glossary), 1) as ticket:
+        with scheduler.request(cast(Translator, glossary), 1) as request:
             work = [sentence(f"long {i}", 20, 100) for i in range(20)]
-            asked = spawn(ticket.translate(work))
+            asked = spawn(request.translate(work))
             await begun(glossary)
             for i in range(10):
                 assert await ask(scheduler, native, f"short {i}") == [f"short {i}!"]
@@ -338,8 +338,8 @@ def test_between_two_sentences_with_terms_others_have_their_turn(gate: threading
     fake, plain = FakeTranslator(gate=gate), Plain(gate=gate)
 
     async def body(scheduler: Scheduler) -> None:
-        with scheduler.ticket(cast(Translator, fake), 1) as ticket:
-            asked = spawn(ticket.translate([sentence(f"long {i}", 20, 9) for i in range(5)]))
+        with scheduler.request(cast(Translator, fake), 1) as request:
+            asked = spawn(request.translate([sentence(f"long {i}", 20, 9) for i in range(5)]))
             await begun(fake)
             short = spawn(ask(scheduler, plain, "short"))
             await asyncio.sleep(0)

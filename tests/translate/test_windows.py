@@ -144,4 +144,4 @@ def test_after_an_error_or_a_cancelled_translation_nothing_is_left_to_decode(
         else:
             next(found)
             found.close()  # type: ignore[attr-defined]
-        assert not held.decoder._begun  # type: ignore[attr-defined]
+        assert not held.decoder._submitted  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ class Quality(Record):
     """How good the forecasts of lines are that it was not fitted to.
 
     Attributes:
-        lines: so many.
+        lines: their number.
         correlation: Spearman's, of forecasts and chrF.
         baseline: that of the mean log-probability of a token alone.
         error: the mean absolute error, in points of chrF.

@@ -241,7 +241,7 @@ def _decoded(tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray) -> list
 
 
 def _evenly(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
-    """At most so many of the pairs, from all parts, without invisible characters."""
+    """At most `most` of the pairs, from all parts, without invisible characters."""
     if len(pairs) > most:
         pairs = [pairs[i] for i in np.linspace(0, len(pairs) - 1, most).astype(int).tolist()]
     return [(visible(src), visible(tgt)) for src, tgt in pairs]

@@ -204,7 +204,7 @@ class _Cells:
         return self._model_1(self.src, self._tgt_at), self._model_1(self.tgt, self._src_at)
 
     def _model_1(self, given: IntArray, words: IntArray) -> npt.NDArray[np.float64]:
-        """IBM Model 1: each of the `words` was translated from one of those in its line."""
+        """IBM Model 1: each of the `words` was translated from a word of its line."""
         probability = np.full(len(given), 1.0)
         for _ in range(limits.ROUNDS if len(given) else 0):
             share = probability[self._cell]

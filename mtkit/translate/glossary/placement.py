@@ -31,7 +31,7 @@ from mtkit.translate.search.phrases import Deadline, Tracker, fitting, slots_for
 
 # A word depends on a term if erasing the term lowers its log-probability by this or more.
 MIN_DIFFERENCE = 2.5
-# So many words before the first term may change, such as articles and adjectives.
+# Number of words before the first term that may change, such as articles and adjectives.
 WORDS_BEFORE = 2
 # A search went wrong if, compared with the draft with terms in their places, its log-probability is
 # lower by this, it has so many times the tokens, or it repeats some so often in a row. Set on 200
@@ -65,7 +65,7 @@ class Plan:
     pasted: Sequence[int] = ()
 
 
-# Finds the best hypotheses of some sentences by their plans, with so many slots for each sentence.
+# Finds the best hypotheses of some sentences by their plans; the number is the slots of each.
 PlannedSearch = Callable[[Sequence[Sentence], Sequence[Plan], int], list[list[Hypothesis]]]
 
 

@@ -49,10 +49,10 @@ class Choice(NamedTuple):
     """What becomes of the hypotheses of B sentences in a decoding step.
 
     Attributes:
-        log_probs: (B, W), of those that continue, most probable first; -inf in an empty slot.
+        log_probs: (B, W), of hypotheses that continue, most probable first; -inf in an empty slot.
         tokens: (B, W), their newest tokens.
         parents: (B, W), the slots of the hypotheses that they continue.
-        ended: (B, C), log-probabilities of those with EOS now; -inf for no hypothesis.
+        ended: (B, C), log-probabilities of hypotheses with EOS now; -inf for no hypothesis.
         ended_parents: (B, C), their slots.
     """
 
@@ -219,8 +219,8 @@ class Finished:
             cuts_off: whether it is the limit of a sentence.
 
         Returns:
-            Log-probabilities (B, W) of those that continue; -inf also for those that cannot win any
-            more, and for those at their limit.
+            Log-probabilities (B, W) of hypotheses that continue; -inf also for those that cannot
+            win any more, or are at their limit.
         """
         penalty, W = self._penalties[length], len(self._own)
         pointers = choice.ended_parents + (2 * length + 1) * W

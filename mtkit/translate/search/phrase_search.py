@@ -40,7 +40,7 @@ def constrained_search(
 
     The candidates of a decoding step are the 2·beam most probable next tokens of each hypothesis,
     and all that advance a phrase. As in `beam_search`, a hypothesis ends if EOS is among the 2·beam
-    best candidates (with beam 1, if it is the best one); here, of those with all phrases.
+    best candidates (with beam 1, if it is the best one), here of hypotheses with all phrases.
 
     Args:
         cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
