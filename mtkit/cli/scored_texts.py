@@ -179,7 +179,7 @@ def translated(
     """
     from mtkit.base.sentences import LineFacts
     from mtkit.cli.progress import shown_progress
-    from mtkit.translate import Doubts, Window, windows
+    from mtkit.translate import IncompleteTranslations, Window, windows
 
     # A bilingual model is not asked for languages, because they may be codes of regions.
     languages: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def translated(
     splits = decode.setting(run, "split_sentences") is True
     whole = replace(decode, changes={**decode.changes, "split_sentences": splits}, **languages)
     # Of lengths nothing is known: only lines without a translation are named.
-    doubts = Doubts(LineFacts(shortest=0))
+    doubts = IncompleteTranslations(LineFacts(shortest=0))
     translations: list[Translation] = []
     with (
         whole.load([run], tokenized=run.manifest.data.task == "parsing") as translator,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mtkit.cli.line_checks import LineChecks
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
-    from mtkit.translate import Doubts, Translation, Translator, Window
+    from mtkit.translate import IncompleteTranslations, Translation, Translator, Window
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def translate(
     findings_path = table_of(findings_path, files | {"file of --output": output_path})
     from mtkit.base.text import decode_lines, open_binary, with_format_noted
     from mtkit.cli.progress import part_with_progress
-    from mtkit.translate import Doubts
+    from mtkit.translate import IncompleteTranslations
 
     with ExitStack() as stack:
         if input_path is None:
@@ -257,7 +257,7 @@ def translate(
             is_html=format_ == "html",
             keeps_placeholders=keeps_placeholders and translator.task.name != "parsing",
             prefixes=prefixes,
-            doubts=Doubts(translator.line_facts),
+            doubts=IncompleteTranslations(translator.line_facts),
             checks=checks,
         )
         stack.callback(_report_repaired, line_translator.repaired)
@@ -344,7 +344,7 @@ class _LineTranslator:
     is_html: bool
     keeps_placeholders: bool
     prefixes: list[str] | None
-    doubts: Doubts
+    doubts: IncompleteTranslations
     checks: LineChecks | None
     repaired: Counter[bool] = field(default_factory=Counter)
 

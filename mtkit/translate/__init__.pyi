@@ -1,7 +1,7 @@
 from .html.aligning import align_by_sentence as align_by_sentence
 from .choosing import describe_engine as describe_engine
 from .decoding import Backend as Backend
-from .doubts import Doubts as Doubts
+from .doubts import IncompleteTranslations as IncompleteTranslations
 from .loading import LoadedRuns as LoadedRuns
 from .html.markup import (
     MarkupLines as MarkupLines,

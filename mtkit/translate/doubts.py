@@ -20,7 +20,7 @@ _MISSING, _TOO_LONG, _TOO_SHORT = _FAULTS = (
 )
 
 
-class Doubts:
+class IncompleteTranslations:
     """The lines whose translation is probably incomplete, for one warning at the end.
 
     Attributes:
@@ -52,16 +52,16 @@ class Doubts:
 
     def report(self) -> None:
         """Warn in one line of all that was found, and count copies; then begin again."""
-        found = []
+        parts = []
         for fault, numbers in self._lines.items():
             noun, verb = ("line", "is") if len(numbers) == 1 else ("lines", "are")
             named = [f"{number:,}" for number in list(numbers)[:_MAX_NAMED]]
             if len(numbers) > _MAX_NAMED:
                 named.append("…")
             if numbers:
-                found.append(f"{len(numbers):,} {noun} {verb} {fault} ({noun} {', '.join(named)})")
-        if found:
-            log.warning("check the translations: %s", "; ".join(found))
+                parts.append(f"{len(numbers):,} {noun} {verb} {fault} ({noun} {', '.join(named)})")
+        if parts:
+            log.warning("check the translations: %s", "; ".join(parts))
         if self.copied:
             log.info(
                 "copied %s text%s without letters, or with addresses and placeholders only; "
@@ -72,7 +72,9 @@ class Doubts:
         self._begin()
 
 
-def check_sentence(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
+def check_sentence(
+    sentence: Sentence, best: Translation, doubts: IncompleteTranslations | None
+) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
     # A search without a hypothesis.
     if doubts is not None and not (best.finished or best.pieces):

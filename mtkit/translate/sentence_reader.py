@@ -16,7 +16,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
 from mtkit.parsing import Task
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate.doubts import Doubts, check_sentence
+from mtkit.translate.doubts import IncompleteTranslations, check_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
 
@@ -147,7 +147,7 @@ class SentenceReader:
         self,
         sentences: Sequence[Sentence],
         translations: Sequence[Sequence[Translation] | None],
-        doubts: Doubts | None = None,
+        doubts: IncompleteTranslations | None = None,
     ) -> list[Translation]:
         """The translations of a line, from those of each of its sentences, which are checked.
 

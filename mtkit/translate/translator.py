@@ -19,7 +19,7 @@ from mtkit.config import DecodeConfig
 from mtkit.run_folder import Run
 from mtkit.translate.choosing import choose
 from mtkit.translate.decoding import Backend
-from mtkit.translate.doubts import Doubts
+from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.loading import (
     LoadedRuns,
     check_combination,
@@ -242,7 +242,7 @@ class Translator:
         *,
         n_best: int = 1,
         progress: Callable[[float], None] | None = None,
-        doubts: Doubts | None = None,
+        doubts: IncompleteTranslations | None = None,
     ) -> Iterator[tuple[Window, list[list[Translation]]]]:
         """Each window with the `n_best` best translations of each of its lines, in order.
 
@@ -313,7 +313,7 @@ class Translator:
         self,
         pending: PendingWindow,
         progress: Callable[[float], None] | None,
-        doubts: Doubts | None,
+        doubts: IncompleteTranslations | None,
     ) -> list[list[Translation]]:
         """Decode the batches of a window, or wait for threads; join the sentences of each line."""
         by_number: dict[int, list[Translation]] = {}

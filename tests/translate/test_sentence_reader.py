@@ -13,7 +13,7 @@ from mtkit.base.sentences import LineFacts
 from mtkit.config import dump_config
 from mtkit.parsing.task import Task
 from mtkit.run_folder import Run
-from mtkit.translate.doubts import Doubts
+from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
@@ -224,7 +224,7 @@ def test_a_line_without_letters_and_digits_is_copied(line: str, translator: Tran
 @pytest.mark.parametrize("line", ["12", "19.99", "http://example.org/a", "{count}", "a.pdf", "٣"])
 def test_what_has_no_language_is_one_translation_without_a_score(line: str, translator: Translator):
     by_sentence = changed_to(translator, split_sentences=True)
-    doubts = Doubts(LineFacts())
+    doubts = IncompleteTranslations(LineFacts())
     window = Window(1, [line, f"One two. {line}", "one 12", "\u200d"])
     ((_, found),) = by_sentence.translate_windows([window], n_best=3, doubts=doubts)
     assert found[0] == [Translation(line)]

@@ -26,7 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mtkit.base.copied import copied_parts, may_have_copied_parts
-from mtkit.translate.doubts import Doubts
+from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.html.markup_placing import with_markup
 from mtkit.translate.html.markup_reading import HTML, Item, MarkupRules, Reader, without_cdata
@@ -109,7 +109,7 @@ def translate_markup(
     lines: Sequence[str],
     *,
     first_line: int = 1,
-    doubts: Doubts | None = None,
+    doubts: IncompleteTranslations | None = None,
 ) -> list[str]:
     """Translate lines of HTML; no text goes on after the last one.
 
@@ -131,7 +131,7 @@ def answered(
     aligner: Callable[[], Aligner],
     *,
     n_best: int = 1,
-    doubts: Doubts | None = None,
+    doubts: IncompleteTranslations | None = None,
 ) -> Result:
     """What a generator such as `markup_steps` returns when it was given all that it asks for."""
     answer: Any = None
@@ -153,7 +153,7 @@ def markup_steps(
     *,
     first_line: int = 1,
     copies: bool = True,
-    doubts: Doubts | None = None,
+    doubts: IncompleteTranslations | None = None,
     rules: MarkupRules = HTML,
 ) -> Generator[Window | MarkupPairs, Any, tuple[list[str], list[Translation]]]:
     """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
