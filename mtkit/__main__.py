@@ -49,7 +49,7 @@ def _exit(status: object) -> None:
     What was registered for the end is done. Python itself ends the process if the status is a
     message, a thread must be waited for, or a profiler still needs the interpreter.
     """
-    threads = [one for one in threading.enumerate() if not one.daemon]
+    threads = [thread for thread in threading.enumerate() if not thread.daemon]
     observed = sys.gettrace() or sys.getprofile()
     if not isinstance(status, int | None) or threads != [threading.main_thread()] or observed:
         sys.exit(status)  # type: ignore[arg-type]

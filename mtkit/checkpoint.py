@@ -208,7 +208,7 @@ def validation_scores(
 
 def to_average(saved: list[Checkpoint]) -> list[Checkpoint]:
     """The checkpoints of the schedule, and the newest, up to which a stopped run has trained."""
-    return [*(one for one in saved[:-1] if not one.is_extra()), saved[-1]]
+    return [*(checkpoint for checkpoint in saved[:-1] if not checkpoint.is_extra()), saved[-1]]
 
 
 def choose(saved: list[Checkpoint], which: str, *, of: Path) -> list[Checkpoint]:

@@ -479,7 +479,7 @@ def setting_fields(section: type[Section]) -> dict[str, FieldInfo]:
     for key, field in section.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
-            fields |= {f"{key}.{name}": one for name, one in setting_fields(inner).items()}
+            fields |= {f"{key}.{name}": field for name, field in setting_fields(inner).items()}
         else:
             fields[key] = field
     return fields
@@ -555,10 +555,10 @@ def first_mistake(error: ValidationError, root: type[Section]) -> str:
         return explain(error)
     path = [cut(str(part)) for part in first["loc"]]
     group, key, known = path[0], path[-1], list(setting_fields(root))
-    own = [one.partition(".")[2] for one in known if one.startswith(f"{group}.")]
+    own = [name.partition(".")[2] for name in known if name.startswith(f"{group}.")]
     # In its section, as the setting of another section, or as anything else.
-    near = [f"{group}.{one}" for one in difflib.get_close_matches(key, own, n=1)]
-    near = near or [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = [f"{group}.{match}" for match in difflib.get_close_matches(key, own, n=1)]
+    near = near or [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
     near = near or difflib.get_close_matches(".".join(path), [*root.model_fields, *known], n=1)
     return explain(error) + (f"; did you mean {near[0]}?" if near else "")
 

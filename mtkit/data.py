@@ -276,7 +276,7 @@ class PreparedData:
     @property
     def language_pairs(self) -> list[tuple[str, str]]:
         """Source and target language of each direction; one unless the data is multilingual."""
-        found = [(one.src_lang, one.tgt_lang) for one in self.directions]
+        found = [(direction.src_lang, direction.tgt_lang) for direction in self.directions]
         return found or [(self.src_lang, self.tgt_lang)]
 
     @property
@@ -355,7 +355,7 @@ class PreparedData:
     def texts(self, split: Literal["valid", "test"]) -> list[DirectionText]:
         """The text of each direction that has such a set; raises as `text`."""
         src, tgt = self.text(split)
-        sizes = [getattr(one, split) for one in self.directions] or [len(src)]
+        sizes = [getattr(direction, split) for direction in self.directions] or [len(src)]
         ranges = itertools.pairwise(itertools.accumulate(sizes, initial=0))
         return [
             DirectionText(*languages, src[start:end], tgt[start:end])

@@ -159,8 +159,8 @@ def pack(
     src_shapes, tgt_shapes = zip(*shapes, strict=True)
     ids = src[0].split_with_sizes([B * S for B, S in src_shapes])
     masks = [
-        _mask(one.view(shape) != pad_id, bias_dtype) if some else None
-        for one, shape, some in zip(ids, src_shapes, padded, strict=True)
+        _mask(part.view(shape) != pad_id, bias_dtype) if some else None
+        for part, shape, some in zip(ids, src_shapes, padded, strict=True)
     ]
     # Padding follows the sentence, so causality already hides it.
     nothing = [None] * len(shapes)

@@ -363,9 +363,9 @@ class Run:
             MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
         """
         checkpoints = self.checkpoints() if among is None else among
-        states = ({**one.load_state(), "step": one.step} for one in checkpoints)
+        states = ({**saved.load_state(), "step": saved.step} for saved in checkpoints)
         best = max(validation_scores(states, self.config.train.best_metric), default=None)
-        return next((one for one in checkpoints if best and one.step == best.step), None)
+        return next((saved for saved in checkpoints if best and saved.step == best.step), None)
 
     def last_good(self) -> str:
         """The newest checkpoint in a few words, for error messages."""
@@ -485,10 +485,10 @@ def find_run(root: Path) -> Run:
         MtkitError: if there is no run with a checkpoint.
     """
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
-    saved = [(one, folder) for folder in folders for one in (folder / CHECKPOINTS).glob(COMPLETE)]
+    saved = [(path, folder) for folder in folders for path in (folder / CHECKPOINTS).glob(COMPLETE)]
     if not saved:
         what = f"the runs under {root}/ have no checkpoint yet"
         what = what if folders else f"no run under {root}/"
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
-    _, newest = max(saved, key=lambda one: one[0].stat().st_mtime_ns)  # the first of equal ones
+    _, newest = max(saved, key=lambda pair: pair[0].stat().st_mtime_ns)  # the first of equal ones
     return Run.open(newest)

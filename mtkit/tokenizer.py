@@ -433,7 +433,7 @@ class Vocabularies(NamedTuple):
 
     def is_same(self, other: Vocabularies) -> bool:
         """Whether both sides have the same SentencePiece models."""
-        return all(one.model == two.model for one, two in zip(self, other, strict=True))
+        return all(ours.model == theirs.model for ours, theirs in zip(self, other, strict=True))
 
     @classmethod
     def load(

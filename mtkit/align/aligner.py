@@ -286,8 +286,8 @@ class Aligner:
             forward = self._mean([pairs[i] for i in batch])
             if reverse is not None:
                 backward = reverse._mean([others[i] for i in batch])
-            for i, one, other in zip(batch, forward, backward, strict=False):
-                found[i] = replace(found[i], weights=links_of(one, other, method))
+            for i, there, back in zip(batch, forward, backward, strict=False):
+                found[i] = replace(found[i], weights=links_of(there, back, method))
         return found
 
     def by_head(
@@ -311,15 +311,15 @@ class Aligner:
         for tokenizer, (side, texts) in zip(self._vocabularies, sides.items(), strict=True):
             encoded = tokenizer.encode_with_spans(texts)
             warned: set[int] = set()
-            for number, one in zip(numbers, encoded, strict=True):
-                if len(one.ids) > self._limit and number not in warned:
+            for number, text in zip(numbers, encoded, strict=True):
+                if len(text.ids) > self._limit and number not in warned:
                     warned.add(number)
                     log.warning(
                         "line %d: only %d of %d subwords of the %s are aligned "
                         "(decode.max_source_tokens)",
                         number,
                         self._limit,
-                        len(one.ids),
+                        len(text.ids),
                         side,
                     )
             lines.append(

@@ -149,7 +149,7 @@ def choose_heads(
         chosen.append(best)
         lowest = rates[best]
     candidates = zip([lowest, *known_rates], [chosen, *choices], strict=True)
-    lowest, chosen = min(candidates, key=lambda one: one[0])
+    lowest, chosen = min(candidates, key=lambda pair: pair[0])
     return HeadChoice([aligner.heads[i] for i in chosen], lowest, known_rates)
 
 

@@ -72,19 +72,19 @@ def is_language_tag(code: str) -> bool:
     return langcodes.tag_is_valid(code.replace("_", "-"))
 
 
-def is_same_tag(one: str, other: str) -> bool:
+def is_same_tag(code: str, other: str) -> bool:
     """Whether two codes have the same meaning, as `en` and `eng` have."""
-    return one == other or (
-        is_language_tag(one)
+    return code == other or (
+        is_language_tag(code)
         and is_language_tag(other)
-        and langcodes.standardize_tag(one, macro=True)
+        and langcodes.standardize_tag(code, macro=True)
         == langcodes.standardize_tag(other, macro=True)
     )
 
 
-def is_same_language(one: str, other: str) -> bool:
+def is_same_language(code: str, other: str) -> bool:
     """Whether two codes are of one language; those of two countries are, unless both are given."""
-    first, second = parts_of(one), parts_of(other)
+    first, second = parts_of(code), parts_of(other)
     has_other_region = first.region and second.region and first.region != second.region
     return first.language == second.language and not has_other_region
 
@@ -158,7 +158,7 @@ def languages(lines: Sequence[str]) -> list[str]:
 
 def probabilities(text: str) -> dict[str, float]:
     """The probability of each language that the model knows to be that of a text."""
-    return {code: float(one) for code, one in _identifier().rank(text)}
+    return {code: float(score) for code, score in _identifier().rank(text)}
 
 
 def labels_of(code: str) -> list[str]:

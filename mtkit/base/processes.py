@@ -186,9 +186,9 @@ def _interrupt_delayed() -> Iterator[None]:
     # Only the main thread may set a handler, and only there Python raises. A handler that was not
     # set from Python (None here) could not be restored.
     if threading.current_thread() is threading.main_thread():
-        for one in _INTERRUPTS:
-            if signal.getsignal(one) is not None:
-                handlers[one] = signal.signal(one, lambda number, _: received.append(number))
+        for kind in _INTERRUPTS:
+            if signal.getsignal(kind) is not None:
+                handlers[kind] = signal.signal(kind, lambda number, _: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield

@@ -103,18 +103,18 @@ class _ArgosModel:
             beam_size=beam_size,
             length_penalty=_LENGTH_PENALTY,
         )
-        return [one.hypotheses[0] for one in found]
+        return [result.hypotheses[0] for result in found]
 
     def text(self, pieces: Sequence[str]) -> str:
         """The text of subwords."""
         text: str = self._pieces.decode_pieces(pieces)
         return text.replace("▁", " ").replace("_", " ").removeprefix(" ")
 
-    def is_tie(self, line: str, one: Sequence[str], other: Sequence[str]) -> bool:
+    def is_tie(self, line: str, ours: Sequence[str], other: Sequence[str]) -> bool:
         """Whether the first different subwords of two translations are equally probable."""
-        found = self._engine.score_batch(self._encode([line, line]), [one, other])
+        found = self._engine.score_batch(self._encode([line, line]), [ours, other])
         rows = [
-            ([*pieces, ""], by.log_probs) for pieces, by in zip((one, other), found, strict=True)
+            ([*pieces, ""], by.log_probs) for pieces, by in zip((ours, other), found, strict=True)
         ]
         steps = zip(*(zip(*row, strict=True) for row in rows), strict=False)
         first = next(((a, b) for (p, a), (q, b) in steps if p != q), (0.0, 0.0))
@@ -123,7 +123,7 @@ class _ArgosModel:
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
         found = self._engine.score_batch(self._encode(sources), self._encode(targets))
-        return [torch.tensor(one.log_probs) for one in found]
+        return [torch.tensor(result.log_probs) for result in found]
 
     def _encode(self, lines: Sequence[str]) -> list[list[str]]:
         return [self._pieces.encode(line, out_type=str) for line in lines]
@@ -318,22 +318,22 @@ class _Argos(Target):
         lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
         longest = {"max_extra_length": _MAX_OUTPUT_LENGTH, "max_length": _MAX_OUTPUT_LENGTH}
         greedy = _with_settings(translator, translator.config.model_copy(update=longest))
-        mine = [one for (one,) in greedy.translate_nbest(lines, n_best=1)]
-        ours = [_spaced(one.text) for one in mine]
+        mine = [translation for (translation,) in greedy.translate_nbest(lines, n_best=1)]
+        ours = [_spaced(translation.text) for translation in mine]
         outputs = theirs.search(lines, beam_size=1)
         other = list(map(theirs.text, outputs))
         checked = CheckText(text.name, lines, references, text.numbers[:_CHECKED])
         found = agreement(RunModel(greedy), theirs, checked, [ours, other])
         explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
-        for i, (one, two) in enumerate(zip(ours, other, strict=True)):
-            if comparable(one) == comparable(two):
+        for i, (first, second) in enumerate(zip(ours, other, strict=True)):
+            if comparable(first) == comparable(second):
                 continue
             pieces = [piece for piece in mine[i].pieces if piece != end]
             # Argos writes one subword at least.
             if not pieces or theirs.is_tie(lines[i], pieces, outputs[i]):
                 reason = "a tie" if pieces else "empty"
                 line = f"line {checked.numbers[i]} ({reason})"
-                explained.append(f"{line}: {_short(one)} and {_short(two)}")
+                explained.append(f"{line}: {_short(first)} and {_short(second)}")
         # Endless repetition would count for more than all other lines; the run cuts it off.
         src, extra = translator.vocabularies.src, run.config.decode.max_extra_length
         within = [
@@ -355,13 +355,13 @@ class _Argos(Target):
             **vars(found),
             explained=explained if record.quantization == "float32" else None,
             underscores=[
-                number for number, one in zip(checked.numbers, mine, strict=True) if "_" in one.text
+                number for number, t in zip(checked.numbers, mine, strict=True) if "_" in t.text
             ],
             within=len(within),
             bleu_of_run=scores[0],
             bleu_of_package=scores[1],
             other_with_beam=sum(
-                comparable(_spaced(one)) != comparable(theirs.text(two)) for one, two in searched
+                comparable(_spaced(t)) != comparable(theirs.text(pieces)) for t, pieces in searched
             ),
         )
 

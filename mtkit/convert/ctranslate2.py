@@ -172,8 +172,8 @@ class CTranslate2Model:
                 min_decoding_length=0,
                 max_batch_size=ROWS_AT_A_TIME,
             )
-            for row, one in zip(rows, found, strict=True):
-                ids = [self._ids[piece] for piece in one.hypotheses[0]]
+            for row, result in zip(rows, found, strict=True):
+                ids = [self._ids[piece] for piece in result.hypotheses[0]]
                 translations[row] = self._vocabularies.tgt.decode(ids)
         return translations
 

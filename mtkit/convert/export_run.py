@@ -188,9 +188,9 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
                 own = [x for x in directions if x[:2] == languages]
                 # The references of other directions are in other languages.
                 has_references, directions = bool(own), own or directions
-            lines = [line for one in directions for line in one.src]
+            lines = [line for direction in directions for line in direction.src]
             if has_references:
-                references = [line for one in directions for line in one.tgt]
+                references = [line for direction in directions for line in direction.tgt]
         except MtkitError as error:
             rows = run.samples()
             if not rows:

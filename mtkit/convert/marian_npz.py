@@ -232,7 +232,7 @@ def _named_vocabularies(file: Path) -> tuple[Path, Path]:
     for settings in _settings_files(file):
         named = _yaml(settings).get("vocabs")
         if isinstance(named, list) and len(named) == 2:
-            src, tgt = (Path(str(one)).name for one in named)
+            src, tgt = (Path(str(name)).name for name in named)
             if not src or not tgt:
                 raise MtkitError(f"{settings}: vocabs has a name that is empty")
             return file.with_name(src), file.with_name(tgt)
@@ -312,9 +312,9 @@ def _arrays(file: Path) -> dict[str, Any]:
             members = archive.infolist()
             if len(members) > _MAX_ARRAYS:
                 raise ValueError(f"more than {_MAX_ARRAYS:,} arrays")
-            if sum(one.file_size for one in members) > _MAX_COMPRESSION * file.stat().st_size:
+            if sum(member.file_size for member in members) > _MAX_COMPRESSION * file.stat().st_size:
                 raise ValueError(f"arrays of more than {_MAX_COMPRESSION} times its size")
-            return {one.filename.removesuffix(".npy"): _array(archive, one) for one in members}
+            return {m.filename.removesuffix(".npy"): _array(archive, m) for m in members}
     except MemoryError:
         raise
     except Exception as error:

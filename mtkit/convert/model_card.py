@@ -131,7 +131,7 @@ def write_card(export: Export, target: Target) -> None:
     averaged = f"step {steps[0]:,}"
     if len(steps) > 1:
         averaged = f"mean of the checkpoints of steps {', '.join(f'{step:,}' for step in steps)}"
-    parameters = sum(one.numel() for one in translator.model.parameters())
+    parameters = sum(parameter.numel() for parameter in translator.model.parameters())
     is_hub = imported is not None and imported.commit and is_hub_name(imported.source)
     text = render_card(
         languages=[code for code in dict.fromkeys(codes) if _CODE.fullmatch(code)],

@@ -144,12 +144,12 @@ class OnnxModel:
     ) -> dict[str, Any]:
         """Logits and cache after the ids (B, T); an empty cache begins."""
         use_cache = np.array([bool(cache)])
-        for one in self._decoder.get_inputs():
-            if not use_cache and one.name.startswith("past_key_values"):
-                _, heads, _, width = one.shape
-                cache[one.name] = np.zeros((len(ids), heads, 0, width), dtype=np.float32)
+        for tensor in self._decoder.get_inputs():
+            if not use_cache and tensor.name.startswith("past_key_values"):
+                _, heads, _, width = tensor.shape
+                cache[tensor.name] = np.zeros((len(ids), heads, 0, width), dtype=np.float32)
         inputs = memory | cache | {"input_ids": ids, "use_cache_branch": use_cache}
-        names = [one.name for one in self._decoder.get_outputs()]
+        names = [output.name for output in self._decoder.get_outputs()]
         return dict(zip(names, self._decoder.run(None, inputs), strict=True))
 
 
@@ -198,7 +198,7 @@ class _Onnx(Target):
         longest = longest_sequence(run.config)
         suffix, dtype = _TYPES[record.quantization]
         is_int8 = record.quantization == "int8"
-        bytes_ = sum(one.numel() for one in model.parameters()) * (1 if is_int8 else 4)
+        bytes_ = sum(parameter.numel() for parameter in model.parameters()) * (1 if is_int8 else 4)
         if bytes_ > _LARGEST_FILE:
             raise MtkitError(
                 "the model is larger than 2 GB, the limit of an ONNX file; try --quantization int8"

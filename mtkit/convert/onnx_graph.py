@@ -270,7 +270,7 @@ class _Graph:
 
     def logits(self, x: str) -> str:
         matrix, *scale = self.embedding("embedding.weight")
-        scales = [self.node("Reshape", one, self.integers(-1)) for one in scale]
+        scales = [self.node("Reshape", name, self.integers(-1)) for name in scale]
         logits = self.product(x, self.node("Transpose", matrix, perm=[1, 0]), *scales)
         if "output_bias" not in self.weights:
             return logits
@@ -415,10 +415,10 @@ def _choose_cache(graph: _Graph) -> None:
         given.node("Identity", f"past_key_values.{name}", to_name=f"given/{name}")
     for number in range(graph.config.decoder_layers):
         projected = new.project_memory(f"decoder.{number}", "encoder_hidden_states")
-        for kind, one in zip(_KINDS, projected, strict=True):
+        for kind, vectors in zip(_KINDS, projected, strict=True):
             begin, axis = new.integers(0), new.integers(2)
-            new.node("Slice", one, begin, begin, axis, to_name=f"new/{number}.decoder.{kind}")
-            new.node("Identity", one, to_name=f"new/{number}.encoder.{kind}")
+            new.node("Slice", vectors, begin, begin, axis, to_name=f"new/{number}.decoder.{kind}")
+            new.node("Identity", vectors, to_name=f"new/{number}.encoder.{kind}")
     branches = {
         f"{condition}_branch": helper.make_graph(
             branch.nodes,

@@ -96,7 +96,7 @@ class Target(ABC):
     def languages(self, export: Export) -> list[tuple[str, str]]:
         """The directions of an export, if they are known."""
         data = export.run.manifest.data
-        pairs = [(one.src_lang, one.tgt_lang) for one in data.directions]
+        pairs = [(direction.src_lang, direction.tgt_lang) for direction in data.directions]
         if not pairs and (data.src_lang or data.tgt_lang):
             pairs = [(data.src_lang, data.tgt_lang)]
         return pairs or [("", code) for code in export.translator.vocabularies.src.language_tags]

@@ -118,7 +118,7 @@ def _normalization(
     """The steps of normalisation, and whether a text begins with a space then."""
     spec = normalization_of(tokenizer.model)
     # Of several symbols that match, the longest is used.
-    steps = [_replace(one, symbols[one]) for one in sorted(symbols, key=len, reverse=True)]
+    steps = [_replace(symbol, symbols[symbol]) for symbol in sorted(symbols, key=len, reverse=True)]
     match spec.name:
         case "nmt_nfkc":
             steps += [_replace_all(_REMOVED, ""), _replace_all(_MADE_SPACES, " ")]

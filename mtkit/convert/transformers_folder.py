@@ -382,10 +382,10 @@ def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
     pickles = [file] * _PICKLES
     if is_zip:
         with zipfile.ZipFile(file) as archive:
-            members = [one for one in archive.infolist() if one.filename.endswith("data.pkl")]
-            if any(one.file_size > _MAX_PICKLE_BYTES for one in members):
+            members = [m for m in archive.infolist() if m.filename.endswith("data.pkl")]
+            if any(member.file_size > _MAX_PICKLE_BYTES for member in members):
                 raise ValueError(f"a pickle of more than {_MAX_PICKLE_BYTES:,} bytes")
-            pickles = [io.BytesIO(archive.read(one)) for one in members]
+            pickles = [io.BytesIO(archive.read(member)) for member in members]
     count, last = 0, ""
     for pickle in pickles:
         known = set()

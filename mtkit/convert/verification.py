@@ -106,7 +106,7 @@ class LoadedModel(Protocol):
 
 def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
     """Translate lines with two models, and score the first model's translations with both."""
-    return agreement(ours, theirs, text, [one.translate(text.lines) for one in (ours, theirs)])
+    return agreement(ours, theirs, text, [model.translate(text.lines) for model in (ours, theirs)])
 
 
 def agreement(
@@ -118,13 +118,13 @@ def agreement(
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     scored = ([found[: text.positions] for found in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [
-        float((one - two).abs().max()) if len(one) == len(two) else torch.inf
-        for one, two in zip(*scored, strict=True)
+        float((first - second).abs().max()) if len(first) == len(second) else torch.inf
+        for first, second in zip(*scored, strict=True)
     ]
     return Agreement(
         text=text.name,
         lines=len(lines),
-        identical=sum(one == two for one, two in zip(mine, other, strict=True)),
+        identical=sum(first == second for first, second in zip(mine, other, strict=True)),
         bleu=score(other, [mine]).value,
         # If one is NaN, this is NaN too.
         difference=torch.tensor(differences).max().item(),

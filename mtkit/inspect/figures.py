@@ -136,7 +136,7 @@ def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
     texts = [
         f'<text x="{x[node]:.1f}" y="{y[node]}" text-anchor="middle" '
         f'font-weight="{700 if node < phrases else 400}" fill="currentColor">{escaped(text)}</text>'
-        for node, text in enumerate([*(_short(one.label) for one in tree.phrases), *words])
+        for node, text in enumerate([*(_short(phrase.label) for phrase in tree.phrases), *words])
     ]
     return "\n".join(
         [_svg(width, height, title), '<g class="links">', *lines, "</g>", *texts, "</svg>\n"]
@@ -177,7 +177,7 @@ def _row_height(words: Sequence[str]) -> float:
 
 def _letters(word: str) -> float:
     """The width of a word, in letters of average width."""
-    wide = sum(one in "mwMW@%…" or unicodedata.east_asian_width(one) in "WF" for one in word)
+    wide = sum(char in "mwMW@%…" or unicodedata.east_asian_width(char) in "WF" for char in word)
     return len(word) + 0.75 * wide + 0.25 * sum(map(str.isupper, word))
 
 

@@ -107,11 +107,11 @@ class Inspection:
             },
             "predictions": [
                 {
-                    "subword": one.subword,
-                    "probability": round(one.probability, 6),
-                    "alternatives": [[text, round(value, 6)] for text, value in one.alternatives],
+                    "subword": prediction.subword,
+                    "probability": round(prediction.probability, 6),
+                    "alternatives": [[text, round(p, 6)] for text, p in prediction.alternatives],
                 }
-                for one in self.predictions
+                for prediction in self.predictions
             ],
             "alignment": self.alignment.as_dict(),
             "positions": {"kind": self.positions_kind, "encoding": _rounded(self.positions)},
@@ -171,7 +171,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     tgt_pieces = ["<s>", *map(tgt_tokenizer.piece, tgt)]
     # Of the heads that align words; without the end of the source, which heads attend to that have
     # nothing to align.
-    heads = sorted({(one.layer, one.head) for one in translator.aligner().heads})
+    heads = sorted({(head.layer, head.head) for head in translator.aligner().heads})
     stacks: dict[StackName, Stack] = {
         "encoder": _stack(found.encoder, src_pieces, src_pieces),
         "decoder": _stack(found.decoder, tgt_pieces, tgt_pieces),
@@ -212,11 +212,11 @@ def _predictions(
     best = probabilities.topk(count, dim=-1)
     return [
         Prediction(
-            tokenizer.piece(one),
-            float(row[one]),
+            tokenizer.piece(token),
+            float(row[token]),
             [(tokenizer.piece(i), value) for i, value in zip(places, values, strict=True)],
         )
-        for one, row, places, values in zip(
+        for token, row, places, values in zip(
             ids, probabilities, best.indices.tolist(), best.values.tolist(), strict=True
         )
     ]

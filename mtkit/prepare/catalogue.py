@@ -50,8 +50,8 @@ class CatalogueEntry:
 def _both_directions(*corpora: CatalogueEntry) -> tuple[CatalogueEntry, ...]:
     return tuple(
         way
-        for one in corpora
-        for way in (one, replace(one, src_lang=one.tgt_lang, tgt_lang=one.src_lang))
+        for entry in corpora
+        for way in (entry, replace(entry, src_lang=entry.tgt_lang, tgt_lang=entry.src_lang))
     )
 
 

@@ -89,20 +89,20 @@ class Corpus:
         Raises:
             MtkitError: naming what must be changed.
         """
-        with_links = any(one.links for one in self.directions)
-        for one in self.directions:
-            check_language("src_lang", one.src_lang)
+        with_links = any(direction.links for direction in self.directions)
+        for direction in self.directions:
+            check_language("src_lang", direction.src_lang)
             if self.task == "translation":
-                check_language("tgt_lang", one.tgt_lang)
-            if not one.train:
+                check_language("tgt_lang", direction.tgt_lang)
+            if not direction.train:
                 raise MtkitError("train: there is no training data; give at least one source")
-            if with_links and len(one.links) != len(one.train):
-                where = f" of {one.name}" if self.is_multilingual else ""
+            if with_links and len(direction.links) != len(direction.train):
+                where = f" of {direction.name}" if self.is_multilingual else ""
                 raise MtkitError(
-                    f"alignments: give a file for each of the {len(one.train)} training sources"
-                    f"{where}, not {len(one.links)}"
+                    f"alignments: give a file for each of the {len(direction.train)} training "
+                    f"sources{where}, not {len(direction.links)}"
                 )
-            for source in one.held_out.values():
+            for source in direction.held_out.values():
                 if source.tag is not None:
                     raise MtkitError(
                         f"{source.name}: only training data can have a tag; remove {source.tag}"
@@ -121,12 +121,12 @@ class Corpus:
     @property
     def language_pairs(self) -> list[tuple[str, str]]:
         """Source and target language of each direction."""
-        return [(one.src_lang, one.tgt_lang) for one in self.directions]
+        return [(direction.src_lang, direction.tgt_lang) for direction in self.directions]
 
     @cached_property
     def train(self) -> list[Source]:
         """The training sources of all directions, one after another."""
-        return [source for one in self.directions for source in one.train]
+        return [source for direction in self.directions for source in direction.train]
 
     @property
     def files(self) -> list[Path]:
@@ -138,12 +138,12 @@ class Corpus:
     @cached_property
     def direction_of(self) -> list[int]:
         """The number of the direction of each of `train`."""
-        return [number for number, one in enumerate(self.directions) for _ in one.train]
+        return [number for number, direction in enumerate(self.directions) for _ in direction.train]
 
     @cached_property
     def has_links(self) -> bool:
         """Whether the training pairs have links."""
-        return self.is_parsing or any(one.links for one in self.directions)
+        return self.is_parsing or any(direction.links for direction in self.directions)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -157,7 +157,7 @@ class Corpus:
     @property
     def tagged_languages(self) -> list[str]:
         """The target languages of a multilingual model, each once, in alphabetical order."""
-        return sorted({one.tgt_lang for one in self.directions}) if self.is_multilingual else []
+        return sorted({d.tgt_lang for d in self.directions}) if self.is_multilingual else []
 
     @property
     def corpus_tags(self) -> list[str]:
@@ -168,7 +168,7 @@ class Corpus:
         """What the encoded sources of each direction begin with: the language tag, or nothing."""
         if not self.is_multilingual:
             return [[] for _ in self.directions]
-        return [[tokenizer.language_tags[one.tgt_lang]] for one in self.directions]
+        return [[tokenizer.language_tags[direction.tgt_lang]] for direction in self.directions]
 
     def train_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
         """What those of each of `train` begin with: that of its direction, and its own tag."""
@@ -197,8 +197,8 @@ class Corpus:
     def sources(self) -> dict[str, list[Source]]:
         """The sources of each split, the training data first; the test set may have none."""
         found: dict[str, list[Source]] = {"train": self.train, "valid": [], "test": []}
-        for one in self.directions:
-            for split, source in one.held_out.items():
+        for direction in self.directions:
+            for split, source in direction.held_out.items():
                 found.setdefault(split, []).append(source)
         return found
 
@@ -222,7 +222,7 @@ class Corpus:
 
     @cached_property
     def _links(self) -> Sequence[LinkFile | None]:
-        links = [link for one in self.directions for link in one.links]
+        links = [link for direction in self.directions for link in direction.links]
         return links or [None] * len(self.train)
 
 
@@ -251,14 +251,14 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _check_set_names(directions: Sequence[DirectionSources], *, is_multilingual: bool) -> None:
     """Refuse names of validation sets that are given twice, or cannot be part of a file name."""
-    names = [name for one in directions for name in one.valid_also]
+    names = [name for direction in directions for name in direction.valid_also]
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}", name):
             raise MtkitError(
                 f"valid_also: {name!r} cannot be the name of a validation set; use at most 50 "
                 "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
             )
-    taken = [one.name for one in directions] if is_multilingual else []
+    taken = [direction.name for direction in directions] if is_multilingual else []
     # Not all file systems distinguish capital letters.
     if twice := _repeated([name.lower() for name in (*taken, *names)]):
         raise MtkitError(

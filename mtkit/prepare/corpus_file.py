@@ -143,7 +143,7 @@ def _corpus(
         trees = DirectionSources(
             content.src_lang,
             TREES,
-            [Treebank(folder / one.source).weighted(one.weight) for one in content.train],
+            [Treebank(folder / item.source).weighted(item.weight) for item in content.train],
             Treebank(folder / content.valid),
             Treebank(folder / content.test) if content.test else None,
         )
@@ -152,7 +152,7 @@ def _corpus(
         return Corpus(name, [_direction(content, folder)])
     return Corpus(
         name,
-        [_direction(one, folder) for one in content.directions],
+        [_direction(direction, folder) for direction in content.directions],
         is_multilingual=True,
         temperature=content.temperature,
     )
@@ -160,19 +160,19 @@ def _corpus(
 
 def _direction(content: _Direction, folder: Path) -> DirectionSources:
     def source(place: list[str], **more: Any) -> Source:
-        paths = [str(folder / one) for one in place]
+        paths = [str(folder / part) for part in place]
         if len(place) == 2:
             return parallel_files(*paths, **more)
         text = place[0] if place[0].startswith(HUB_PREFIX) else paths[0]
         return parse_source(text, src_lang=content.src_lang, tgt_lang=content.tgt_lang, **more)
 
-    links = [one.alignments for one in content.train if one.alignments is not None]
+    links = [item.alignments for item in content.train if item.alignments is not None]
     if links and len(links) < len(content.train):
         raise MtkitError("alignments: give them for every source under train, or for none")
     return DirectionSources(
         content.src_lang,
         content.tgt_lang,
-        [source(one.source, weight=one.weight, tag=one.tag) for one in content.train],
+        [source(item.source, weight=item.weight, tag=item.tag) for item in content.train],
         source(content.valid),
         source(content.test) if content.test else None,
         {name: source(place) for name, place in content.valid_also.items()},

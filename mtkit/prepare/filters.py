@@ -310,7 +310,7 @@ def kept_pairs_among(records: PairRecords, pairs: Sequence[tuple[Keys, Keys]]) -
         found = of_pairs(*keys)[codes == KEPT]
         places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
         is_kept[places[wanted[places] == found]] = True
-    return [int(is_kept[np.searchsorted(wanted, one)].sum()) for one in sets]
+    return [int(is_kept[np.searchsorted(wanted, keys)].sum()) for keys in sets]
 
 
 def find_repeats(

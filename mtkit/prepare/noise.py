@@ -149,7 +149,7 @@ def _count_letters(text: str) -> int:
 
 def _has_case(text: str) -> bool:
     """Whether nine in ten letters of a text have a title or a lower case."""
-    cased = sum(one.title() != one or one.lower() != one for one in text if one.isalpha())
+    cased = sum(c.title() != c or c.lower() != c for c in text if c.isalpha())
     return cased > 0 and 10 * cased >= 9 * _count_letters(text)
 
 

@@ -134,7 +134,7 @@ class Passes:
             sources=self.origins,
             counts={key: value for key, value in counts.items() if key != "noise" or value},
             **({} if self._linearisation else {"lines": encode.lines.facts()}),
-            misaligned=[dict(zip(segment, one, strict=True)) for one in check.misaligned],
+            misaligned=[dict(zip(segment, values, strict=True)) for values in check.misaligned],
         )
         return results.Report(
             path=out,
@@ -171,7 +171,7 @@ class Passes:
         return {
             "pairs": {split: sum(of_split) for split, of_split in sizes.items()},
             "kept": sum(encode.kept),
-            "dropped": {one: dropped[one] for one in filters.REASONS if one in dropped},
+            "dropped": {reason: dropped[reason] for reason in filters.REASONS if reason in dropped},
             "overlap": dict(zip(("src", "tgt", "both"), check.overlap, strict=True)),
             "in_training": check.in_training,
             "tokens": encode.tokens,
@@ -186,13 +186,13 @@ class Passes:
         self.writer.describe(
             directions=[
                 {
-                    "src_lang": one.src_lang,
-                    "tgt_lang": one.tgt_lang,
+                    "src_lang": direction.src_lang,
+                    "tgt_lang": direction.tgt_lang,
                     "valid": len(of_direction["valid"][0]),
                     "test": len(of_direction["test"][0]) if "test" in of_direction else 0,
-                    "also": list(one.valid_also),
+                    "also": list(direction.valid_also),
                 }
-                for one, of_direction in zip(corpus.directions, self._sets, strict=True)
+                for direction, of_direction in zip(corpus.directions, self._sets, strict=True)
             ]
         )
         weights = [source.weight for source in corpus.train]
@@ -203,7 +203,7 @@ class Passes:
             facts["weight"] *= factors[number]
         of_epoch = sizes * factors
         shares = zip(pairs.tolist(), (of_epoch / of_epoch.sum()).tolist(), strict=True)
-        return dict(zip((one.name for one in corpus.directions), shares, strict=True))
+        return dict(zip((direction.name for direction in corpus.directions), shares, strict=True))
 
     # -- Check
 
@@ -250,7 +250,7 @@ class Passes:
                         digest.update(text)
                     check.blocks[-1].append(_checksum(block))
                     yield block
-                check.digests.append({side: one.hexdigest() for side, one in digests.items()})
+                check.digests.append({side: digest.hexdigest() for side, digest in digests.items()})
                 check.fixed.append(dict(source.reading.found))
 
         def refuse_encoding(number: int) -> None:

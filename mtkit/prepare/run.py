@@ -155,10 +155,10 @@ def prepare_files(
     sources = DirectionSources(
         src_lang,
         tgt_lang,
-        [source(one) for one in train],
+        [source(pair) for pair in train],
         source(valid),
         source(test) if test else None,
-        {set_name: source(one) for set_name, one in (valid_also or {}).items()},
+        {set_name: source(pair) for set_name, pair in (valid_also or {}).items()},
         [LinkFile(Path(path)) for path in alignments],
     )
     return prepare(Corpus(name, [sources]), out, PrepareOptions.from_keywords(**options))
@@ -223,8 +223,8 @@ def _prepare(
     facts: dict[str, Any] = {
         "name": encodable(corpus.name),
         # Each once, in the order of the directions.
-        "src_lang": ",".join(dict.fromkeys(one.src_lang for one in corpus.directions)),
-        "tgt_lang": ",".join(dict.fromkeys(one.tgt_lang for one in corpus.directions)),
+        "src_lang": ",".join(dict.fromkeys(direction.src_lang for direction in corpus.directions)),
+        "tgt_lang": ",".join(dict.fromkeys(direction.tgt_lang for direction in corpus.directions)),
         "settings": config.model_dump(mode="json"),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
         "licence": corpus.licence,

@@ -95,7 +95,7 @@ def data_page(data: PreparedData, report: Report) -> str:
             reason: MEANINGS[reason].format(**data.manifest.settings) for reason in report.dropped
         },
         samples=report.samples,
-        sources=[(split, one) for split, many in data.manifest.sources.items() for one in many],
+        sources=[(split, s) for split, many in data.manifest.sources.items() for s in many],
         lengths=_lengths_chart(train.sides),
         ratios={
             f"{rank:.0%}": f"{2 ** (_quantile(train.ratios, rank) / _RATIO_STEPS):.2f}"
@@ -106,7 +106,7 @@ def data_page(data: PreparedData, report: Report) -> str:
             for name, *both in zip(_SIDES, train.sides, valid.sides, strict=True)
             for split, side in zip(("training", "validation"), both, strict=True)
         ],
-        vocabularies=[(name, one.table()) for name, one in vocabularies.items()],
+        vocabularies=[(name, vocabulary.table()) for name, vocabulary in vocabularies.items()],
     )
 
 
@@ -242,7 +242,7 @@ def _summary(data: PreparedData, report: Report) -> dict[str, str]:
 
 
 def _findings_of_pairs(report: Report) -> list[str]:
-    found = [one if one.endswith("?") else f"{one}." for one in report.warnings]
+    found = [warning if warning.endswith("?") else f"{warning}." for warning in report.warnings]
     read, lost = report.pairs["train"], sum(report.dropped.values())
     if lost > _MUCH_DROPPED * read:
         reason, most = max(report.dropped.items(), key=operator.itemgetter(1))
@@ -280,11 +280,12 @@ def _findings_of_text(
                     f"A {name} word has {here:.2f} subwords in the validation set and "
                     f"{usual:.2f} in the training set: the texts are of different kinds."
                 )
-    for name, one in vocabularies.items():
-        if one.unused + one.rare > _MUCH_RARE * one.learned:
+    for name, vocabulary in vocabularies.items():
+        if vocabulary.unused + vocabulary.rare > _MUCH_RARE * vocabulary.learned:
             found.append(
-                f"{one.unused + one.rare:,} of the {one.learned:,} subwords ({name}) occur fewer "
-                f"than {RARE} times in training; a smaller vocabulary would do."
+                f"{vocabulary.unused + vocabulary.rare:,} of the {vocabulary.learned:,} subwords "
+                f"({name}) occur fewer than {RARE} times in training; a smaller vocabulary "
+                "would do."
             )
     return found
 

@@ -197,7 +197,7 @@ def _check_tags(
     path: Path, origin: _Origin, directions: Sequence[tuple[str, str]], tags: Mapping[str, int]
 ) -> None:
     """Refuse target languages without a tag, and languages that the folder does not have."""
-    known = {code for one in origin.directions for code in (one.src_lang, one.tgt_lang)}
+    known = {code for d in origin.directions for code in (d.src_lang, d.tgt_lang)}
     for src_lang, tgt_lang in directions:
         # An imported model may not say which languages it reads.
         if tgt_lang not in tags or (known and src_lang not in known):

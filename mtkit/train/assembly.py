@@ -237,9 +237,7 @@ def parameters_in_words(trainer: Trainer) -> str:
 
 def _manifest(job: Job) -> RunManifest:
     data = job.data
-    directions = [
-        Direction(src_lang=one.src_lang, tgt_lang=one.tgt_lang) for one in data.directions
-    ]
+    directions = [Direction(src_lang=d.src_lang, tgt_lang=d.tgt_lang) for d in data.directions]
     return RunManifest(
         started_from=job.initial and job.initial.origin,
         data=DataOrigin(

@@ -195,7 +195,7 @@ def _loss(config: Config, curve: LearningCurve) -> Iterator[str]:
 
 def _copies(src: Sequence[str], tgt: Sequence[str], hyp: Sequence[str]) -> Iterator[str]:
     # Numbers and names are copied in a correct translation.
-    words = [tuple(map(_words, one)) for one in zip(src, tgt, hyp, strict=True)]
+    words = [tuple(map(_words, lines)) for lines in zip(src, tgt, hyp, strict=True)]
     copied = [s == h for s, t, h in words if s and s != t]
     if _is_much(sum(copied), len(copied), COPIED):
         yield (

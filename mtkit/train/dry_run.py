@@ -93,7 +93,7 @@ def forecast(
         speeds, measured, share = speeds_in_training(trainer, world_size), 0, 1.0
     else:
         speeds, measured, share = _measured_speeds(trainer)
-    low, speed, high = min(speeds), len(speeds) / sum(1 / one for one in speeds), max(speeds)
+    low, speed, high = min(speeds), len(speeds) / sum(1 / speed for speed in speeds), max(speeds)
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
     tokens = pairs.epoch_tokens()
@@ -103,7 +103,7 @@ def forecast(
     )
     epochs = config.train.last_step / updates
     is_partial = trainer.trained.count != sum(parameter_counts(trainer.model).values())
-    seconds, fastest, slowest = (epochs * tokens / one / world_size for one in (speed, high, low))
+    seconds, fastest, slowest = (epochs * tokens / rate / world_size for rate in (speed, high, low))
     spread = f"{low:,.0f} to {high:,.0f} in {len(speeds)} updates"
     sure = f"{hours_and_minutes(fastest)} to {hours_and_minutes(slowest)} at these speeds"
     if len(speeds) == 1:
@@ -186,7 +186,7 @@ def speeds_in_training(trainer: Trainer, world_size: int) -> list[float]:
         for step in range(1, last + 1):
             update = updates.next()
             losses = trainer.update(update.batches, update.own)
-            own = chain.from_iterable(one.micro_batches for one in update.own)
+            own = chain.from_iterable(pass_.micro_batches for pass_ in update.own)
             tokens += sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in own)
             if step < _WARM_UP or (step - _WARM_UP) % _TIMED_TOGETHER:
                 continue

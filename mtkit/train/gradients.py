@@ -125,39 +125,39 @@ class Gradients:
                 aligned += losses.alignment
         return Losses(summed, None if self.guided is None else aligned)
 
-    def prepared(self, one: Pass) -> Pass:
+    def prepared(self, pass_: Pass) -> Pass:
         """A pass with its batch, which is copied to the device while the program goes on."""
-        if one.is_empty:
+        if pass_.is_empty:
             # The others wait for the gradient of this pass, which is zero.
             some = make_batch(self.pairs, np.zeros(1, np.int64))
-            return replace(one, batch=some.to(self.device), guidance=None)
-        made = [make_batch(*micro_batch) for micro_batch in one.micro_batches]
+            return replace(pass_, batch=some.to(self.device), guidance=None)
+        made = [make_batch(*micro_batch) for micro_batch in pass_.micro_batches]
         guidance = None
-        if self.guided is not None and one.micro_batches[0][0].links is not None:
+        if self.guided is not None and pass_.micro_batches[0][0].links is not None:
             guidance = [
                 copied_to(self.device, self.guided.targets(batch, *micro_batch))
-                for batch, micro_batch in zip(made, one.micro_batches, strict=True)
+                for batch, micro_batch in zip(made, pass_.micro_batches, strict=True)
             ]
         if self.micro_batches.packed:
             batch = pack_batches(made, self.device, bias_dtype=self._bias_dtype)
         else:
             batch = made[0].to(self.device)
-        return replace(one, batch=batch, guidance=guidance)
+        return replace(pass_, batch=batch, guidance=guidance)
 
-    def losses(self, one: Pass) -> Losses:
+    def losses(self, pass_: Pass) -> Losses:
         """The losses of a pass, through which gradients can be computed.
 
         Their backward pass sends the gradients to all workers.
         """
-        one = one if one.batch is not None else self.prepared(one)
-        assert one.batch is not None
-        if one.is_empty:
-            return Losses(0.0 * self._loss(self.parallel, one.batch, label_smoothing=0.0), None)
+        pass_ = pass_ if pass_.batch is not None else self.prepared(pass_)
+        assert pass_.batch is not None
+        if pass_.is_empty:
+            return Losses(0.0 * self._loss(self.parallel, pass_.batch, label_smoothing=0.0), None)
         smoothing = self.settings.label_smoothing
-        loss = partial(self._loss, self.parallel, one.batch, label_smoothing=smoothing)
-        if self.guided is None or one.guidance is None:
+        loss = partial(self._loss, self.parallel, pass_.batch, label_smoothing=smoothing)
+        if self.guided is None or pass_.guidance is None:
             return Losses(loss(), None)
-        return Losses(*self.guided.losses(loss, one.guidance))
+        return Losses(*self.guided.losses(loss, pass_.guidance))
 
     def translation_loss(
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
@@ -173,7 +173,7 @@ class Gradients:
             try:
                 return self._one_after_the_other(own, step=step, tokens=tokens)
             except (RuntimeError, MemoryError) as error:
-                halves = [half for one in own for half in one.halves()]
+                halves = [half for pass_ in own for half in pass_.halves()]
                 # What the other workers have begun to receive cannot be sent again.
                 if self._is_sending or len(halves) == len(own) or not is_out_of_memory(error):
                     raise
@@ -189,11 +189,11 @@ class Gradients:
 
     def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         found = []
-        for number, one in enumerate(own, 1):
-            torch.manual_seed(self._seed(step, one.index))
+        for number, pass_ in enumerate(own, 1):
+            torch.manual_seed(self._seed(step, pass_.index))
             last = number == len(own)
             with nullcontext() if last else self.workers.no_sync(self.parallel):
-                objective, losses = self._objective(one, tokens=tokens)
+                objective, losses = self._objective(pass_, tokens=tokens)
                 self._is_sending |= last and self.workers.world_size > 1
                 torch.autograd.backward(objective)
             found.append(losses)
@@ -203,11 +203,11 @@ class Gradients:
         self.start_threads()
         assert self._threads is not None
 
-        def seeded_objective(one: Pass) -> tuple[Tensor, Losses]:
-            with dropout_seeded(self._seed(step, one.index)):
-                return self._objective(one, tokens=tokens)
+        def seeded_objective(pass_: Pass) -> tuple[Tensor, Losses]:
+            with dropout_seeded(self._seed(step, pass_.index)):
+                return self._objective(pass_, tokens=tokens)
 
-        return self._threads.differentiate([partial(seeded_objective, one) for one in own])
+        return self._threads.differentiate([partial(seeded_objective, pass_) for pass_ in own])
 
     def _seed(self, step: int, index: int) -> int:
         """A 63-bit seed for the dropout of a pass.
@@ -218,9 +218,9 @@ class Gradients:
         numbers = np.random.SeedSequence((self.settings.seed, step, index))
         return int(numbers.generate_state(1, np.uint64)[0] >> 1)
 
-    def _objective(self, one: Pass, *, tokens: int) -> tuple[Tensor, Losses]:
+    def _objective(self, pass_: Pass, *, tokens: int) -> tuple[Tensor, Losses]:
         """What is differentiated for a pass, and its losses."""
-        loss, alignment = self.losses(one)
+        loss, alignment = self.losses(pass_)
         losses = Losses(loss.detach(), None if alignment is None else alignment.detach())
         if alignment is not None:
             loss = loss + self.settings.guided_alignment * alignment[0]

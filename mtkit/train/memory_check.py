@@ -92,10 +92,10 @@ def moments_to_come(optimizer: torch.optim.Optimizer) -> int:
     """
     if optimizer.state:
         return 0
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     # Of a sharded parameter a worker has a part.
-    own = [one.to_local() if hasattr(one, "to_local") else one for one in parameters]
-    return sum(2 * one.numel() * one.element_size() for one in own)
+    own = [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
+    return sum(2 * part.numel() * part.element_size() for part in own)
 
 
 def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> None:

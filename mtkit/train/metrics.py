@@ -185,12 +185,12 @@ class MetricsLogger:
 def _confidence(run: Run) -> list[tuple[str, Quality]]:
     """Of each direction of a finished run, how good the forecasts of chrF are."""
     checks = RunChecks.load(run.path)
-    fitted = [] if checks is None else [one for one in checks.directions if one.forecast]
+    fitted = [] if checks is None else [d for d in checks.directions if d.forecast]
     several = len(fitted) > 1
     return [
-        (f"{one.facts.src_lang}-{one.facts.tgt_lang}" if several else "", one.forecast.quality)
-        for one in fitted
-        if one.forecast
+        (f"{d.facts.src_lang}-{d.facts.tgt_lang}" if several else "", d.forecast.quality)
+        for d in fitted
+        if d.forecast
     ]
 
 

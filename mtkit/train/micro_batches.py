@@ -62,7 +62,7 @@ class Pass:
         batches = [indices for _, indices in self.micro_batches]
         if sum(map(len, batches)) < 2:
             return [self]
-        costs = [longest_side(*one) for one in self.micro_batches]
+        costs = [longest_side(*batch) for batch in self.micro_batches]
         return [
             # An index that no pass of an update has, for other random numbers.
             Pass(
@@ -273,7 +273,7 @@ class MicroBatches:
         tokens = sum(cost * len(batch) for cost, batch in zip(costs, batches, strict=True))
         for passes in itertools.count(max(1, tokens // (self._limit * world_size))):
             shares = cut(batches, costs, passes * world_size)
-            if max(sum(costs[n] * len(part) for n, part in one) for one in shares) <= self._limit:
+            if max(sum(costs[n] * len(batch) for n, batch in s) for s in shares) <= self._limit:
                 break
         return shares
 

@@ -54,7 +54,7 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
         model.zero_grad()
     micro_batches.packed = False
     with torch.compiler.set_stance("force_eager") if gradients.compiled else nullcontext():
-        plain = _loss_and_norm(alone, [Pass(i, [one]) for i, one in enumerate(some)])
+        plain = _loss_and_norm(alone, [Pass(i, [part]) for i, part in enumerate(some)])
     if not wrong and not _agree(packed, plain, _TOLERANCE[gradients.precision]):
         (loss, norm), (plain_loss, plain_norm) = packed.tolist(), plain.tolist()
         wrong = (
@@ -99,7 +99,7 @@ def _loss_and_norm(gradients: Gradients, passes: list[Pass]) -> Tensor:
 
 
 def _target_tokens(passes: list[Pass]) -> int:
-    parts: list[MicroBatch] = [part for one in passes for part in one.micro_batches]
+    parts: list[MicroBatch] = [part for pass_ in passes for part in pass_.micro_batches]
     return sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in parts)
 
 

@@ -98,7 +98,7 @@ class Meter:
         losses = workers.sum(torch.stack(self._losses)).tolist()
         self._accumulate_time()
         numbered = enumerate(losses, step - len(losses) + 1)
-        self.first_not_finite = next((one for one in numbered if not math.isfinite(one[1])), None)
+        self.first_not_finite = next((row for row in numbered if not math.isfinite(row[1])), None)
         tokens = self._cost.tokens - self._before.tokens
         seconds = self._cost.seconds - self._before.seconds
         row: dict[str, float | int] = {

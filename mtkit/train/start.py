@@ -118,7 +118,7 @@ def split_checkpoint(text: str) -> tuple[Path, str | None]:
 def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
     """The directions that the data of a run lacks, as far as that is known."""
     origin = run.manifest.data
-    pairs = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    pairs = [(direction.src_lang, direction.tgt_lang) for direction in origin.directions]
     if not pairs and run.tokenizers().src.language_tags:
         # An imported model does not say which directions it was trained on.
         return []

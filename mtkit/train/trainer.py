@@ -198,7 +198,7 @@ class Trainer:
             return own
         # A thread that prefetches has not chosen its GPU.
         with torch.cuda.device(self.device):
-            return [self._gradients.prepared(one) for one in own]
+            return [self._gradients.prepared(pass_) for pass_ in own]
 
     def _count(self, batches: Sequence[IntArray], own: Sequence[Pass]) -> int:
         """Count the cost of an update; returns its target tokens over all workers."""
@@ -207,7 +207,7 @@ class Trainer:
         # Without BPE-dropout every worker knows all lengths.
         counted = [(self.pairs, np.concatenate(batches))]
         if resegmented:
-            counted = [micro_batch for one in own for micro_batch in one.micro_batches]
+            counted = [micro_batch for pass_ in own for micro_batch in pass_.micro_batches]
         for pairs, indices in counted:
             src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
             tokens += int(tgt.sum())
@@ -395,7 +395,7 @@ class Trainer:
             valid_losses=[row["valid_loss"] for row in self.history.rows],
             initial_valid_loss=metrics.initial_loss(),
         )
-        translations = [one.text for one in validation.translations]
+        translations = [translation.text for translation in validation.translations]
         metrics.findings = findings(self.config, curve, *self.valid_text, translations)
         self.history.report(metrics.findings, finished=finished)
         if not finished:  # else the page is written at the end

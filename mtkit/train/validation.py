@@ -66,11 +66,13 @@ class ValidationSet:
         found: list[ValidationSet] = []
         others: list[ValidationSet] = []
         src, tgt = data.text("valid")
-        for one in data.directions:
-            part, language = slice(start, start + one.valid), one.tgt_lang
+        for direction in data.directions:
+            part, language = slice(start, start + direction.valid), direction.tgt_lang
             rows = np.arange(part.start, part.stop)
-            found.append(cls(pairs, src[part], tgt[part], one.name, rows, language, is_main=True))
-            others += [whole(also_split(name), name, tgt_lang=language) for name in one.also]
+            found.append(
+                cls(pairs, src[part], tgt[part], direction.name, rows, language, is_main=True)
+            )
+            others += [whole(also_split(name), name, tgt_lang=language) for name in direction.also]
             start = part.stop
         return [*found, *others]
 
@@ -101,7 +103,7 @@ class Validation:
         """Its row of metrics, without the step."""
         row: dict[str, Any] = {f"valid_{key}": value for key, value in self._values().items()}
         if self.also:
-            row["valid_also"] = {name: one._values() for name, one in self.also.items()}
+            row["valid_also"] = {name: of_set._values() for name, of_set in self.also.items()}
         return row
 
     def _values(self) -> dict[str, float]:
@@ -134,9 +136,9 @@ class Validator:
     def __post_init__(self) -> None:
         self._sets = ValidationSet.all_of(self.data)
         if self.data.task == "translation":
-            for one in self._sets:
-                of = f" {one.name}" if one.name else ""
-                note_tokenised(f"the validation text{of}", one.tgt)
+            for valid in self._sets:
+                of = f" {valid.name}" if valid.name else ""
+                note_tokenised(f"the validation text{of}", valid.tgt)
         self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         self._runs = LoadedRuns(self.vocabularies, self.config.decode.greedy(), self._task)
@@ -149,24 +151,24 @@ class Validator:
         device, precision = self.device, self.precision
         # Around all batches, so that autocast converts the weights once.
         with arithmetic(precision, device):
-            losses = [self._mean_loss(model, workers, one) for one in self._sets]
+            losses = [self._mean_loss(model, workers, valid) for valid in self._sets]
         # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
             threads = torch.get_num_threads()
             backend = backend_in_training(model, self._runs, device=device, threads=threads)
-            translated = [self._translate(backend, workers, one) for one in self._sets]
+            translated = [self._translate(backend, workers, valid) for valid in self._sets]
         found = {
-            one: Validation(
+            valid: Validation(
                 mean_loss,
-                self._task.metrics([found.text for found in translations], one.tgt),
+                self._task.metrics([found.text for found in translations], valid.tgt),
                 translations,
             )
-            for one, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
+            for valid, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
         }
-        main = {one: validation for one, validation in found.items() if one.is_main}
-        also = {one.name: validation for one, validation in found.items() if one.name}
+        main = {valid: validation for valid, validation in found.items() if valid.is_main}
+        also = {valid.name: validation for valid, validation in found.items() if valid.name}
         return replace(_joined(main), also=also)
 
     def _mean_loss(self, model: Transformer, workers: Workers, measured: ValidationSet) -> float:
@@ -205,21 +207,21 @@ def _joined(found: Mapping[ValidationSet, Validation]) -> Validation:
     (first, *others) = found.values()
     if not others:
         return first
-    tokens = [int(one.pairs.tgt.lengths[one.indices].sum()) for one in found]
-    summed = sum(one.loss * count for one, count in zip(found.values(), tokens, strict=True))
+    tokens = [int(valid_set.pairs.tgt.lengths[valid_set.indices].sum()) for valid_set in found]
+    summed = sum(result.loss * count for result, count in zip(found.values(), tokens, strict=True))
     return Validation(
         summed / sum(tokens),
-        {key: sum(one.scores[key] for one in found.values()) / len(found) for key in first.scores},
-        [translation for one in found.values() for translation in one.translations],
+        {key: sum(v.scores[key] for v in found.values()) / len(found) for key in first.scores},
+        [translation for result in found.values() for translation in result.translations],
     )
 
 
 def report_validation(step: int, validation: Validation) -> dict[str, Any]:
     """Print the results of a validation; returns its row of metrics."""
-    for name, one in {"": validation, **validation.also}.items():
-        facts = [f"validation loss {one.loss:.3f}", f"perplexity {one.perplexity:.2f}"]
-        facts += [f"{_NAMES[key]} {value:.1f}" for key, value in one.scores.items()]
-        repaired = [found.repaired for found in one.translations if found.repaired is not None]
+    for name, result in {"": validation, **validation.also}.items():
+        facts = [f"validation loss {result.loss:.3f}", f"perplexity {result.perplexity:.2f}"]
+        facts += [f"{_NAMES[key]} {value:.1f}" for key, value in result.scores.items()]
+        repaired = [found.repaired for found in result.translations if found.repaired is not None]
         if repaired:
             facts.append(f"repaired {sum(repaired) / len(repaired):.1%}")
         log.info("step %d: %s%s", step, name and f"{name}: ", ", ".join(facts))

@@ -47,16 +47,16 @@ Found decode_independently(Scorer& scorer, const Settings& settings, const Reque
         size_t count = 0;
         for (size_t r = 0; r < live.slots.size(); ++r) {
             const int32_t slot = live.slots[r], token = live.tokens[r];
-            Hypothesis& one = found[slot / slots][slot % slots];
+            Hypothesis& hypothesis = found[slot / slots][slot % slots];
             // Constraints that exclude all tokens remove the hypothesis.
             if (!(live.token_log_probs[r] > -std::numeric_limits<float>::infinity())) {
-                one = {};
+                hypothesis = {};
                 continue;
             }
-            one.token_log_probs.push_back(live.token_log_probs[r]);
-            one.finished = token == settings.eos_id;
-            if (one.finished) continue;
-            one.tokens.push_back(token);
+            hypothesis.token_log_probs.push_back(live.token_log_probs[r]);
+            hypothesis.finished = token == settings.eos_id;
+            if (hypothesis.finished) continue;
+            hypothesis.tokens.push_back(token);
             if (done + 1 == request.limits[slot / slots]) continue;
             live.slots[count] = slot;
             live.tokens[count] = token;
@@ -67,11 +67,11 @@ Found decode_independently(Scorer& scorer, const Settings& settings, const Reque
     }
     for (std::vector<Hypothesis>& hypotheses : found) {
         std::erase_if(hypotheses,
-                      [](const Hypothesis& one) { return one.token_log_probs.empty(); });
-        for (Hypothesis& one : hypotheses) {
-            const std::vector<double>& each = one.token_log_probs;
-            one.log_prob = std::accumulate(each.begin(), each.end(), 0.0);
-            one.score = one.log_prob / length_penalty(settings, int(each.size()));
+                      [](const Hypothesis& h) { return h.token_log_probs.empty(); });
+        for (Hypothesis& hypothesis : hypotheses) {
+            const std::vector<double>& each = hypothesis.token_log_probs;
+            hypothesis.log_prob = std::accumulate(each.begin(), each.end(), 0.0);
+            hypothesis.score = hypothesis.log_prob / length_penalty(settings, int(each.size()));
         }
     }
     return found;
@@ -121,8 +121,8 @@ private:
         float largest = log_probs[kept_[0]];
         for (const int32_t id : kept_) largest = std::max(largest, log_probs[id]);
         for (const int32_t id : kept_) {
-            const float one = std::exp((log_probs[id] - largest) / temperature_);
-            weights_[id] = one > 0 ? one : 0;  // 0 instead of what is not a number
+            const float weight = std::exp((log_probs[id] - largest) / temperature_);
+            weights_[id] = weight > 0 ? weight : 0;  // 0 instead of what is not a number
         }
     }
 

@@ -290,17 +290,17 @@ int mtkit_translate(const mtkit_model* model, const Settings* settings, const Re
         for (size_t b = 0; b < found.size(); b++) {
             check(found[b].size() <= most, "the search found too many hypotheses");
             for (size_t k = 0; k < found[b].size(); k++) {
-                const Hypothesis& one = found[b][k];
-                const size_t i = b * most + k, size = one.tokens.size();
-                const size_t scored = one.token_log_probs.size();
+                const Hypothesis& hypothesis = found[b][k];
+                const size_t i = b * most + k, size = hypothesis.tokens.size();
+                const size_t scored = hypothesis.token_log_probs.size();
                 check(size <= scored && int64_t(scored) <= room,
                       "a hypothesis is longer than " + text(room) + " tokens");
                 lengths[i] = int32_t(size);
-                finished[i] = one.finished;
-                log_probs[i] = one.log_prob;
-                scores[i] = one.score;
-                std::copy_n(one.tokens.data(), size, tokens + i * room);
-                std::copy_n(one.token_log_probs.data(), scored, token_log_probs + i * room);
+                finished[i] = hypothesis.finished;
+                log_probs[i] = hypothesis.log_prob;
+                scores[i] = hypothesis.score;
+                std::copy_n(hypothesis.tokens.data(), size, tokens + i * room);
+                std::copy_n(hypothesis.token_log_probs.data(), scored, token_log_probs + i * room);
             }
         }
     });

@@ -202,9 +202,9 @@ private:
         traced_tokens_.clear();
         traced_log_probs_.clear();
         for (; link > 0; link = links_[link].before) {
-            const Link& one = links_[link];
-            traced_tokens_.push_back(one.token);
-            traced_log_probs_.push_back(one.log_prob - links_[one.before].log_prob);
+            const Link& last = links_[link];
+            traced_tokens_.push_back(last.token);
+            traced_log_probs_.push_back(last.log_prob - links_[last.before].log_prob);
         }
         std::reverse(traced_tokens_.begin(), traced_tokens_.end());
         std::reverse(traced_log_probs_.begin(), traced_log_probs_.end());
