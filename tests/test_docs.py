@@ -236,10 +236,10 @@ def test_the_pages_install_the_version_of_pytorch_that_is_tested() -> None:
         assert set(re.findall(r"torch==(\S+)", path.read_text(encoding="utf-8"))) == {tested}
 
 
-def test_the_tables_of_files_are_the_docstrings_of_the_modules() -> None:
-    program = written_by("make_architecture")
+def test_the_list_of_files_has_the_docstrings_of_the_modules() -> None:
+    program = written_by("make_files")
     assert program.PAGE.read_text(encoding="utf-8") == program.page(), (
-        "run python docs/make_architecture.py"
+        "run python docs/make_files.py"
     )
 
 

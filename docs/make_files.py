@@ -1,6 +1,6 @@
-"""Write the tables of files in docs/architecture.md from what the files say at their beginning.
+"""Write docs/files.md, the list of all files, from what the files say at their beginning.
 
-Run ``python docs/make_architecture.py`` after a file was added, renamed or described anew.
+Run ``python docs/make_files.py`` after a file was added, renamed or described anew.
 A test compares the page with what this program writes.
 """
 
@@ -11,9 +11,13 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-PAGE = Path(__file__).with_name("architecture.md")
+PAGE = Path(__file__).with_name("files.md")
 PACKAGE = Path(__file__).parents[1] / "mtkit"
-START, END = "<!-- files: generated -->\n", "<!-- end of files -->\n"
+HEAD = """# Files
+
+What each file has, in its own words. [Architecture](architecture.md) says how they belong together.
+
+"""
 ROOMS = (
     *("", "cli", "prepare", "train", "translate", "translate/search", "translate/pytorch"),
     *("translate/glossary", "translate/html", "inspect", "check", "check/rules", "check/model"),
@@ -53,17 +57,13 @@ def tables() -> str:
             files = sorted(folder.glob("*.py"))
             rows = [row(file) for file in files if not file.name.startswith("__")]
         heading = f"`{room}/`" if room else "Ground floor"
-        parts.append(
-            "\n".join([f"### {heading}", "", "| file | what it has |", "|---|---|", *rows])
-        )
+        parts.append("\n".join([f"## {heading}", "", "| file | what it has |", "|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
 
 def page() -> str:
-    """The page with its tables as they should be."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    return f"{before}{START}\n{tables()}\n{END}{rest.partition(END)[2]}"
+    """The page as it should be."""
+    return HEAD + tables()
 
 
 if __name__ == "__main__":
