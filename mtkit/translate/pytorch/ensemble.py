@@ -37,8 +37,8 @@ class Ensemble:
         """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""
         return mean_probability(
             [
-                engine.step(tokens, rows, own)
-                for engine, own in zip(self.engines, cache.caches, strict=True)
+                engine.step(tokens, rows, past)
+                for engine, past in zip(self.engines, cache.caches, strict=True)
             ]
         )
 

@@ -64,8 +64,8 @@ class Engine:
         x = torch.embedding(model.embedding.weight, tokens) * math.sqrt(model.config.d_model)
         x = x + self._positions(tokens, rows, cache, like=x)
         cache.advance(rows, self.window)
-        for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
-            x = layer.step(x, memory_kv, own, cache)
+        for layer, memory_kv, past in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
+            x = layer.step(x, memory_kv, past, cache)
         return widened(self._output(model.decoder_norm(x))).log_softmax(-1)
 
     def _positions(
@@ -97,12 +97,12 @@ class _Layer:
         self.before, self.after = (norms, nothing) if pre else (nothing, norms)
 
     def step(
-        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], own: LayerCache, cache: DecoderCache
+        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], past: LayerCache, cache: DecoderCache
     ) -> Tensor:
         """(R, D) to (R, D)."""
         y = self.before[0](x)
         q, k, v = torch.split(cache.spread(self.in_proj(y)), self.sizes, dim=-1)
-        keys, values = own.append(k, v, start=cache.start, seen=cache.seen)
+        keys, values = past.append(k, v, start=cache.start, seen=cache.seen)
         attended = cache.attend(q, keys.transpose(1, 2), values, cache.ancestor_bias)
         x = self.after[0](torch.add(x, self.own_out(attended)))
         y = self.before[1](x)
