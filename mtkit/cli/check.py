@@ -232,7 +232,7 @@ def _fit_to_data(run: Run) -> None:
         )
     with _fitted(run):
         if fit_run(run, data) is None:
-            raise MtkitError(f"{run.path}: was not fitted")
+            raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
 
 
 @contextmanager

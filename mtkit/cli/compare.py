@@ -90,8 +90,8 @@ def compare(
     tgt_lang: str | None,
     **decode: Any,
 ) -> None:
-    """Write a page with the scores of systems, and their lines: those first that are worse than
-    the line of the first system.
+    """Write a page with the scores of systems, and their lines, worst first, compared with
+    the first system.
 
     \b
     mtkit compare RUN...                translate the test set, and compare

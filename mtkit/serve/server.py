@@ -74,7 +74,7 @@ _MAX_CONNECTIONS = 900
 _IDLE = 15
 # Seconds after which it is found out whether a client that has ended its side still reads.
 _PROBE = 1.0
-# The client has gone, so nobody sees it; as in the logs of nginx.
+# The client has gone and does not see it; the code is that of nginx's logs.
 _GONE = 499
 
 
@@ -152,7 +152,7 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> 
         if not running.done():
             running.cancel()
             await asyncio.wait({running})
-            # It may have been refused at the same time. asyncio logs errors that nobody has read.
+            # It may have been refused at the same time. asyncio logs errors that no code has read.
             with suppress(asyncio.CancelledError, RequestError):
                 running.result()
             raise ClientDisconnect
