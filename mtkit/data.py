@@ -276,8 +276,8 @@ class PreparedData:
     @property
     def language_pairs(self) -> list[tuple[str, str]]:
         """Source and target language of each direction; one unless the data is multilingual."""
-        found = [(direction.src_lang, direction.tgt_lang) for direction in self.directions]
-        return found or [(self.src_lang, self.tgt_lang)]
+        pairs = [(direction.src_lang, direction.tgt_lang) for direction in self.directions]
+        return pairs or [(self.src_lang, self.tgt_lang)]
 
     @property
     def task(self) -> TaskName:
@@ -403,13 +403,13 @@ def find_data(root: Path) -> Path:
     Raises:
         MtkitError: if there is none.
     """
-    found = list(root.glob(f"[!.]*/{MANIFEST}"))
-    if not found:
+    manifests = list(root.glob(f"[!.]*/{MANIFEST}"))
+    if not manifests:
         raise MtkitError(
             f"no prepared data under {root}/; run mtkit prepare first, as in "
             "mtkit prepare demo-en-de, or give --data"
         )
-    return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
+    return max(manifests, key=lambda manifest: manifest.stat().st_mtime_ns).parent
 
 
 def also_split(name: str) -> str:

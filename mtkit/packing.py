@@ -92,11 +92,11 @@ def _attend_each(
     *args: P.args,
     **how: P.kwargs,
 ) -> Tensor:
-    found = [
+    outputs = [
         attention(q, k, v, own, *args, **how).transpose(1, 2).flatten(0, 1)
         for (q, k, v), own in each_batch(blocks, q, k, v)
     ]
-    return torch.cat(found).transpose(0, 1).unsqueeze(0)
+    return torch.cat(outputs).transpose(0, 1).unsqueeze(0)
 
 
 @cache

@@ -214,9 +214,9 @@ class Tokenizer:
     def encode_with_spans(self, lines: Sequence[str]) -> list[SpannedIds]:
         """Ids of each line, as from `encode`, and where each comes from in the line."""
         texts = list(map(self._visible, lines))
-        found = self._pieces.encode(texts, return_type="offset_mapping")
+        encodings = self._pieces.encode(texts, return_type="offset_mapping")
         encoded = []
-        for line, text, some in zip(lines, texts, found, strict=True):
+        for line, text, some in zip(lines, texts, encodings, strict=True):
             spans = some["offsets"]
             if text != line:
                 bounds = bounds_in(line, text)
@@ -247,8 +247,8 @@ class Tokenizer:
         if UNK_ID not in ids or not self._found_by_text:
             return ids
         pieces: list[str] = self._pieces.encode(text, out_type=str)
-        found = zip(ids, pieces, strict=True)
-        return [self._found_by_text.get(piece, i) if i == UNK_ID else i for i, piece in found]
+        pairs = zip(ids, pieces, strict=True)
+        return [self._found_by_text.get(piece, i) if i == UNK_ID else i for i, piece in pairs]
 
     @cached_property
     def _found_by_text(self) -> dict[str, int]:

@@ -281,14 +281,14 @@ class Aligner:
         backward: Sequence[WordAttention | None] = [None] * len(pairs)
         if reverse is not None:
             others = reverse._encode({"translation": translations, "source": sources}, numbers)
-        found = [Alignment({}, src.words, tgt.words) for src, tgt in pairs]
+        alignments = [Alignment({}, src.words, tgt.words) for src, tgt in pairs]
         for batch in self._batches(pairs):
             forward = self._mean([pairs[i] for i in batch])
             if reverse is not None:
                 backward = reverse._mean([others[i] for i in batch])
             for i, there, back in zip(batch, forward, backward, strict=False):
-                found[i] = replace(found[i], weights=links_of(there, back, method))
-        return found
+                alignments[i] = replace(alignments[i], weights=links_of(there, back, method))
+        return alignments
 
     def by_head(
         self, sources: Sequence[str], translations: Sequence[str]
@@ -297,13 +297,13 @@ class Aligner:
         sides = {"source": sources, "translation": translations}
         pairs = self._encode(sides, range(1, len(sources) + 1))
         nothing = WordAttention(np.zeros((0, 1), np.float32), [], [])
-        found = [[nothing] * len(self.heads) for _ in pairs]
+        attentions = [[nothing] * len(self.heads) for _ in pairs]
         for batch in self._batches(pairs):
             of_batch = [pairs[i] for i in batch]
             by_head = [self._of_words(of_batch, weights) for weights in self._weights(of_batch)]
             for i, of_heads in zip(batch, zip(*by_head, strict=True), strict=True):
-                found[i] = list(of_heads)
-        return found
+                attentions[i] = list(of_heads)
+        return attentions
 
     def _encode(self, sides: dict[str, Sequence[str]], numbers: Sequence[int]) -> list[Pair]:
         """The lines as subwords; numbers of lines and names of the sides are for warnings."""
@@ -357,12 +357,12 @@ class Aligner:
 
     def _of_words(self, pairs: Sequence[Pair], weights: Tensor) -> list[WordAttention]:
         """The attention of words from that of subwords, (B, T, S + 1)."""
-        found = []
+        attentions = []
         for (src, tgt), of_pair in zip(pairs, weights.cpu().numpy(), strict=True):
             matrix = of_pair[: len(tgt.ids), : len(src.ids) + 1]
             # The sum over the subwords of a source word, and the mean over those of a target word.
             by_source = np.add.reduceat(matrix, [*src.starts, len(src.ids)], axis=1)
             counts = np.diff([*tgt.starts, len(tgt.ids)])
             mean = np.add.reduceat(by_source, tgt.starts, axis=0) / counts[:, None]
-            found.append(WordAttention(mean, src.indices, tgt.indices))
-        return found
+            attentions.append(WordAttention(mean, src.indices, tgt.indices))
+        return attentions

@@ -72,7 +72,7 @@ def weights_of_pairs(
         encoder, decoder, cross: numbers of layers, from 0. The decoder runs to the last of them.
         sizes: whether to compute the sizes of heads.
     """
-    found, thread = AttentionWeights(), get_ident()
+    recorded, thread = AttentionWeights(), get_ident()
     with ExitStack() as hooks:
 
         def observe(attention: Attention, into: dict[int, LayerWeights], number: int) -> None:
@@ -88,16 +88,16 @@ def weights_of_pairs(
 
         decoder_layers = model.decoder_layers()
         for number in encoder:
-            observe(model.encoder_layers()[number].self_attention, found.encoder, number)
+            observe(model.encoder_layers()[number].self_attention, recorded.encoder, number)
         for number in decoder:
-            observe(decoder_layers[number].self_attention, found.decoder, number)
+            observe(decoder_layers[number].self_attention, recorded.decoder, number)
         for number in cross:
-            observe(decoder_layers[number].cross_attention, found.cross, number)
+            observe(decoder_layers[number].cross_attention, recorded.cross, number)
         memory = model.encode(src)
         x = model.embed_tgt(tgt_in)
         for layer in decoder_layers[: max([*decoder, *cross], default=-1) + 1]:
             x = layer(x, memory.states, memory.mask)
-    return found
+    return recorded
 
 
 def weights_and_values(

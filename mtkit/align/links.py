@@ -149,11 +149,11 @@ def symmetrize(forward: Links, backward: Links, method: Method) -> Links:
         return forward & backward
     if method == "union":
         return forward | backward
-    union, found = forward | backward, set(forward & backward)
-    sources, targets = {i for i, _ in found}, {j for _, j in found}
+    union, chosen = forward | backward, set(forward & backward)
+    sources, targets = {i for i, _ in chosen}, {j for _, j in chosen}
 
     def add(link: Link) -> None:
-        found.add(link)
+        chosen.add(link)
         sources.add(link[0])
         targets.add(link[1])
 
@@ -161,14 +161,14 @@ def symmetrize(forward: Links, backward: Links, method: Method) -> Links:
     # which of two neighbours is added. A link need not be scanned twice, because a neighbour that
     # was refused once, for its words have links, is refused always. A link that is added behind the
     # place of the scan belongs to the same scan, another to the next.
-    scan: list[Link] = sorted(found)
+    scan: list[Link] = sorted(chosen)
     next_scan: list[Link] = []
     while scan:
         link = heapq.heappop(scan)
         for di, dj in _NEIGHBOURS:
             beside = link[0] + di, link[1] + dj
             has_links = beside[0] in sources and beside[1] in targets
-            if beside in union and beside not in found and not has_links:
+            if beside in union and beside not in chosen and not has_links:
                 add(beside)
                 heapq.heappush(scan if beside > link else next_scan, beside)
         if not scan:
@@ -177,7 +177,7 @@ def symmetrize(forward: Links, backward: Links, method: Method) -> Links:
         for link in sorted(links):
             if link[0] not in sources and link[1] not in targets:
                 add(link)
-    return frozenset(found)
+    return frozenset(chosen)
 
 
 # Beside a link first, then diagonal to it.
@@ -192,15 +192,15 @@ def alignment_score(alignments: Sequence[Links], golds: Sequence[Gold]) -> Align
             alignment has a sure link, because any alignment has the same score then.
     """
     pairs = list(zip(alignments, golds, strict=True))
-    found = sum(len(links) for links in alignments)
+    total = sum(len(links) for links in alignments)
     sure = sum(len(gold.sure) for gold in golds)
     in_sure = sum(len(links & gold.sure) for links, gold in pairs)
     in_possible = sum(len(links & gold.possible) for links, gold in pairs)
     if not sure:
         raise ValueError("no gold alignment has a sure link")
     return AlignmentScore(
-        1 - (in_sure + in_possible) / (found + sure),
-        in_possible / found if found else 0.0,
+        1 - (in_sure + in_possible) / (total + sure),
+        in_possible / total if total else 0.0,
         in_sure / sure,
     )
 

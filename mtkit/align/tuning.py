@@ -132,8 +132,8 @@ def choose_heads(
         known: choices that the result must not be worse than.
         progress: called after each candidate.
     """
-    found = aligner.by_head(sources, translations)
-    error_rate = functools.partial(_error_rate, found, golds)
+    attentions = aligner.by_head(sources, translations)
+    error_rate = functools.partial(_error_rate, attentions, golds)
     choices = [[aligner.heads.index(head) for head in heads] for heads in known]
     known_rates = list(map(error_rate, choices))
     chosen: list[int] = []
@@ -154,11 +154,11 @@ def choose_heads(
 
 
 def _error_rate(
-    found: Sequence[Sequence[WordAttention]], golds: Sequence[Gold], chosen: Sequence[int]
+    attentions: Sequence[Sequence[WordAttention]], golds: Sequence[Gold], chosen: Sequence[int]
 ) -> float:
     """The alignment error rate of the mean of some heads."""
     links = []
-    for of_heads in found:
+    for of_heads in attentions:
         mean = np.mean([of_heads[i].matrix for i in chosen], axis=0)
         links.append(frozenset(links_of(replace(of_heads[0], matrix=mean))))
     return alignment_score(links, golds).error_rate

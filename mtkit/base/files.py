@@ -60,9 +60,9 @@ RecordT = TypeVar("RecordT", bound=Record)
 class NewerFormatError(MtkitError):
     """A file that a newer version wrote. It is not damaged, so nothing may replace it."""
 
-    def __init__(self, place: Path, found: int, newest: int) -> None:
+    def __init__(self, place: Path, version: int, newest: int) -> None:
         super().__init__(
-            f"{place}: was written by a newer mtkit (format {found}, this one reads up to "
+            f"{place}: was written by a newer mtkit (format {version}, this one reads up to "
             f"{newest}); install a newer mtkit"
         )
 
@@ -226,9 +226,9 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
         if content["kind"] != wanted:
             raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
     # First, because a newer version may also have other keys.
-    found, newest = content.get("format", 1), kind.newest_formats.get(str(content.get("kind")), 1)
-    if isinstance(found, int) and found > newest:
-        raise NewerFormatError(path.parent if "kind" in content else path, found, newest)
+    version, newest = content.get("format", 1), kind.newest_formats.get(str(content.get("kind")), 1)
+    if isinstance(version, int) and version > newest:
+        raise NewerFormatError(path.parent if "kind" in content else path, version, newest)
     return parse_record(content, kind, name=str(path), advice=advice)
 
 

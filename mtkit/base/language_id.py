@@ -152,8 +152,8 @@ def languages(lines: Sequence[str]) -> list[str]:
     """
     identify = _identifier().classify
     parts = [lines[at : at + SAMPLE_LINES] for at in range(0, len(lines), SAMPLE_LINES)]
-    found = [identify("\n".join(part))[0] for part in parts if len(part) >= MIN_LINES]
-    return [language for language in found if language != _NO_LANGUAGE]
+    codes = [identify("\n".join(part))[0] for part in parts if len(part) >= MIN_LINES]
+    return [language for language in codes if language != _NO_LANGUAGE]
 
 
 def probabilities(text: str) -> dict[str, float]:
@@ -201,9 +201,9 @@ def libretranslate_code(code: str) -> str:
     return "nb" if language == "no" else base_language(language)
 
 
-def looks_like(found: str, code: str) -> bool:
+def looks_like(language: str, code: str) -> bool:
     """Whether a language that `languages` has found can be that of a code."""
-    return _has_distance(code, [found], at_most=_SIMILAR)
+    return _has_distance(code, [language], at_most=_SIMILAR)
 
 
 def _has_distance(code: str, languages: Sequence[str], *, at_most: int) -> bool:

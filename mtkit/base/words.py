@@ -98,9 +98,9 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
         # SentencePiece treats a tab like a space, and in a table it would end the word.
         words = Words(" ".join(block).replace("\t", " "), longest=MAX_WORD_BYTES)
         occurrences = np.bincount(words.last_equal(words.short)[words.short])
-        found = np.flatnonzero(occurrences)
-        texts = visible(" ".join(words.texts(found))).split(" ")
-        for word, count in zip(texts, occurrences[found].tolist(), strict=True):
+        indices = np.flatnonzero(occurrences)
+        texts = visible(" ".join(words.texts(indices))).split(" ")
+        for word, count in zip(texts, occurrences[indices].tolist(), strict=True):
             counts[word] = counts.get(word, 0) + count
     counts.pop("", None)
     return Counter(counts)

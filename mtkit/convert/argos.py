@@ -95,7 +95,7 @@ class _ArgosModel:
 
     def search(self, lines: Sequence[str], beam_size: int) -> list[list[str]]:
         """The subwords of the translation of each line."""
-        found = self._engine.translate_batch(
+        results = self._engine.translate_batch(
             self._encode(lines),
             replace_unknowns=True,
             max_batch_size=_BATCH_TOKENS,
@@ -103,7 +103,7 @@ class _ArgosModel:
             beam_size=beam_size,
             length_penalty=_LENGTH_PENALTY,
         )
-        return [result.hypotheses[0] for result in found]
+        return [result.hypotheses[0] for result in results]
 
     def text(self, pieces: Sequence[str]) -> str:
         """The text of subwords."""
@@ -112,9 +112,9 @@ class _ArgosModel:
 
     def is_tie(self, line: str, ours: Sequence[str], other: Sequence[str]) -> bool:
         """Whether the first different subwords of two translations are equally probable."""
-        found = self._engine.score_batch(self._encode([line, line]), [ours, other])
+        scored = self._engine.score_batch(self._encode([line, line]), [ours, other])
         rows = [
-            ([*pieces, ""], by.log_probs) for pieces, by in zip((ours, other), found, strict=True)
+            ([*pieces, ""], by.log_probs) for pieces, by in zip((ours, other), scored, strict=True)
         ]
         steps = zip(*(zip(*row, strict=True) for row in rows), strict=False)
         first = next(((a, b) for (p, a), (q, b) in steps if p != q), (0.0, 0.0))
@@ -122,8 +122,8 @@ class _ArgosModel:
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        found = self._engine.score_batch(self._encode(sources), self._encode(targets))
-        return [torch.tensor(result.log_probs) for result in found]
+        results = self._engine.score_batch(self._encode(sources), self._encode(targets))
+        return [torch.tensor(result.log_probs) for result in results]
 
     def _encode(self, lines: Sequence[str]) -> list[list[str]]:
         return [self._pieces.encode(line, out_type=str) for line in lines]
@@ -323,7 +323,7 @@ class _Argos(Target):
         outputs = theirs.search(lines, beam_size=1)
         other = list(map(theirs.text, outputs))
         checked = CheckText(text.name, lines, references, text.numbers[:_CHECKED])
-        found = agreement(RunModel(greedy), theirs, checked, [ours, other])
+        agreed = agreement(RunModel(greedy), theirs, checked, [ours, other])
         explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
         for i, (first, second) in enumerate(zip(ours, other, strict=True)):
             if comparable(first) == comparable(second):
@@ -352,7 +352,7 @@ class _Argos(Target):
         )
         searched = zip(as_run.translate(lines), theirs.search(lines, _BEAM_SIZE), strict=True)
         return _ArgosAgreement(
-            **vars(found),
+            **vars(agreed),
             explained=explained if record.quantization == "float32" else None,
             underscores=[
                 number for number, t in zip(checked.numbers, mine, strict=True) if "_" in t.text

@@ -163,7 +163,7 @@ class CTranslate2Model:
         sources = _pieces(lines, self._vocabularies.src)
         translations = [""] * len(lines)
         for length, rows in rows_by_length(sources):
-            found = self._engine.translate_batch(
+            results = self._engine.translate_batch(
                 [sources[row] for row in rows],
                 beam_size=self._decode.beam_size,
                 length_penalty=self._decode.length_penalty,
@@ -172,7 +172,7 @@ class CTranslate2Model:
                 min_decoding_length=0,
                 max_batch_size=ROWS_AT_A_TIME,
             )
-            for row, result in zip(rows, found, strict=True):
+            for row, result in zip(rows, results, strict=True):
                 ids = [self._ids[piece] for piece in result.hypotheses[0]]
                 translations[row] = self._vocabularies.tgt.decode(ids)
         return translations
@@ -180,7 +180,7 @@ class CTranslate2Model:
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
         src, tgt = map(_pieces, (sources, targets), self._vocabularies)
-        return [torch.tensor(found.log_probs) for found in self._engine.score_batch(src, tgt)]
+        return [torch.tensor(scored.log_probs) for scored in self._engine.score_batch(src, tgt)]
 
 
 def _pieces(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:

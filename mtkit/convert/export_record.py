@@ -64,9 +64,9 @@ def check_record_format(record: Mapping[str, Any], file: Path) -> None:
     Raises:
         NewerFormatError: naming `file`.
     """
-    found = record.get("record_format", 1)
-    if isinstance(found, int) and found > 1:
-        raise NewerFormatError(file, found, 1)
+    version = record.get("record_format", 1)
+    if isinstance(version, int) and version > 1:
+        raise NewerFormatError(file, version, 1)
 
 
 def recorded_settings(record: Mapping[str, Any], file: Path) -> DecodeConfig | None:
@@ -75,11 +75,11 @@ def recorded_settings(record: Mapping[str, Any], file: Path) -> DecodeConfig | N
     Raises:
         MtkitError: naming a setting that is not possible.
     """
-    found = record.get("decode")
-    if not isinstance(found, dict):
+    settings = record.get("decode")
+    if not isinstance(settings, dict):
         return None
     # A later version may have more settings.
-    known = {key: value for key, value in found.items() if key in DecodeConfig.model_fields}
+    known = {key: value for key, value in settings.items() if key in DecodeConfig.model_fields}
     return parse_config({"decode": known}, origin=str(file)).decode
 
 
@@ -89,10 +89,10 @@ def recorded_lines(record: Mapping[str, Any], file: Path) -> LineFacts:
     Raises:
         MtkitError: naming a value that is not possible.
     """
-    found = record.get("lines")
-    if not isinstance(found, dict):
+    facts = record.get("lines")
+    if not isinstance(facts, dict):
         return LineFacts()
-    return parse_record(found, LineFacts, name=str(file), advice="export the model again")
+    return parse_record(facts, LineFacts, name=str(file), advice="export the model again")
 
 
 def given_settings(beam_size: Any, length_penalty: Any) -> DecodeConfig:

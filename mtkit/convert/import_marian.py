@@ -105,26 +105,26 @@ def import_model(
         if code is not None:
             check_language(option, code)
     given = list(islice(read_lines(check), CHECKED_LINES)) if check is not None else None
-    found = _read(source, revision, vocabularies)
-    model = found.model
+    theirs = _read(source, revision, vocabularies)
+    model = theirs.model
     if model.lacking:
         lacking = ", ".join(model.lacking)
         log.warning("%s: mtkit translates without these of its settings: %s", source, lacking)
     vocabulary = new_vocabulary(model)
     # As given, or as the model or its name says.
-    named = _LANGUAGES.fullmatch(found.name)
+    named = _LANGUAGES.fullmatch(theirs.name)
     by_name = named.groups() if named else ("", "")
     src_lang = src_lang or model.src_lang or by_name[0]
     tgt_lang = tgt_lang or model.tgt_lang or by_name[1]
     peer = model.folder if importlib.util.find_spec("transformers") else None
     manifest = RunManifest(
-        data=DataOrigin(name=found.name, src_lang=src_lang, tgt_lang=tgt_lang, lines=model.lines),
+        data=DataOrigin(name=theirs.name, src_lang=src_lang, tgt_lang=tgt_lang, lines=model.lines),
         versions={"mtkit": mtkit.__version__},
         imported=ImportRecord(
-            source=found.name,
-            commit=found.commit,
-            licence=found.card.licence,
-            citations=found.card.citations,
+            source=theirs.name,
+            commit=theirs.commit,
+            licence=theirs.card.licence,
+            citations=theirs.card.citations,
             # Where transformers has nothing to restore, the new order is as good as the old one.
             subwords=vocabulary.ids if model.folder is not None else None,
         ),
@@ -169,7 +169,7 @@ def import_model(
         if given is not None:
             example = lines[0], next(iter(translator.translate(lines[:1])))
     run = Run.open(out)
-    return Imported(run, list(_notes(found.card, run, example)), _command(run))
+    return Imported(run, list(_notes(theirs.card, run, example)), _command(run))
 
 
 def _is_import(folder: Path) -> bool:

@@ -305,17 +305,17 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
         MtkitError: if a SentencePiece model is damaged.
     """
     sides = (source.src, source.tgt)
-    found = [sentencepiece_pieces(side.model, side.file) for side in sides]
+    pieces_of = [sentencepiece_pieces(side.model, side.file) for side in sides]
     # Subwords that text can have, and the list has not.
     lost = [
         [piece.text for piece in pieces if piece.kind in _IN_TEXT and piece.text not in listed]
-        for pieces, listed in zip(found, (set(side.pieces) for side in sides), strict=True)
+        for pieces, listed in zip(pieces_of, (set(side.pieces) for side in sides), strict=True)
     ]
     if source.src.pieces == source.tgt.pieces:
         # A subword has the same id on both sides.
         lost = [list(dict.fromkeys(lost[0] + lost[1]))] * 2
     tokenizers, rows, old_ids = [], [], []
-    for side, pieces, more in zip(sides, found, lost, strict=True):
+    for side, pieces, more in zip(sides, pieces_of, lost, strict=True):
         old = OldIds(
             size=len(side.pieces), pad=side.pad, eos=side.eos, unk=side.unk, start=source.start
         )

@@ -133,12 +133,12 @@ def npz_of(source: Path) -> Path | None:
         named = _yaml(source / _DECODER).get("models")
         if isinstance(named, list) and len(named) == 1 and isinstance(named[0], str):
             return source / Path(named[0]).name
-    found = sorted(source.glob("*.npz"))
-    if len(found) > 1:
+    files = sorted(source.glob("*.npz"))
+    if len(files) > 1:
         raise MtkitError(
-            f"{source}: has {len(found)} models; give one, such as {found[0]}, as SOURCE"
+            f"{source}: has {len(files)} models; give one, such as {files[0]}, as SOURCE"
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource:
@@ -236,9 +236,9 @@ def _named_vocabularies(file: Path) -> tuple[Path, Path]:
             if not src or not tgt:
                 raise MtkitError(f"{settings}: vocabs has a name that is empty")
             return file.with_name(src), file.with_name(tgt)
-    found = sorted(file.parent.glob("*vocab*.yml")) or sorted(file.parent.glob("*vocab*.spm"))
-    if len(found) == 1:
-        return found[0], found[0]
+    files = sorted(file.parent.glob("*vocab*.yml")) or sorted(file.parent.glob("*vocab*.spm"))
+    if len(files) == 1:
+        return files[0], files[0]
     raise MtkitError(
         f"{file}: no {_DECODER} beside it names two vocabularies; give them as --vocabs SRC TGT"
     )
@@ -355,29 +355,29 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
             return torch.from_numpy(array.astype(np.float32))
 
     def matrix(name: str) -> Tensor:
-        found = take(name)
-        if found.dim() != 2:
+        values = take(name)
+        if values.dim() != 2:
             raise MtkitError(
-                f"{file}: {name} has the shape {list(found.shape)}, which is not that of a matrix"
+                f"{file}: {name} has the shape {list(values.shape)}, which is not that of a matrix"
             )
-        return found
+        return values
 
-    found: Tensors = {}
+    tensors: Tensors = {}
     if "Wemb" in arrays:
-        found["model.shared.weight"] = matrix("Wemb")
+        tensors["model.shared.weight"] = matrix("Wemb")
     else:
-        found["model.encoder.embed_tokens.weight"] = matrix("encoder_Wemb")
-        found["model.decoder.embed_tokens.weight"] = matrix("decoder_Wemb")
+        tensors["model.encoder.embed_tokens.weight"] = matrix("encoder_Wemb")
+        tensors["model.decoder.embed_tokens.weight"] = matrix("decoder_Wemb")
     if "decoder_ff_logit_out_W" in arrays or "decoder_ff_logit_out_Wt" in arrays:
         raise MtkitError(
             f"{file}: has an output layer of its own; only models whose output layer is the "
             "embedding matrix (tied-embeddings) can be imported"
         )
-    found["final_logits_bias"] = take("decoder_ff_logit_out_b").reshape(1, -1)
+    tensors["final_logits_bias"] = take("decoder_ff_logit_out_b").reshape(1, -1)
     for name in (name for part in layer_parts(config) for name in part.theirs):
         _, stack, _, number, kind = name.split(".", 4)
         weight, bias = (f"{stack}_l{int(number) + 1}_{own}" for own in _NAMES[kind])
         is_norm = kind.endswith("norm")
-        found[f"{name}.weight"] = take(weight).flatten() if is_norm else matrix(weight).T
-        found[f"{name}.bias"] = take(bias).flatten()
-    return found
+        tensors[f"{name}.weight"] = take(weight).flatten() if is_norm else matrix(weight).T
+        tensors[f"{name}.bias"] = take(bias).flatten()
+    return tensors

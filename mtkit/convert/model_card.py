@@ -211,7 +211,7 @@ def _scores(run: Run, steps: list[int]) -> tuple[int, dict[str, list[tuple[str, 
     sets = {f"validation set of {name}" if name else "validation set": main}
     sets |= last.get("valid_also", {})
     version = run.manifest.versions.get("sacrebleu")
-    found = {
+    scores = {
         one_line(name): [
             (label, values[key], _signature(metric, version) if metric else "")
             for key, label, metric in _METRICS
@@ -219,7 +219,7 @@ def _scores(run: Run, steps: list[int]) -> tuple[int, dict[str, list[tuple[str, 
         ]
         for name, values in sets.items()
     }
-    return last["step"], {name: of_set for name, of_set in found.items() if of_set}
+    return last["step"], {name: of_set for name, of_set in scores.items() if of_set}
 
 
 def _signature(metric: Metric, version: str | None) -> str:

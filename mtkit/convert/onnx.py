@@ -92,8 +92,8 @@ class OnnxModel:
             limit = length + self._decode.max_extra_length
             for start in range(0, len(rows), ROWS_AT_A_TIME):
                 some = rows[start : start + ROWS_AT_A_TIME]
-                found = self._greedy([sources[row] for row in some], limit)
-                for row, ids in zip(some, found, strict=True):
+                outputs = self._greedy([sources[row] for row in some], limit)
+                for row, ids in zip(some, outputs, strict=True):
                     translations[row] = self._text(ids)
         return translations
 
@@ -129,8 +129,8 @@ class OnnxModel:
             cache = {f"past_key_values{n.removeprefix('present')}": x for n, x in outputs.items()}
             columns.append(newest)
             ended |= newest[:, 0] == eos
-        found = np.concatenate(columns, axis=1).tolist()
-        return [ids[: ids.index(eos)] if eos in ids else ids for ids in found]
+        rows = np.concatenate(columns, axis=1).tolist()
+        return [ids[: ids.index(eos)] if eos in ids else ids for ids in rows]
 
     def _encode(self, sources: list[list[int]]) -> dict[str, Any]:
         """What every step needs of the sources."""

@@ -188,12 +188,12 @@ def _bpe(tokenizer: Tokenizer, names: dict[int, str]) -> dict[str, Any]:
 def _unigram(
     tokenizer: Tokenizer, pieces: dict[int, Piece], names: dict[int, str]
 ) -> dict[str, Any]:
-    found = ("normal", "symbol")
+    kinds = ("normal", "symbol")
     return {
         "type": "Unigram",
         "unk_id": UNK_ID,
         "vocab": [
-            [names[i], piece.score if piece.kind in found else _LAST_RESORT]
+            [names[i], piece.score if piece.kind in kinds else _LAST_RESORT]
             for i, piece in pieces.items()
         ],
         "byte_fallback": tokenizer.has_bytes,

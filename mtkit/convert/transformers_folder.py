@@ -325,7 +325,7 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
                 if int.from_bytes(opened.read(8), "little") > _MAX_HEADER_BYTES:
                     raise ValueError(f"a header of more than {_MAX_HEADER_BYTES:,} bytes")
                 opened.seek(0)
-                found = load_file(f"/dev/fd/{opened.fileno()}")
+                tensors = load_file(f"/dev/fd/{opened.fileno()}")
         except Exception as error:
             # A damaged file can raise any exception.
             raise MtkitError(f"{file}: damaged ({damage(file, error)})") from error
@@ -333,16 +333,16 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
         file = folder / PICKLED
         if not file.exists():
             raise MtkitError(f"{folder}: has no weights, neither {SAFETENSORS} nor {PICKLED}")
-        found = _unpickled(file)
-    for name, tensor in found.items():
+        tensors = _unpickled(file)
+    for name, tensor in tensors.items():
         if tensor.dtype not in _FLOATS:
             raise MtkitError(f"{file}: {name[:100]} has dtype {tensor.dtype}")
     # Only the copies of the embedding matrix may share their numbers.
-    sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in found.items()}
+    sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()}
     copies = [sizes.pop(name, 0) for name in _COPIES]
     if max(copies, default=0) + sum(sizes.values()) > file.stat().st_size:
         raise MtkitError(f"{file}: damaged, or its tensors share their numbers")
-    return file, {name: tensor.float() for name, tensor in found.items()}
+    return file, {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def _unpickled(file: Path) -> Tensors:
@@ -354,7 +354,7 @@ def _unpickled(file: Path) -> Tensors:
             opened.seek(0)
             _check_pickles(opened, is_zip=maps)
             # This reads tensors and plain values only, and never executes code.
-            found = torch.load(
+            tensors = torch.load(
                 f"/dev/fd/{opened.fileno()}", map_location="cpu", mmap=maps, weights_only=True
             )
     except Exception as error:
@@ -363,11 +363,11 @@ def _unpickled(file: Path) -> Tensors:
             f"{file}: damaged, or has more than weights, which is not loaded "
             f"({damage(file, error)})"
         ) from error
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()
     ):
         raise MtkitError(f"{file}: does not have weights by name")
-    return dict(found)
+    return dict(tensors)
 
 
 def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:

@@ -99,12 +99,12 @@ def yaml_mapping(text: str, name: str) -> dict[str, Any]:
     if len(text) > MAX_YAML:
         raise MtkitError(f"{name}: has more than {MAX_YAML:,} characters of YAML, too many")
     try:
-        found = parse_yaml(text, words=True)
+        content = parse_yaml(text, words=True)
     except NotYamlError as error:
         raise MtkitError(f"{name}: not YAML, or damaged ({reason_of(error, most=200)})") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise MtkitError(f"{name}: has no settings or subwords by name")
-    return found
+    return content
 
 
 def parse_settings(settings: dict[str, Any], kind: type[SettingsT], file: Path | str) -> SettingsT:

@@ -116,7 +116,7 @@ def agreement(
     lines = text.lines
     mine, other = (list(map(comparable, of_model)) for of_model in translations)
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
-    scored = ([found[: text.positions] for found in of.log_probs(*batch)] for of in (ours, theirs))
+    scored = ([rows[: text.positions] for rows in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [
         float((first - second).abs().max()) if len(first) == len(second) else torch.inf
         for first, second in zip(*scored, strict=True)
@@ -156,8 +156,8 @@ class RunModel:
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        found = self._translator.score_given(sources, targets)
-        return [torch.tensor(scored.log_probs) for scored in found]
+        results = self._translator.score_given(sources, targets)
+        return [torch.tensor(scored.log_probs) for scored in results]
 
 
 def load_untagged(run: Run, **options: Any) -> Translator:

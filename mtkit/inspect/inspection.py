@@ -120,8 +120,8 @@ class Inspection:
 
 
 def _rounded(values: FloatArray) -> list[Any]:
-    found: list[Any] = np.round(values.astype(np.float64), 6).tolist()
-    return found
+    rounded: list[Any] = np.round(values.astype(np.float64), 6).tolist()
+    return rounded
 
 
 @torch.no_grad()
@@ -158,7 +158,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     src_in = pad_ids([[*src, EOS_ID]]).to(translator.device)
     tgt_in = pad_ids([[BOS_ID, *tgt]]).to(translator.device)
     decoder_layers = range(model.config.decoder_layers)
-    found = weights_of_pairs(
+    attention = weights_of_pairs(
         model,
         src_in,
         tgt_in,
@@ -173,9 +173,9 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     # nothing to align.
     heads = sorted({(head.layer, head.head) for head in translator.aligner().heads})
     stacks: dict[StackName, Stack] = {
-        "encoder": _stack(found.encoder, src_pieces, src_pieces),
-        "decoder": _stack(found.decoder, tgt_pieces, tgt_pieces),
-        "cross": _stack(found.cross, tgt_pieces, src_pieces),
+        "encoder": _stack(attention.encoder, src_pieces, src_pieces),
+        "decoder": _stack(attention.decoder, tgt_pieces, tgt_pieces),
+        "cross": _stack(attention.cross, tgt_pieces, src_pieces),
     }
     cross = stacks["cross"].weights
     weights = np.stack([cross[layer - 1, head - 1, :, :-1] for layer, head in heads])
@@ -198,9 +198,9 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
 
 
 def _stack(layers: dict[int, LayerWeights], queries: list[str], keys: list[str]) -> Stack:
-    found = [layer for _, layer in sorted(layers.items())]
-    weights = [layer.weights[0].cpu().numpy() for layer in found]
-    sizes = [layer.sizes[0].mean(-1).cpu().numpy() for layer in found if layer.sizes is not None]
+    in_order = [layer for _, layer in sorted(layers.items())]
+    weights = [layer.weights[0].cpu().numpy() for layer in in_order]
+    sizes = [layer.sizes[0].mean(-1).cpu().numpy() for layer in in_order if layer.sizes is not None]
     return Stack(queries, keys, np.stack(weights), np.stack(sizes))
 
 

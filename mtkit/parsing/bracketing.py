@@ -100,7 +100,7 @@ class Scores:
         )
 
 
-def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
+def count_brackets(gold: Tree, parsed: Tree) -> SentenceCounts:
     """Compare two trees over the same words."""
     # The number of words before each word that are not punctuation.
     before = [0]
@@ -112,7 +112,7 @@ def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
             for label, start, end in tree.phrases
             if before[start] < before[end] and label not in _DELETED
         )
-        for tree in (gold, found)
+        for tree in (gold, parsed)
     )
     matched = sum((of_gold & of_found).values())
     return SentenceCounts(matched, sum(of_gold.values()), sum(of_found.values()))

@@ -300,8 +300,8 @@ def restore(text: str, words: Sequence[str]) -> Restored:
     tree.tags += [ANY_TAG] * (len(words) - len(tree.tags))
     while tree.open:
         tree.end()
-    found = Tree(tuple(map(escaped, words)), tuple(tree.tags), tuple(tree.phrases))
-    return Restored(found, repaired)
+    restored = Tree(tuple(map(escaped, words)), tuple(tree.tags), tuple(tree.phrases))
+    return Restored(restored, repaired)
 
 
 class Bracket(NamedTuple):

@@ -140,8 +140,8 @@ class BlockEncoder:
         kept = chosen[is_kept]
         noise: Counter[str] = Counter()
         if self.noise is not None:
-            found = self.noise(texts, source=block.source, lines=block.lines[kept])
-            for pair, src_ids, tgt_ids in self._short_enough(found, self.prefixes[block.source]):
+            noisy = self.noise(texts, source=block.source, lines=block.lines[kept])
+            for pair, src_ids, tgt_ids in self._short_enough(noisy, self.prefixes[block.source]):
                 noise[pair.kind] += 1
                 texts[0][pair.place], texts[1][pair.place] = pair.src, pair.tgt
                 src[pair.place], tgt[pair.place] = src_ids, tgt_ids

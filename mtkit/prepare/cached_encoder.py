@@ -102,8 +102,8 @@ class CachedEncoder:
                 & (rows[:, 1] == words.tails.take(rest))
                 & (rows[:, 2] == words.lengths.take(rest) + 1)
             )
-            found, at = rest[same], np.flatnonzero(same)
-            begins[found], sizes[found] = rows[:, 3].take(at), rows[:, 4].take(at)
+            known, at = rest[same], np.flatnonzero(same)
+            begins[known], sizes[known] = rows[:, 3].take(at), rows[:, 4].take(at)
             rest, hashes = rest[~same], hash64(hashes[~same], 2)
         return rest
 

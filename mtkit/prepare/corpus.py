@@ -53,8 +53,8 @@ class DirectionSources:
     @property
     def held_out(self) -> dict[str, Source]:
         """The validation and test sets that there are, by the names of their splits."""
-        found = {"valid": self.valid} | ({"test": self.test} if self.test else {})
-        return found | {also_split(name): source for name, source in self.valid_also.items()}
+        sources = {"valid": self.valid} | ({"test": self.test} if self.test else {})
+        return sources | {also_split(name): source for name, source in self.valid_also.items()}
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class Corpus:
     def files(self) -> list[Path]:
         """All files that are read on this machine."""
         sources = itertools.chain.from_iterable(self.sources().values())
-        found = [file for source in sources for file in source.files]
-        return found + [links.path for links in self._links if links is not None]
+        paths = [file for source in sources for file in source.files]
+        return paths + [links.path for links in self._links if links is not None]
 
     @cached_property
     def direction_of(self) -> list[int]:
@@ -148,10 +148,10 @@ class Corpus:
     @cached_property
     def labels(self) -> list[str]:
         """What files that may be passed on call each of `train`; no two the same."""
-        found = [source.label for source in self.train]
+        names = [source.label for source in self.train]
         return [
-            f"{label} (source {number})" if found.count(label) > 1 else label
-            for number, label in enumerate(found, start=1)
+            f"{label} (source {number})" if names.count(label) > 1 else label
+            for number, label in enumerate(names, start=1)
         ]
 
     @property
@@ -196,11 +196,11 @@ class Corpus:
 
     def sources(self) -> dict[str, list[Source]]:
         """The sources of each split, the training data first; the test set may have none."""
-        found: dict[str, list[Source]] = {"train": self.train, "valid": [], "test": []}
+        of_split: dict[str, list[Source]] = {"train": self.train, "valid": [], "test": []}
         for direction in self.directions:
             for split, source in direction.held_out.items():
-                found.setdefault(split, []).append(source)
-        return found
+                of_split.setdefault(split, []).append(source)
+        return of_split
 
     def facts(self, split: str) -> list[dict[str, Any]]:
         """The entries of the sources of a split in the manifest."""

@@ -470,13 +470,13 @@ def sentences(seed: int) -> Iterator[tuple[Pair, list[tuple[int, int]]]]:
 def demo_corpus() -> dict[Split, list[Pair]]:
     """The demo corpus, English first: the same bytes on every machine."""
     wanted: dict[Split, int] = {"train": TRAIN_PAIRS, "valid": VALID_PAIRS, "test": TEST_PAIRS}
-    found: dict[Split, dict[str, str]] = {split: {} for split in wanted}
+    pairs_of: dict[Split, dict[str, str]] = {split: {} for split in wanted}
     for (english, german), combinations in sentences(SEED):
         places = set(map(held_out, combinations)) - {None}
         # A sentence with held-out pairs of both splits would leak one split into the other.
         split = places.pop() if len(places) == 1 else None if places else "train"
-        if split is not None and len(found[split]) < wanted[split]:
-            found[split].setdefault(english, german)
-        if all(len(found[split]) == wanted[split] for split in wanted):
+        if split is not None and len(pairs_of[split]) < wanted[split]:
+            pairs_of[split].setdefault(english, german)
+        if all(len(pairs_of[split]) == wanted[split] for split in wanted):
             break
-    return {split: list(pairs.items()) for split, pairs in found.items()}
+    return {split: list(pairs.items()) for split, pairs in pairs_of.items()}

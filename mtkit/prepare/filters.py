@@ -307,9 +307,9 @@ def kept_pairs_among(records: PairRecords, pairs: Sequence[tuple[Keys, Keys]]) -
     is_kept = np.zeros(len(wanted), bool)
     for start in range(0, len(records) if len(wanted) else 0, _BLOCK):
         codes, *keys = (records.read(name, start, _BLOCK) for name in ("codes", *_KEYS))
-        found = of_pairs(*keys)[codes == KEPT]
-        places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
-        is_kept[places[wanted[places] == found]] = True
+        block_keys = of_pairs(*keys)[codes == KEPT]
+        places = np.minimum(np.searchsorted(wanted, block_keys), len(wanted) - 1)
+        is_kept[places[wanted[places] == block_keys]] = True
     return [int(is_kept[np.searchsorted(wanted, keys)].sum()) for keys in sets]
 
 
@@ -344,16 +344,16 @@ def _drop_beyond(records: PairRecords, limit: int, reason: str, names: tuple[str
     for part in range(parts):
         where, keys = [], []
         for start in range(0, total, _BLOCK):
-            found = np.zeros(1, np.uint64)
+            hashes = np.zeros(1, np.uint64)
             for name in names:
-                found = hash64(found, 0) + records.read(name, start, _BLOCK)
-            found = hash64(found, 1)
+                hashes = hash64(hashes, 0) + records.read(name, start, _BLOCK)
+            hashes = hash64(hashes, 1)
             mine = records.read("codes", start, _BLOCK) == KEPT
             if parts > 1:
-                mine &= found % np.uint64(parts) == part
+                mine &= hashes % np.uint64(parts) == part
             (indices,) = np.nonzero(mine)
             where.append(indices + start)
-            keys.append(found[indices])
+            keys.append(hashes[indices])
         pairs, of_pair = np.concatenate(where), np.concatenate(keys)
         order = np.argsort(of_pair, kind="stable")
         of_pair = of_pair[order]

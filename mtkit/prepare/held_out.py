@@ -38,14 +38,14 @@ def read_sets(corpus: Corpus) -> list[HeldOut]:
 
 
 def _read(source: Source) -> Block:
-    found: Block = ([], [])
+    texts: Block = ([], [])
     for block in source.blocks(_BLOCK):
-        for side, lines in zip(found, block, strict=True):
+        for side, lines in zip(texts, block, strict=True):
             for number, line in enumerate(lines, start=len(side) + 1):
                 if fault := encoding_fault(line, is_escaped=source.is_escaped):
                     raise MtkitError(f"{source.name}, {source.unit} {number}: {fault}")
             side += lines
-    return found
+    return texts
 
 
 def sentence_keys(corpus: Corpus, held_out: Sequence[HeldOut]) -> list[tuple[Keys, Keys]]:
@@ -73,10 +73,10 @@ def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict
         for direction, of_direction in enumerate(held_out)
         for src, tgt in of_direction.values()
     ]
-    found = dict.fromkeys(["valid", "test", *splits], 0)
+    counts = dict.fromkeys(["valid", "test", *splits], 0)
     for split, count in zip(splits, kept_pairs_among(records, keys), strict=True):
-        found[split] += count
-    return found
+        counts[split] += count
+    return counts
 
 
 def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) -> list[str]:

@@ -90,11 +90,11 @@ class LinkFile:
         with closing(read_lines(self.path)) as lines, closing(blocks):
             for block in blocks:
                 size = len(block[0])
-                found = list(itertools.islice(lines, size))
-                if len(found) < size:
-                    more = size - len(found) + sum(len(rest[0]) for rest in blocks)
-                    self._refuse_count(count + len(found), count + len(found) + more, of)
-                yield block, LinkLines(str(self.path), count + 1, found)
+                texts = list(itertools.islice(lines, size))
+                if len(texts) < size:
+                    more = size - len(texts) + sum(len(rest[0]) for rest in blocks)
+                    self._refuse_count(count + len(texts), count + len(texts) + more, of)
+                yield block, LinkLines(str(self.path), count + 1, texts)
                 count += size
             if rest := sum(1 for _ in lines):
                 self._refuse_count(count + rest, count, of)
@@ -120,13 +120,13 @@ def encode_links(
     )
     encoded = []
     for src_words, tgt_words, of_pair in zip(src, tgt, links, strict=True):
-        found = {
+        linked = {
             (i, j)
             for src_word, tgt_word in of_pair
             for i in src_words.get(src_word, ())
             for j in tgt_words.get(tgt_word, ())
         }
-        encoded.append(np.array(sorted(found), LINK_TYPE).tobytes())
+        encoded.append(np.array(sorted(linked), LINK_TYPE).tobytes())
     return encoded
 
 
@@ -135,10 +135,10 @@ def _tokenizer_words(tokenizer: Tokenizer, lines: Sequence[str]) -> Iterator[dic
     begins = tokenizer.begins_word
     for line, (ids, spans) in zip(lines, tokenizer.encode_with_spans(lines), strict=True):
         words = word_spans(line)
-        found: dict[int, set[int]] = {}
+        numbers_of: dict[int, set[int]] = {}
         if words and ids:
             numbers = np.maximum(np.cumsum(begins[ids]) - 1, 0)
             owners = words_of_subwords(words, [start for start, _ in spans])
             for owner, number in zip(owners, numbers.tolist(), strict=True):
-                found.setdefault(owner, set()).add(number)
-        yield found
+                numbers_of.setdefault(owner, set()).add(number)
+        yield numbers_of

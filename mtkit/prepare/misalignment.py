@@ -53,7 +53,7 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
     if end - start < 4 * _WINDOW:
         return []
     mean, deviation = _usual_ratio(records, start, min(end, start + _SPAN))
-    found: list[Misalignment] = []
+    segments: list[Misalignment] = []
     for begin in range(start, end, _SPAN):
         # A shift at the border of two spans is visible on both sides of it.
         low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
@@ -61,11 +61,11 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
         off = (_log_ratios(records, low, high) - mean) / deviation
         costs = np.minimum(off * off / 2, _MAX_COST)
         for first, last in _suspicious(costs):
-            found += [
+            segments += [
                 Misalignment(a + low, b + low, offset)
                 for a, b, offset in _cut_out(costs, first, last)
             ]
-    return _joined(found)
+    return _joined(segments)
 
 
 _OFFSETS = range(-_FARTHEST, _FARTHEST + 1)

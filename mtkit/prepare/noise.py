@@ -64,15 +64,15 @@ class Noise:
         # In 53 bits, which a float has.
         chances = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
         chosen = np.searchsorted(self._up_to, chances, side="right")
-        found = []
+        pairs = []
         for index in np.flatnonzero(chosen < len(self._kinds)).tolist():
             kind = self._kinds[chosen[index]]
             src, tgt = texts[0][index], texts[1][index]
             # Of this class only `random` gives the same numbers in every version of Python.
             noisy = self._changed(kind, src, tgt, random.Random(int(keys[index])).random)
             if noisy[0] != src:
-                found.append(NoisyPair(index, kind, *noisy))
-        return found
+                pairs.append(NoisyPair(index, kind, *noisy))
+        return pairs
 
     def _keys(self, source: int, lines: IntArray) -> npt.NDArray[np.uint64]:
         """(n,): a random number for each pair."""

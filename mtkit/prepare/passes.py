@@ -157,7 +157,7 @@ class Passes:
     def _counts(self, check: results.CheckResult, encode: results.EncodeResult) -> dict[str, Any]:
         """The counts in the manifest; those of each source are added to `origins`."""
         sizes = {
-            split: [len(found[split][0]) for found in self._sets if split in found]
+            split: [len(texts[split][0]) for texts in self._sets if split in texts]
             for split in self.origins
         }
         sizes["train"] = check.pairs
@@ -300,8 +300,8 @@ class Passes:
         saved = self.writer.scratch / "odds.npz"
         if saved.is_file():
             with np.load(saved) as arrays:
-                found = list(map(filters.LanguageOdds, arrays.values()))
-            return self.writer.tokenizers(), list(zip(found[::2], found[1::2], strict=True))
+                of_sides = list(map(filters.LanguageOdds, arrays.values()))
+            return self.writer.tokenizers(), list(zip(of_sides[::2], of_sides[1::2], strict=True))
         counts, sizes = self._counted(check)
         if self.existing is None:
             factors = self.corpus.factors(sizes)

@@ -194,11 +194,11 @@ def _lines(
             yield ready
 
 
-def _without_returns(lines: list[bytes], found: Counter[str]) -> list[bytes]:
+def _without_returns(lines: list[bytes], repairs: Counter[str]) -> list[bytes]:
     returns = sum(line.endswith(b"\r") for line in lines)
     if not returns:
         return lines
-    found[CRLF] += returns
+    repairs[CRLF] += returns
     return [line.removesuffix(b"\r") for line in lines]
 
 

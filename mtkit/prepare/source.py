@@ -204,17 +204,17 @@ def regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
         yield src, tgt
 
 
-def on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
+def on_one_line(sentences: list[bytes], repairs: Counter[str]) -> list[bytes]:
     """The sentences with line breaks replaced by spaces, so that each is one line of text."""
     together = b"".join(sentences)  # one search shows whether there is anything to replace
     if b"\n" not in together and b"\r" not in together:
         return sentences
     fixed = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
-    found[BREAK] += sum(map(bytes.__ne__, sentences, fixed))
+    repairs[BREAK] += sum(map(bytes.__ne__, sentences, fixed))
     return fixed
 
 
-def arrow_block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
+def arrow_block(table: Any, columns: Sequence[str], repairs: Counter[str]) -> Block:
     """Two text columns of an Arrow table without records; null becomes empty."""
 
     def side(name: str) -> list[bytes]:
@@ -223,7 +223,7 @@ def arrow_block(table: Any, columns: Sequence[str], found: Counter[str]) -> Bloc
             column = column.cast(column.type.value_type)
         # The conversion to binary is free: the bytes are the same.
         values: list[bytes] = column.cast("large_binary").fill_null(b"").to_pylist()
-        return on_one_line(values, found)
+        return on_one_line(values, repairs)
 
     return side(columns[0]), side(columns[1])
 

@@ -123,9 +123,9 @@ class _PairSample:
         }
 
 
-def findings(corpus: Corpus, found: Sequence[LanguageCounts]) -> list[str]:
+def findings(corpus: Corpus, languages: Sequence[LanguageCounts]) -> list[str]:
     """A sentence for each training source whose languages are not those that were given."""
-    checked = zip(corpus.labels, found, _given(corpus), strict=True)
+    checked = zip(corpus.labels, languages, _given(corpus), strict=True)
     return [
         f"{one_line(label)}: {wrong}"
         for label, counts, given in checked

@@ -242,11 +242,11 @@ def _summary(data: PreparedData, report: Report) -> dict[str, str]:
 
 
 def _findings_of_pairs(report: Report) -> list[str]:
-    found = [warning if warning.endswith("?") else f"{warning}." for warning in report.warnings]
+    warnings = [warning if warning.endswith("?") else f"{warning}." for warning in report.warnings]
     read, lost = report.pairs["train"], sum(report.dropped.values())
     if lost > _MUCH_DROPPED * read:
         reason, most = max(report.dropped.items(), key=operator.itemgetter(1))
-        found.append(
+        warnings.append(
             f"{lost / read:.0%} of the training pairs were dropped, most of them ({most:,}) for "
             f"the reason “{reason}”. Look at the samples below: the text may be bad, or the rule "
             "too strict."
@@ -254,40 +254,40 @@ def _findings_of_pairs(report: Report) -> list[str]:
     if parts := report.misaligned:
         lines = sum(last - first + 1 for _, first, last, _ in parts)
         file, first, last, _ = parts[0]
-        found.append(
+        warnings.append(
             f"The sides are misaligned in {len(parts):,} {'part' if len(parts) == 1 else 'parts'} "
             f"of the files, {lines:,} lines in all, such as lines {first:,} to {last:,} of "
             f"{file}. These pairs are dropped; to keep them, fix the files."
         )
-    return found
+    return warnings
 
 
 def _findings_of_text(
     trains: Sequence[_Side], valids: Sequence[_Side], vocabularies: Mapping[str, _Vocabulary]
 ) -> list[str]:
-    found = []
+    warnings = []
     for name, train, valid in zip(_SIDES, trains, valids, strict=True):
         of_bytes = train.bytes / max(1, train.subwords)
         if of_bytes > _MUCH_IN_BYTES:
-            found.append(
+            warnings.append(
                 f"{of_bytes:.1%} of the {name} subwords are single bytes, of characters that are "
                 "not in the vocabulary, such as those of another script."
             )
         if min(train.words, valid.words):
             usual, here = (side.subwords / side.words for side in (train, valid))
             if here > _UNLIKE * usual:
-                found.append(
+                warnings.append(
                     f"A {name} word has {here:.2f} subwords in the validation set and "
                     f"{usual:.2f} in the training set: the texts are of different kinds."
                 )
     for name, vocabulary in vocabularies.items():
         if vocabulary.unused + vocabulary.rare > _MUCH_RARE * vocabulary.learned:
-            found.append(
+            warnings.append(
                 f"{vocabulary.unused + vocabulary.rare:,} of the {vocabulary.learned:,} subwords "
                 f"({name}) occur fewer than {RARE} times in training; a smaller vocabulary "
                 "would do."
             )
-    return found
+    return warnings
 
 
 def _lengths_chart(sides: Sequence[_Side]) -> Chart:

@@ -56,11 +56,11 @@ class TmxUnits:
     few can expand without limit.
     """
 
-    def __init__(self, path: Path, languages: tuple[str, str], found: Counter[str]) -> None:
+    def __init__(self, path: Path, languages: tuple[str, str], repairs: Counter[str]) -> None:
         self._path = path
         self._languages = languages
         self._wanted = [language_subtags(language) for language in languages]
-        self._found = found
+        self._found = repairs
         self._block: Block = ([], [])
         self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: the result of `_places`
         self._met = [False, False]

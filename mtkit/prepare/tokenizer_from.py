@@ -91,8 +91,8 @@ class ExistingVocabularies:
                     f"{path / name}: changed since it was written (its checksum is wrong); "
                     f"{_ADVICE}"
                 )
-        found = Vocabularies.load(path, is_joint=is_joint)
-        tags = found.src.language_tags
+        vocabularies = Vocabularies.load(path, is_joint=is_joint)
+        tags = vocabularies.src.language_tags
         if corpus.is_multilingual and not tags:
             raise MtkitError(
                 f"{path}: its tokenizer has no language tags, which a multilingual model needs; "
@@ -109,9 +109,9 @@ class ExistingVocabularies:
         else:
             reverse = _is_reverse(path, origin, corpus.language_pairs[0], is_joint=is_joint)
         if reverse:
-            found = Vocabularies(found.tgt, found.src)
+            vocabularies = Vocabularies(vocabularies.tgt, vocabularies.src)
         for tag in corpus.corpus_tags:
-            if tag not in (known := found.src.corpus_tags):
+            if tag not in (known := vocabularies.src.corpus_tags):
                 has = ", ".join(sorted(known)) or "none"
                 raise MtkitError(
                     f"{path}: its tokenizer has no tag {tag} (its tags: {has}); remove the tag, or "
@@ -120,7 +120,7 @@ class ExistingVocabularies:
         kind = "prepared folder" if manifest.data is None else "run folder"
         entry = {"kind": kind, "path": encodable(shareable_name(path)), "files": checksums}
         log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")
-        return cls(path, corpus.task, found, entry | ({"reversed": True} if reverse else {}))
+        return cls(path, corpus.task, vocabularies, entry | ({"reversed": True} if reverse else {}))
 
     def config(
         self, settings: Mapping[str, Any], overrides: Sequence[str], *, base: Sequence[str]
@@ -141,7 +141,7 @@ class ExistingVocabularies:
         is_joint = self.vocabularies.is_joint
         shared = f"shared_vocab={str(settings.get('shared_vocab', is_joint)).lower()}"
         config = prepare_config(settings, [*base, shared, *overrides])
-        found: dict[str, Any] = {
+        stored: dict[str, Any] = {
             "shared_vocab": is_joint,
             "vocab_size": len(src),
             "src_vocab_size": None if is_joint else len(src),
@@ -149,8 +149,8 @@ class ExistingVocabularies:
             "model_type": src.model_type,
             "user_defined_symbols": src.symbols,
         }
-        for key in [key for key in found if key in given]:
-            wanted, has = getattr(config, key), found[key]
+        for key in [key for key in stored if key in given]:
+            wanted, has = getattr(config, key), stored[key]
             if key == "vocab_size" and wanted == has and self.task == "translation":
                 # For both sides, unless the target has a size of its own.
                 has = has if "tgt_vocab_size" in given else len(tgt)
@@ -165,7 +165,7 @@ class ExistingVocabularies:
                 "--set learn_from_pairs has no effect: with --tokenizer-from no subwords are "
                 "learned; leave it out"
             )
-        return config.model_copy(update=found)
+        return config.model_copy(update=stored)
 
     def refuse_unseen(self, src: Mapping[str, int], tgt: Mapping[str, int], *, where: str) -> None:
         """Refuse a text in a script that the vocabulary has hardly any subwords of.

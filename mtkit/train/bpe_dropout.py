@@ -137,8 +137,8 @@ class BpeDropout:
     def _make(self, left: IntArray, right: IntArray) -> IntArray:
         """The results of merging pairs of subwords; V for none."""
         pairs = left * self._size + right
-        found = np.searchsorted(self._pairs, pairs)
-        return np.where(self._pairs.take(found) == pairs, self._made.take(found), self._size)
+        indices = np.searchsorted(self._pairs, pairs)
+        return np.where(self._pairs.take(indices) == pairs, self._made.take(indices), self._size)
 
 
 def _chance(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

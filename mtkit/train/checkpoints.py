@@ -115,16 +115,16 @@ def agreed_checkpoint(run: Run, workers: Workers) -> Saved:
         MtkitError: if every checkpoint is damaged, if a newer version wrote one, or if a worker
             cannot read the chosen one.
     """
-    found = workers.run_on_all_ranks(
+    saved = workers.run_on_all_ranks(
         lambda: newest_whole_checkpoint(run) if workers.is_rank_zero else None
     )
     # By its relative path, because the run folder may have another path on another machine.
-    chosen = workers.gather(found and (found[0].step, str(found[0].path.relative_to(run.path))))[0]
+    chosen = workers.gather(saved and (saved[0].step, str(saved[0].path.relative_to(run.path))))[0]
     if chosen is None:
         raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
     step, path = chosen
     return workers.run_on_all_ranks(
-        lambda: found or read_checkpoint(run.checkpoint(run.path / path, step))
+        lambda: saved or read_checkpoint(run.checkpoint(run.path / path, step))
     )
 
 

@@ -112,14 +112,14 @@ class Gradients:
         """
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:
-                found = self._at_the_same_time(own, step=step, tokens=tokens)
+                of_passes = self._at_the_same_time(own, step=step, tokens=tokens)
             elif retry and self.micro_batches.packed:
-                found = self._in_halves_if_needed(own, step=step, tokens=tokens)
+                of_passes = self._in_halves_if_needed(own, step=step, tokens=tokens)
             else:
-                found = self._one_after_the_other(own, step=step, tokens=tokens)
+                of_passes = self._one_after_the_other(own, step=step, tokens=tokens)
         summed = torch.zeros((), device=self.device)
         aligned = torch.zeros(2, device=self.device)
-        for losses in found:
+        for losses in of_passes:
             summed += losses.translation
             if losses.alignment is not None:
                 aligned += losses.alignment
@@ -188,7 +188,7 @@ class Gradients:
             report("step %d: out of memory%s; trying again in %d passes", step, where, len(own))
 
     def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
-        found = []
+        of_passes = []
         for number, pass_ in enumerate(own, 1):
             torch.manual_seed(self._seed(step, pass_.index))
             last = number == len(own)
@@ -196,8 +196,8 @@ class Gradients:
                 objective, losses = self._objective(pass_, tokens=tokens)
                 self._is_sending |= last and self.workers.world_size > 1
                 torch.autograd.backward(objective)
-            found.append(losses)
-        return found
+            of_passes.append(losses)
+        return of_passes
 
     def _at_the_same_time(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         self.start_threads()

@@ -65,15 +65,15 @@ class GuidedAlignment:
         (B, T, S) for each batch of the pass, and the number of target subwords that it is summed
         over.
         """
-        found: list[Tensor] = []
-        self._log_weights.found = found
+        recorded: list[Tensor] = []
+        self._log_weights.found = recorded
         try:
             loss = compute()
         finally:
             self._log_weights.found = None
         of_batches = [
             torch.stack((-(log_weights * wanted).sum(), wanted.sum()))
-            for log_weights, wanted in zip(found, targets, strict=True)
+            for log_weights, wanted in zip(recorded, targets, strict=True)
         ]
         return loss, sum(of_batches[1:], of_batches[0])
 
@@ -124,13 +124,13 @@ class GuidedAlignment:
         place = (pair * (T + 1) + numbers[1::2]) * (S + 1) + numbers[::2]
         linked = torch.zeros(B * (T + 1) * (S + 1))
         linked[torch.from_numpy(place)] = 1.0
-        found = linked.view(B, T + 1, S + 1)[
+        wanted = linked.view(B, T + 1, S + 1)[
             torch.arange(B)[:, None, None], tgt_words[:, :, None], src_words[:, None, :]
         ]
         has_links = torch.from_numpy(lengths > 0)[:, None]
-        alone = has_links & (tgt_words < T) & ~found.any(-1)
-        found += alone[:, :, None] * (batch.src == EOS_ID)[:, None, :]
-        return found / found.sum(-1, keepdim=True).clamp_min(1.0)
+        alone = has_links & (tgt_words < T) & ~wanted.any(-1)
+        wanted += alone[:, :, None] * (batch.src == EOS_ID)[:, None, :]
+        return wanted / wanted.sum(-1, keepdim=True).clamp_min(1.0)
 
 
 def _words(ids: Tensor, begins: Tensor, tags: Tensor) -> Tensor:

@@ -97,11 +97,11 @@ def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[
 
     def bounds(most: int) -> list[int]:
         """The rows at which pieces begin and end if each has as many as `most` allows."""
-        found = [0]
+        cuts = [0]
         for _ in range(pieces):
-            before = ends[found[-1] - 1] if found[-1] else 0
-            found.append(int(np.searchsorted(ends, before + most, side="right")))
-        return found
+            before = ends[cuts[-1] - 1] if cuts[-1] else 0
+            cuts.append(int(np.searchsorted(ends, before + most, side="right")))
+        return cuts
 
     widest = int(widths.max())
     least = max(widest, -(-int(ends[-1]) // pieces))

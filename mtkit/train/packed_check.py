@@ -90,8 +90,8 @@ def _some_batches(gradients: Gradients) -> list[MicroBatch]:
 def _loss_and_norm(gradients: Gradients, passes: list[Pass]) -> Tensor:
     """(2,): the summed loss of this worker, and the norm of the gradient of all."""
     losses = gradients.add_up(passes, step=0, tokens=_target_tokens(passes))
-    found = [p.grad for p in gradients.model.parameters() if p.grad is not None]
-    norm: Tensor = torch.nn.utils.get_total_norm(found)
+    gradient = [p.grad for p in gradients.model.parameters() if p.grad is not None]
+    norm: Tensor = torch.nn.utils.get_total_norm(gradient)
     if hasattr(norm, "full_tensor"):  # of a model that is sharded over the workers
         norm = norm.full_tensor()
     gradients.model.zero_grad()

@@ -231,7 +231,7 @@ class _LowRank:
 def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set[str]:
     """The names that a pattern matches, or that begin with a pattern as whole parts."""
     names = list(names)
-    found: set[str] = set()
+    matching: set[str] = set()
     for pattern in patterns:
         matched = {
             name
@@ -246,5 +246,5 @@ def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set
                 f"{key}: no parameter has the name {pattern}; they begin with {parts}, for example "
                 f"{example}"
             )
-        found |= matched
-    return found
+        matching |= matched
+    return matching

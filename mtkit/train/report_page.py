@@ -137,13 +137,13 @@ def with_confidence(page: str, confidence: Sequence[tuple[str, Quality]]) -> str
 
 def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str, str] | None:
     """The name and the value of the score of the best validation, if there is one."""
-    found = (
+    scores = (
         (label, f"{row[key]:.1f}")
         for row in rows
         for key, label in (("valid_f1", "F1"), ("valid_bleu", "BLEU"))
         if row["step"] == best_step and row.get(key) is not None
     )
-    return next(found, None)
+    return next(scores, None)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class GradientThreads:
         """
         stop = Event()
         futures: list[Future[tuple[GradientList, list[T]]]] = []
-        found: list[tuple[GradientList, list[T]]] = []
+        sums: list[tuple[GradientList, list[T]]] = []
         try:
             for first in range(min(self._count, len(tasks))):
                 own = tasks[first :: self._count]
@@ -85,7 +85,7 @@ class GradientThreads:
             while futures:
                 # An error refers to this frame. If the frame referred to the error, through a
                 # future, the memory of the failed task would stay until a garbage collection.
-                found.append(futures.pop(0).result())
+                sums.append(futures.pop(0).result())
         except BaseException:
             # Ctrl-C too: no thread may be at work after this. A future may be missing in the list,
             # so threads are counted; those that start later see `stop`.
@@ -96,7 +96,7 @@ class GradientThreads:
             raise
         results: list[T] = [None] * len(tasks)  # type: ignore[list-item]
         total: GradientList = [parameter.grad for parameter in self._parameters]
-        for first, (gradients, some) in enumerate(found):
+        for first, (gradients, some) in enumerate(sums):
             _add_to(total, gradients)
             results[first :: self._count] = some
         for parameter, gradient in zip(self._parameters, total, strict=True):

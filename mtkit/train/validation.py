@@ -63,18 +63,18 @@ class ValidationSet:
             also = [whole(also_split(name), name) for name in data.valid_also]
             return [whole("valid", is_main=True), *also]
         pairs, start = data.pairs("valid"), 0
-        found: list[ValidationSet] = []
+        main: list[ValidationSet] = []
         others: list[ValidationSet] = []
         src, tgt = data.text("valid")
         for direction in data.directions:
             part, language = slice(start, start + direction.valid), direction.tgt_lang
             rows = np.arange(part.start, part.stop)
-            found.append(
+            main.append(
                 cls(pairs, src[part], tgt[part], direction.name, rows, language, is_main=True)
             )
             others += [whole(also_split(name), name, tgt_lang=language) for name in direction.also]
             start = part.stop
-        return [*found, *others]
+        return [*main, *others]
 
 
 @dataclass(frozen=True)
@@ -159,16 +159,16 @@ class Validator:
             threads = torch.get_num_threads()
             backend = backend_in_training(model, self._runs, device=device, threads=threads)
             translated = [self._translate(backend, workers, valid) for valid in self._sets]
-        found = {
+        validations = {
             valid: Validation(
                 mean_loss,
-                self._task.metrics([found.text for found in translations], valid.tgt),
+                self._task.metrics([t.text for t in translations], valid.tgt),
                 translations,
             )
             for valid, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
         }
-        main = {valid: validation for valid, validation in found.items() if valid.is_main}
-        also = {valid.name: validation for valid, validation in found.items() if valid.name}
+        main = {valid: validation for valid, validation in validations.items() if valid.is_main}
+        also = {valid.name: validation for valid, validation in validations.items() if valid.name}
         return replace(_joined(main), also=also)
 
     def _mean_loss(self, model: Transformer, workers: Workers, measured: ValidationSet) -> float:
@@ -190,8 +190,8 @@ class Validator:
         share = src[workers.rank :: workers.world_size]
         prefix = [tags[measured.tgt_lang]] if measured.tgt_lang is not None else ()
         with Translator(replace(self._runs, src_prefix=prefix), backend) as translator:
-            for (found,) in translator.translate_nbest(share, n_best=1):
-                facts = [found.text, found.score, found.log_prob, found.finished, found.repaired]
+            for (best,) in translator.translate_nbest(share, n_best=1):
+                facts = [best.text, best.score, best.log_prob, best.finished, best.repaired]
                 mine.append(facts)
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
@@ -202,17 +202,17 @@ class Validator:
         return translations
 
 
-def _joined(found: Mapping[ValidationSet, Validation]) -> Validation:
+def _joined(results: Mapping[ValidationSet, Validation]) -> Validation:
     """The validation of several directions: the loss per token of all, and the mean scores."""
-    (first, *others) = found.values()
+    (first, *others) = results.values()
     if not others:
         return first
-    tokens = [int(valid_set.pairs.tgt.lengths[valid_set.indices].sum()) for valid_set in found]
-    summed = sum(result.loss * count for result, count in zip(found.values(), tokens, strict=True))
+    tokens = [int(valid.pairs.tgt.lengths[valid.indices].sum()) for valid in results]
+    summed = sum(v.loss * count for v, count in zip(results.values(), tokens, strict=True))
     return Validation(
         summed / sum(tokens),
-        {key: sum(v.scores[key] for v in found.values()) / len(found) for key in first.scores},
-        [translation for result in found.values() for translation in result.translations],
+        {key: sum(v.scores[key] for v in results.values()) / len(results) for key in first.scores},
+        [translation for result in results.values() for translation in result.translations],
     )
 
 
@@ -221,7 +221,7 @@ def report_validation(step: int, validation: Validation) -> dict[str, Any]:
     for name, result in {"": validation, **validation.also}.items():
         facts = [f"validation loss {result.loss:.3f}", f"perplexity {result.perplexity:.2f}"]
         facts += [f"{_NAMES[key]} {value:.1f}" for key, value in result.scores.items()]
-        repaired = [found.repaired for found in result.translations if found.repaired is not None]
+        repaired = [t.repaired for t in result.translations if t.repaired is not None]
         if repaired:
             facts.append(f"repaired {sum(repaired) / len(repaired):.1%}")
         log.info("step %d: %s%s", step, name and f"{name}: ", ", ".join(facts))
