@@ -356,8 +356,9 @@ def ending_run(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose weights are random, and large enough that every line gets another output."""
-    return random_run(tmp_path_factory.mktemp("untrained") / "runs" / "untrained", tiny_data, 5)
+    """A run with random weights that writes something else, and never nothing, for each line."""
+    place = tmp_path_factory.mktemp("untrained") / "runs" / "untrained"
+    return random_run(place, tiny_data, 5, change=speaking)
 
 
 @pytest.fixture(scope="session")
@@ -400,7 +401,8 @@ def exact(untrained: Run) -> Translator:
 @pytest.fixture(scope="session")
 def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Another such run, of the same subwords."""
-    return random_run(tmp_path_factory.mktemp("also-untrained") / "other", tiny_data, 6)
+    place = tmp_path_factory.mktemp("also-untrained") / "other"
+    return random_run(place, tiny_data, 6, change=speaking)
 
 
 @pytest.fixture(scope="module")
@@ -492,6 +494,17 @@ def random_run(
     run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run
+
+
+def prefer_text(embedding: torch.Tensor, tokenizer: Tokenizer) -> None:
+    """Have a model write only subwords with text of their own: the logits of others are near 0."""
+    texts = [tokenizer.decode([token]).strip() for token in range(len(tokenizer))]
+    embedding[torch.tensor([text == "" for text in texts])] *= 0.01
+
+
+def speaking(model: Transformer, tokenizer: Tokenizer) -> None:
+    """Have a model translate no line with nothing."""
+    prefer_text(model.embedding.weight, tokenizer)
 
 
 def random_ending_run(
@@ -590,10 +603,27 @@ def prepared(place: Place, tiny_data: PreparedData) -> Place:
     return place
 
 
+@pytest.fixture(scope="session")
+def speaking_run(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The tiny run, with weights that never translate a line with nothing."""
+    run = Run.open(copied_run(tiny_run, tmp_path_factory.mktemp("speaking") / "tiny"))
+    for saved in run.checkpoints():
+        weights = saved.load_weights()
+        prefer_text(weights["embedding.weight"], run.tokenizers()[1])
+        run.save(
+            saved.step,
+            weights=weights,
+            optimizer=saved.load_optimizer(),
+            state=saved.load_state(),
+            extra=saved.is_extra(),
+        )
+    return run
+
+
 @pytest.fixture
-def trained(prepared: Place, tiny_run: Run) -> Place:
-    """A working directory with data/tiny and runs/tiny."""
-    shutil.copytree(tiny_run.path, prepared.folder / "runs" / "tiny")
+def trained(prepared: Place, speaking_run: Run) -> Place:
+    """A working directory with data/tiny and runs/tiny, whose translations are never empty."""
+    copied_run(speaking_run, prepared.folder / "runs" / "tiny")
     return prepared
 
 

@@ -76,8 +76,9 @@ def check_sentence(
     sentence: Sentence, best: Translation, doubts: IncompleteTranslations | None
 ) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
-    # A search without a hypothesis.
-    if doubts is not None and not (best.finished or best.pieces):
+    # The search had no hypothesis, or the model ended at once or wrote nothing that is seen.
+    is_empty = not (best.finished or best.pieces) or not visible(best.text).strip()
+    if doubts is not None and sentence.ids and is_empty:
         doubts.add_missing(sentence.line)
     # Lengths of trees say nothing.
     elif doubts is not None and best.repaired is None:

@@ -35,10 +35,10 @@ def pairs(trained: Place) -> Place:
     return trained
 
 
-def test_align_prints_the_links_of_each_pair(pairs: Place, tiny_run: Run):
+def test_align_prints_the_links_of_each_pair(pairs: Place, speaking_run: Run):
     outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt")
     assert (outcome.status, outcome.err) == (0, "")
-    with Translator.load(tiny_run, device="cpu") as loaded:
+    with Translator.load(speaking_run, device="cpu") as loaded:
         expected = list(loaded.align(SRC.split("\n")[:-1], TGT.split("\n")[:-1]))
     assert outcome.out.split("\n") == [*map(str, expected), ""]
     assert outcome.out.split("\n")[1:3] == ["", ""]
@@ -108,12 +108,12 @@ def reversed_run(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_align_joins_the_links_of_both_directions(
-    pairs: Place, reversed_run: Run, tiny_run: Run, method: Method
+    pairs: Place, reversed_run: Run, speaking_run: Run, method: Method
 ):
     command = ("-q", "align", "src.txt", "tgt.txt", "--reverse", str(reversed_run.path))
     outcome = pairs.mtkit(*command, "--symmetrize", method)
     with (
-        Translator.load(tiny_run, device="cpu") as forward,
+        Translator.load(speaking_run, device="cpu") as forward,
         Translator.load(reversed_run, device="cpu") as backward,
     ):
         sources, targets = SRC.split("\n")[:-1], TGT.split("\n")[:-1]

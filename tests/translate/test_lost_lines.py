@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import copied_run
+from conftest import copied_run, random_run, speaking
 from support.command_line import Place
 from torch import Tensor
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate import Glossary, Translator
-from mtkit.translate.decoding import Backend
+from mtkit.translate.native_decoder import Native
+from mtkit.translate.pytorch.decoder import Torch
 from mtkit.translate.requests import Sentence
 
 LINES = ["one two", "three", "", "four five six"]
@@ -177,7 +181,7 @@ def test_lines_without_a_hypothesis_are_counted_and_named_at_the_end(
     untrained: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for kind in Backend.__subclasses__():
+    for kind in (Native, Torch):
         monkeypatch.setattr(kind, "search", without(kind.search, lost))
     place.write("in.txt", text)
     arguments = ["--input", "in.txt", "--device", "cpu"]
@@ -203,3 +207,51 @@ def without(search: Any, lost: list[str]) -> Any:
 def copied(hypothesis: Hypothesis, sentence: Sentence) -> Hypothesis:
     tokens = tuple(sentence.ids)
     return replace(hypothesis, tokens=tokens, finished=False, token_log_probs=(-1.0,) * len(tokens))
+
+
+# The logit of EOS at the first step for each of these texts.
+ENDS = {"One two.": -99.0, "Three.": 99.0, "Four five six.": 99.0, "Seven eight.": -99.0}
+
+
+@pytest.fixture(scope="module")
+def silent_for_some(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose model ends at once for two of these texts, by the embedding of EOS."""
+    src, _ = greek_data.tokenizers()
+
+    def change(model: Transformer, tokenizer: Tokenizer) -> None:
+        speaking(model, tokenizer)
+        model.eval()
+        begin = torch.tensor([[BOS_ID]])
+        sources = [torch.tensor([[*src.encode(text), EOS_ID]]) for text in ENDS]
+        states = [model(source, begin, states_only=True)[0, 0] for source in sources]
+        logits = torch.tensor(list(ENDS.values()))
+        model.embedding.weight[EOS_ID] = torch.linalg.pinv(torch.stack(states)) @ logits
+
+    return random_run(tmp_path_factory.mktemp("silent") / "run", greek_data, 5, change=change)
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        (list(ENDS), "2 lines are without a translation (lines 2, 3)"),
+        (["", " ", "Three.", "One two.", ""], "1 line is without a translation (line 3)"),
+        (["One two. Three.", "Seven eight."], "1 line is without a translation (line 1)"),
+        (["Three. Four five six.", "42"], "1 line is without a translation (line 1)"),
+        (["Three."] * 12, "12 lines are without a translation (lines 1, 2, 3, 4, 5, 6, 7,"),
+        (["One two. Seven eight.", "", "42"], ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "options", [[], ["--json"], ["--beam-size", "1"], ["--engine", "torch"], ["--format", "html"]]
+)
+def test_lines_for_which_the_model_ends_at_once_are_counted_and_named(
+    options: list[str], lines: list[str], named: str, place: Place, silent_for_some: Run
+) -> None:
+    tagged = [f"<p>{line}</p>" for line in lines] if "html" in options else lines
+    place.write("in.txt", "".join(f"{line}\n" for line in tagged))
+    arguments = ["--input", "in.txt", "--device", "cpu", "--split-sentences"]
+    outcome = place.mtkit("-q", "translate", "--run", silent_for_some.path, *arguments, *options)
+    expected = f"mtkit: warning: check the translations: {named}" if named else ""
+    assert outcome.status == 0
+    assert outcome.err.startswith(expected)
+    assert outcome.err.count("\n") == bool(named)
