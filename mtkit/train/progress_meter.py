@@ -191,7 +191,7 @@ class TrainingProgress:
         self._bar.close()
 
     def step(self) -> None:
-        """An update was made."""
+        """Count one update."""
         self.done += 1
         self._bar.update()
 
