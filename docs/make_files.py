@@ -15,7 +15,7 @@ PAGE = Path(__file__).with_name("files.md")
 PACKAGE = Path(__file__).parents[1] / "mtkit"
 HEAD = """# Files
 
-What each file has, in its own words. [Architecture](architecture.md) says how they belong together.
+The first sentence of each file. [Architecture](architecture.md) says how they belong together.
 
 """
 ROOMS = (

@@ -1,4 +1,4 @@
-"""Which sentence pairs make a batch."""
+"""Which sentence pairs make a batch: sorted by length, up to a number of tokens."""
 
 from __future__ import annotations
 

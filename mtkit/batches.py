@@ -1,4 +1,4 @@
-"""Batches of training pairs, and their order."""
+"""Batches of training pairs as arrays, and the order in which training takes them."""
 
 from __future__ import annotations
 

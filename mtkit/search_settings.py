@@ -1,4 +1,4 @@
-"""What a search or sampling is given besides the model, and the hypotheses that it finds.
+"""Records of a search: its settings and constraints, sampling, and the hypotheses it finds.
 
 Both engines have these records, so nothing here depends on models, on text or on PyTorch.
 """

@@ -1,4 +1,4 @@
-"""Sentences of a line: where they end, how they are joined, and how many training lines have.
+"""Sentences of a line: where they end, how they are joined, how many a training line has.
 
 A model that saw single sentences in training translates only the first of several. `LineFacts`
 records what the training lines were like.

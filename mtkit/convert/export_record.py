@@ -1,4 +1,4 @@
-"""The record of an export, and how a model translates by default.
+"""The record in an exported folder: where it comes from, and its settings of search.
 
 Marian, transformers and CTranslate2 divide the score of a translation of n subwords, its end
 included, by ``n ** exponent``. The paper divides it by ``((5 + n) / 6) ** alpha``, which they

@@ -1,4 +1,4 @@
-"""The results of the stages of a preparation, which a run that resumes reads, and of all of it."""
+"""Results of a preparation: of each stage, to resume after it, and of the whole."""
 
 from __future__ import annotations
 

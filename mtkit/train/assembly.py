@@ -1,4 +1,4 @@
-"""Sets up a training run: run folder, data and workers.
+"""Runs a training from its configuration: opens data and run folder, starts the workers.
 
 `run` only connects the parts; the training loop is in `trainer`.
 """

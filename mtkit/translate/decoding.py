@@ -1,4 +1,4 @@
-"""What backends share: from sentences to batches and settings, from hypotheses to translations.
+"""What the two engines share: from sentences to batches, from hypotheses to translations.
 
 The backends are the native engine (`native_decoder`) and PyTorch (`decoder`). Nothing here loads
 PyTorch.

@@ -1,4 +1,4 @@
-"""Warnings about translations that are missing, incomplete or without terms; counts copies."""
+"""Warnings about lines without a translation, incomplete ones and missing terms; counts copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes with PyTorch models."""
+"""Decodes with PyTorch models: which search runs, and in blocks of how many steps on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What searches compute on the device of the model, and how they copy it to the host."""
+"""Sorting and copying for the searches: the best tokens on a device, and results to the host."""
 
 from __future__ import annotations
 
