@@ -82,6 +82,7 @@ def pretended_gpu() -> Iterator[Counts]:
             patch("torch.autocast", _autocast),
             patch("torch.cuda.device", lambda _: nullcontext()),
             patch("torch.cuda.is_bf16_supported", lambda **_: True),
+            patch("torch.cuda.get_device_name", lambda _: "pretended"),
         ):
             stack.enter_context(change)
         operators = stack.enter_context(_Operators(counts))
