@@ -38,13 +38,19 @@ def label_smoothed_loss(
     """
     # At least float32, for the sums.
     logits, targets = widened(logits.flatten(0, -2)), tgt_out.flatten()
-    real = targets != pad_id
+    real, correction = targets != pad_id, logits.new_zeros(())
+    V = logits.shape[-1] if bias is None else int(possible_tokens(bias).sum())
+    # PyTorch gives each of the V tokens the same share of its ε, the true one too.
+    share = label_smoothing * V / (V - 1)
     if bias is not None:
         possible = possible_tokens(bias)
-        # Their new numbers. That of an impossible token is -1, which PyTorch refuses.
-        logits, targets = logits[:, possible], (possible.cumsum(0) * possible - 1)[targets]
-    V = logits.shape[-1]
-    # PyTorch gives each of the V tokens the same share of its ε, the true one too. It ignores -100.
-    share = label_smoothing * V / (V - 1)
+        # PyTorch needs a possible target: token 0 stands for an impossible one.
+        replaced = (real & ~possible[targets]).nonzero().squeeze(-1)
+        true = logits[replaced, targets[replaced]]
+        # Possible tokens are numbered from 0.
+        logits, targets = logits[:, possible], ((possible.cumsum(0) - 1) * possible)[targets]
+        correction = (1.0 - share) * (logits[replaced, 0] - true).sum()
+    # PyTorch ignores the target -100.
     targets = targets.where(real, -100)
-    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=share)
+    loss = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=share)
+    return loss + correction

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -99,11 +101,44 @@ def test_tokens_that_a_bias_makes_impossible_are_as_if_they_did_not_exist(
             assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
-def test_a_target_that_a_bias_makes_impossible_is_refused():
-    bias = torch.tensor([0.0, NEVER, 0.5])
-    how = {"label_smoothing": 0.1, "pad_id": 0, "bias": bias}
-    with pytest.raises(IndexError):
-        label_smoothed_loss(torch.zeros(1, 3), torch.tensor([1]), **how)
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("impossible", [[1], [0, 1], [1, 5], [0, 4, 5]])
+@pytest.mark.parametrize("true", [[1], [4, 1], [2, 5, 1, 3]])
+def test_an_impossible_target_counts_by_its_log_probability(
+    epsilon: float, impossible: list[int], true: list[int]
+):
+    generator = torch.Generator().manual_seed(5)
+    states, weight, bias = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator)
+        for shape in ((len(true), 3), (6, 3), (6,))
+    )
+    bias[impossible] = NEVER
+    leaves = [x.requires_grad_() for x in (states, weight, bias)]
+    logits, targets = F.linear(states, weight, bias), torch.tensor(true)
+    # -Σ q·log p: ε for the other tokens that are possible, the same for each of them.
+    share = epsilon / (6 - len(impossible) - 1)
+    smoothed = torch.full_like(logits, share)
+    smoothed[:, impossible] = 0.0
+    smoothed[range(len(true)), true] += 1.0 - epsilon - share
+    wanted = -(smoothed * logits.log_softmax(-1)).sum()
+    expected = torch.autograd.grad(wanted, leaves, retain_graph=True)
+    how = {"label_smoothing": epsilon, "pad_id": -1, "bias": bias}
+    formula = label_smoothed_loss(logits, targets, **how)
+    kernel_loss = loss_of_states(states, weight, targets, **how)
+    for loss in (formula, kernel_loss):
+        assert loss.item() == pytest.approx(wanted.item(), rel=1e-12)
+        for mine, theirs in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
+            assert torch.allclose(mine, theirs, rtol=0, atol=1e-6)
+
+
+def test_an_impossible_target_and_padding_equal_a_case_worked_by_hand():
+    # Token 1 is impossible, so V is 2 and ε/(V - 1) is ε. Logits 0 and ln 3: p is 1/4 and 3/4.
+    logits = torch.tensor([[0.0, NEVER, math.log(3)]] * 2, dtype=torch.float64)
+    how = {"label_smoothing": 0.1, "pad_id": 0, "bias": torch.tensor([0.0, NEVER, 0.5])}
+    loss = label_smoothed_loss(logits, torch.tensor([1, 0]), **how)
+    # 0.1 for each possible token, and 0.8 more for the true one, whose -log p is 1e9 + ln 4.
+    by_hand = 0.8 * (1e9 + math.log(4)) + 0.1 * math.log(4) + 0.1 * math.log(4 / 3)
+    assert loss.item() == pytest.approx(by_hand, rel=1e-15)
 
 
 def test_the_loss_of_states_is_exact_where_a_token_is_certain():
