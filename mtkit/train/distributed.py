@@ -39,6 +39,8 @@ T = TypeVar("T")
 _RENDEZVOUS_TIMEOUT = datetime.timedelta(minutes=10)
 # Between two agreements of the workers whether to stop.
 _AGREEMENT_SECONDS = 1.0
+# How long the first worker may work on its own while the others wait: in effect, without end.
+_PATIENCE = datetime.timedelta(days=365)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -55,6 +57,8 @@ class Workers:
         self.rank = rank
         self.world_size = world_size
         self._sharded: FSDPModule | None = None
+        # The same workers, with more time for each other.
+        self._patient: dist.ProcessGroup | None = None
 
     @property
     def is_rank_zero(self) -> bool:
@@ -74,6 +78,14 @@ class Workers:
     def barrier(self) -> None:
         """Return when all workers have called this."""
         self.any(False)
+
+    def wait_for_rank_zero(self) -> None:
+        """Return when all workers have called this, the first one after long work on its own.
+
+        It needs a sharded model. The time limit of all other calls does not apply.
+        """
+        if self._patient is not None:
+            dist.all_reduce(torch.zeros(1), group=self._patient)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all workers, in the order of ranks; JSON must be able to hold them."""
@@ -137,6 +149,9 @@ class Workers:
         for layer in layers:
             fully_shard(layer, mp_policy=policy)
         self._sharded = fully_shard(model)
+        # The others are waited for here, with the usual limit.
+        self.barrier()
+        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
         return model
 
     @contextmanager

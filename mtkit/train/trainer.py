@@ -227,12 +227,12 @@ class Trainer:
             # during it: the first worker gets the full model and validates alone.
             model, workers = self._whole_model(), Workers()
             if not self.workers.is_rank_zero:
-                self.workers.barrier()
+                self.workers.wait_for_rank_zero()
                 return Validation(math.nan, {}, [])
         with self.trained.averaged(), torch.inference_mode():
             validation = self._validator.run(model.eval(), workers)
         if self.settings.fsdp:
-            self.workers.barrier()
+            self.workers.wait_for_rank_zero()
         return validation
 
     def check_memory(self) -> None:

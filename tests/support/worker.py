@@ -34,6 +34,7 @@ from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import distributed, launcher
 from mtkit.train.trainer import Trainer
+from mtkit.train.validation import Validator
 
 
 def fail() -> None:
@@ -60,6 +61,7 @@ HOW: dict[str, Callable[[], None]] = {
     "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "hang": lambda: time.sleep(1000),
+    "pause": lambda: time.sleep(12),
     "fail": fail,
     "crash": crash,
     "lose contact": lose_contact,
@@ -69,6 +71,7 @@ HOW: dict[str, Callable[[], None]] = {
 WHERE: dict[str, tuple[Any, str]] = {
     "start": (Trainer, "__init__"),
     "update": (Trainer, "update"),
+    "validation": (Validator, "run"),
     "save": (Run, "save"),
     "read": (Checkpoint, "load_weights"),
 }

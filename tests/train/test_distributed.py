@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,6 +191,23 @@ def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
         for process in team_of_two:
             process.kill()
             process.communicate()
+
+
+def test_a_long_validation_by_one_worker_alone_is_not_a_stall(trainings: Trainings):
+    # The weights are sharded, so the first worker validates alone, and the other waits.
+    short = {"max_steps": 3, "valid_every": 3}
+    trainings.change("train", fsdp=True, stall_timeout=8.0, **short)
+    pause = {"how": "pause", "rank": 0, "where": "validation"}
+    Team(trainings, "run", misbehaviour=pause).train(2)
+    assert trainings.steps("run") == [3]
+
+
+def test_a_worker_does_not_wait_for_one_that_died_in_its_validation(trainings: Trainings):
+    trainings.change("train", fsdp=True, max_steps=3, valid_every=3)
+    team = Team(trainings, "run", misbehaviour={"how": "die", "rank": 0, "where": "validation"})
+    team.use_command_line()
+    statuses, said = team.end(team.start(2))
+    assert statuses == [-signal.SIGKILL, 75], said
 
 
 def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
