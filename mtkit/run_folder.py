@@ -64,7 +64,7 @@ SAMPLES = "samples.jsonl"
 PAGE = "report.html"
 # The folder of TensorBoard's files.
 BOARD = "tensorboard"
-# The heads that align words, chosen for the weights of a run (translate.alignment).
+# The heads that align words, chosen for the weights of a run (align.aligner).
 ALIGNMENT = "alignment.json"
 # What the checks of translations know, and their lexicon (check.run_checks).
 CONFIDENCE = "confidence.json"

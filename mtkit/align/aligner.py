@@ -3,7 +3,7 @@
 How much a target word attends to a source word is the mean weight over some heads of the decoder;
 weights are added over the subwords of the source word and averaged over those of the target word.
 Each target word is linked to its best source word, and each source word to its best target word,
-and these two alignments are symmetrised (`word_alignment`). Nothing is trained for this.
+and these two alignments are symmetrised (`links_of`). Nothing is trained for this.
 
 A head can be read at two steps: where the target subword is predicted, and one step later, where it
 is the decoder's input. Early layers attend to the source of their input, late layers to that of

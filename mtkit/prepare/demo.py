@@ -1,6 +1,6 @@
 """A small English–German grammar that writes the demo corpus.
 
-This module contains the rules and the split; the words are in `lexicon`. `demo_corpus` gives the
+This module contains the rules and the split; the words are in `demo_words`. `demo_corpus` gives the
 same sentence pairs on every machine.
 
 **How it works.** Both languages are generated together, never one from the other's text. A

@@ -162,7 +162,7 @@ MAX_ALL_TRAIN_PAIRS = 400_000
 # Of given pairs, one in this many is held out of the lexicon, as a validation set.
 HELD_OUT = 5
 
-# Reports (report.py, compare.py)
+# Reports (report.py, comparison.py)
 
 # Characters of rows in memory, and files of sorted rows that are open at a time.
 MAX_ROW_CHARACTERS, MAX_OPEN_FILES = 32 << 20, 64

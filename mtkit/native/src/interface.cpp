@@ -282,7 +282,7 @@ int mtkit_translate(const mtkit_model* model, const Settings* settings, const Re
         check_each("a source id", request->ids, ids, 0, model->model.shape.src_vocabulary - 1);
         check_request(model->model, *settings, *request);
         Decoding decoding(model->model, request->ids, request->lengths, request->sentences, slots);
-        // As `Decoder._search` and `Decoder._sample` choose.
+        // As `Torch.search` and `Torch.sample` choose.
         const auto search = samples ? sample : slots == 1 ? greedy_search : beam_search;
         const Found found = search(decoding, *settings, *request);
         const size_t most = samples ? settings->samples : settings->n_best;

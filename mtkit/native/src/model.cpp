@@ -1,6 +1,6 @@
-// The forward pass, as in model.py and engine.py; comments name the Python that a function equals.
-// docs/architecture.md explains how a layer is computed, and where a new activation goes. The
-// result of a row does not depend on the other rows.
+// The forward pass, as in model.py and pytorch/incremental.py; comments name the Python that a
+// function equals. docs/architecture.md explains how a layer is computed, and where a new
+// activation goes. The result of a row does not depend on the other rows.
 #include "model.h"
 
 #include <algorithm>

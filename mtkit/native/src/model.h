@@ -38,8 +38,8 @@ struct Model {
 };
 
 // The decoding state of a batch of sentences, with W slots for hypotheses of each; as
-// `DecoderCache` in engine.py. Keys and values of a hypothesis are written once and never moved:
-// each row of a step knows which row of the step before it continues.
+// `DecoderCache` in pytorch/incremental.py. Keys and values of a hypothesis are written once and
+// never moved: each row of a step knows which row of the step before it continues.
 class Decoding : public Scorer {
 public:
     // Encode sentences: `ids` one after the other, each ended by EOS, of these lengths.

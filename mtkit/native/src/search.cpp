@@ -1,4 +1,4 @@
-// Beam search: `beam_search`, `Chooser`, `Finished` and `History` of search.py.
+// Beam search: `beam_search`, `Chooser`, `Finished` and `History` of beam.py.
 #include "search.h"
 
 #include <algorithm>

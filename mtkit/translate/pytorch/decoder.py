@@ -104,7 +104,7 @@ class Torch(Backend):
         )
 
     def _block(self, settings: SearchSettings) -> int:
-        """The steps after which the host asks a GPU which sentences are finished; see `search`."""
+        """The steps after which the host asks a GPU which sentences are finished; see `beam`."""
         path, longest = self.config.gpu_path, max(settings.max_lengths)
         if path == "plain" or (path == "auto" and self.device_type == "cpu"):
             return 1

@@ -10,7 +10,7 @@ from mtkit.model import Transformer
 
 
 class NativeStep:
-    """What `engine.Engine` is to a search, computed by the native engine.
+    """What `incremental.Engine` is to a search, computed by the native engine.
 
     Args:
         model: on the CPU; its weights are copied.

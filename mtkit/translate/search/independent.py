@@ -1,6 +1,6 @@
 """Decoding of hypotheses that do not compete, as in greedy search and in sampling.
 
-Like `search`, this module does not depend on models or text.
+Like `beam`, this module does not depend on models or text.
 """
 
 from __future__ import annotations

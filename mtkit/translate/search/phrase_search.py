@@ -1,6 +1,6 @@
 """Beam search for outputs that contain given phrases (Post & Vilar 2018, dynamic beam allocation).
 
-Like `search`, this module does not depend on models or text. Hypotheses are divided into banks by
+Like `beam`, this module does not depend on models or text. Hypotheses are divided into banks by
 how many tokens of phrases they still need (`phrases`). A full beam of probable hypotheses without
 the phrases would push out those that have begun one, so each bank has slots of its own. EOS is
 possible only for hypotheses that have all phrases.

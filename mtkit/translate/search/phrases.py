@@ -1,6 +1,6 @@
 """Phrases that an output must contain, and how to find them in outputs while they grow.
 
-Like `search`, this module does not depend on models or text. A phrase is a sequence of tokens; each
+Like `beam`, this module does not depend on models or text. A phrase is a sequence of tokens; each
 must occur in the output, and no two of them overlap. A phrase that is a word counts only if the
 next token does not continue the word. The search is in `phrase_search`.
 """

@@ -1,6 +1,6 @@
 """Sampling from a scoring callable, with temperature, top-k and top-p.
 
-Like `search`, this module does not depend on models or text.
+Like `beam`, this module does not depend on models or text.
 """
 
 from __future__ import annotations
