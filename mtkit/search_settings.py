@@ -111,7 +111,7 @@ class SearchSettings:
         return length_penalty(length, self.alpha, self.penalty_form)
 
     def penalties(self, longest: int) -> list[float]:
-        """Those of all lengths from 1 to `longest`."""
+        """The penalties of lengths 1 to `longest`."""
         return [self.penalty(length) for length in range(1, longest + 1)]
 
 

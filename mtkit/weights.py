@@ -74,7 +74,7 @@ class WeightFile:
             raise MtkitError(f"{path}: is not a safetensors file of weights") from None
 
     def blocks(self, name: str, most: int) -> Iterator[Array]:
-        """The numbers of a tensor, flat, at most so many at a time; float32 for bfloat16.
+        """The numbers of a tensor, flat, at most `most` at a time; float32 for bfloat16.
 
         A block is valid until the next one is read.
 

@@ -72,8 +72,8 @@ class AlignmentHead(Record):
 class AlignmentSettings(Record):
     """How a run aligns words, as `mtkit align --tune` found it; `alignment.json` in a run folder.
 
-    `error_rate` is the AER of the mean of the heads, between 0 and 1, on so many pairs; they were
-    compared with `reference`: "gold" or "reverse".
+    `error_rate` is the AER of the mean of the heads, between 0 and 1, on `pairs` sentence pairs.
+    The heads were compared with `reference`: "gold" or "reverse".
     """
 
     heads: list[AlignmentHead]

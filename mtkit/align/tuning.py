@@ -29,9 +29,9 @@ from mtkit.run_folder import Run
 
 log = logging.getLogger(__name__)
 
-# At most so many heads are chosen; on Multi30k four were the best.
+# The most heads that are chosen; on Multi30k four were the best.
 MAX_HEADS = 8
-# Of the pairs so many are used, with at most so many words on a side, because the attention of all
+# The most pairs that are used, and the most words on a side of one, because the attention of all
 # heads is kept in memory.
 MAX_PAIRS = 1000
 MAX_WORDS = 100

@@ -49,7 +49,7 @@ def one_line(text: str) -> str:
 
 
 def reason_of(error: BaseException, *, most: int = _MAX_CHARACTERS) -> str:
-    """The text of another library's error, for a message: without line breaks, at most so long."""
+    """The text of another library's error, for a message: without line breaks, cut at `most`."""
     return " ".join(str(error).split())[:most]
 
 

@@ -122,7 +122,7 @@ OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '
 
 
 def refuse_long_line(place: str, size: int) -> None:
-    """Refuse a line of so many bytes, or the part that was read, before it fills the memory."""
+    """Refuse a line of `size` bytes, or more, if it is too long, before it fills the memory."""
     if size > MAX_LINE_BYTES:
         raise MtkitError(
             f"{place}: is longer than {MAX_LINE_BYTES >> 20} MiB; break it into lines of a "

@@ -42,7 +42,7 @@ def open_file(path: Path) -> Any:
 
 
 def read_bytes(path: Path, most: int, *, what: str = "file") -> bytes:
-    """The content of a file of at most so many bytes.
+    """The content of a file of at most `most` bytes.
 
     Raises:
         MtkitError: if it cannot be read, or has more bytes.

@@ -152,7 +152,8 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> 
         if not running.done():
             running.cancel()
             await asyncio.wait({running})
-            # It may have been refused at the same time. asyncio logs errors that no code has read.
+            # It may have been refused at the same time. Its exception is retrieved, because asyncio
+            # logs exceptions that are never retrieved.
             with suppress(asyncio.CancelledError, RequestError):
                 running.result()
             raise ClientDisconnect

@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 # The forecast measures whole updates if one takes less.
 _QUICK_SECONDS = 3.0
-# After the first one, or on a GPU after so many.
+# How many updates are timed after the first one; on a GPU, how many run before any is timed.
 _TIMED_UPDATES = 5
 _WARM_UP = 30
-# On a GPU so many updates are timed together, because it is some of them behind the program.
+# Updates that are timed together on a GPU, because it is some of them behind the program.
 _TIMED_TOGETHER = 10
 # What a measurement should not take longer than, in seconds.
 _MEASURED_SECONDS = 10.0

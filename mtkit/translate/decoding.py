@@ -95,7 +95,7 @@ class Backend:
     def loaded(
         self, runs: LoadedRuns, descriptions: Sequence[str], choice: Choice, hardware: str
     ) -> Self:
-        """This backend, when it knows which weights of which runs it has, and what it is."""
+        """Set what messages say about the weights; returns this backend."""
         named = zip(runs.folders, descriptions, strict=True)
         self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
         self.checkpoint = ", ".join(descriptions)

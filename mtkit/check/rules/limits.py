@@ -4,8 +4,8 @@
 newstest2014 (en-de), and the development sets of Tatoeba (de-en) and Europarl (en-fr). *Faults*
 were planted in each fifth of them. With the rules alone (27 November 2026), 12 good pairs are
 marked, and of the faults 99 % of copied sources, 99 % of loops, 91 % of lines without their last
-third and 27 % of other lines. *No difference*: other values, about half and double, mark as many of
-both. The rest are choices: no measurement is on record.
+third and 27 % of other lines. *No difference*: about half or double the value marks as many
+pairs of both kinds. The rest are choices: no measurement is on record.
 """
 
 from __future__ import annotations
