@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -44,11 +45,11 @@ def test_two_workers_train_what_one_trains(
 def test_a_worker_that_is_killed_ends_the_run_for_all(
     device: torch.device, trainings: Trainings
 ) -> None:
-    # NCCL does not notice it; the heartbeat does.
+    # NCCL does not notice it; the time limit ends the wait, or NCCL the process.
     trainings.change("train", stall_timeout=30.0)
     misbehaviour = {"how": "die", "rank": 1}
     team = Team(trainings, "run", device=device.type, misbehaviour=misbehaviour)
     statuses, said = team.end(team.start(2))
     assert 0 not in statuses
-    assert "lost contact" in said[0] or "worker 1 sent no heartbeat" in said[0]
+    assert re.search("lost contact|waited 30 seconds|NCCL", said[0])
     assert trainings.steps("run") == [3]
