@@ -123,7 +123,7 @@ def align(
             f"{run.path}: is a parser, and mtkit align is for translations; give --run"
         )
     reverse = None if reverse_path is None else shared.open_run(reverse_path)
-    options = shared.DecodeOptions.parse(workers=1, engine="torch", **decode)
+    options = shared.DecodeOptions.parse(workers=1, **shared.IN_PYTORCH, **decode)
     with ExitStack() as stack:
         translator = stack.enter_context(options.load([run]))
         backward = None
@@ -222,8 +222,7 @@ def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
     if translator.src_prefix:
         settings[f"target language of {name}"] = translator.tgt_lang
     settings[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
-    for setting in ("max_source_tokens", "precision"):
-        settings[f"decode.{setting} of {name}"] = str(getattr(translator.config, setting))
+    settings[f"decode.max_source_tokens of {name}"] = str(translator.config.max_source_tokens)
     return settings
 
 

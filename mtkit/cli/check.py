@@ -259,7 +259,7 @@ def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:
 
     has_tags = bool(run.tokenizers().src.language_tags)
     languages = (src_lang, tgt_lang) if has_tags else (None, None)
-    config = run.config.decode.model_copy(update={"engine": "torch"})
+    config = run.config.decode.model_copy(update=shared.IN_PYTORCH)
     return Translator.load(run, config=config, src_lang=languages[0], tgt_lang=languages[1])
 
 

@@ -24,7 +24,6 @@ from mtkit.cli.console import print_text
 @shared.checkpoint_option
 @shared.length_penalty_option
 @shared.device_option
-@shared.precision_option
 @shared.batch_tokens_option
 def force_decode(
     src_path: Path, tgt_path: Path, as_json: bool, run_path: Path | None, **decode: Any
@@ -41,6 +40,6 @@ def force_decode(
     run = shared.open_run(run_path)
     sources, translations = list(shared.lines_of(src_path)), list(shared.lines_of(tgt_path))
     refuse_unequal(shared.name_of(tgt_path), translations, shared.name_of(src_path), sources)
-    options = shared.DecodeOptions.parse(workers=1, engine="torch", **decode)
+    options = shared.DecodeOptions.parse(workers=1, **shared.IN_PYTORCH, **decode)
     scored = options.load([run]).score_given(sources, translations)
     print_text(tables.model_scores(scored, as_json=as_json))

@@ -130,7 +130,9 @@ def inspect(
         check_output(output, {"--input": input_path, "--target-file": target_path})
     run = shared.open_run(run_path)
     # The attention is that of the whole text.
-    options = shared.DecodeOptions.parse(workers=1, engine="torch", split_sentences=False, **decode)
+    options = shared.DecodeOptions.parse(
+        workers=1, split_sentences=False, **shared.IN_PYTORCH, **decode
+    )
     from mtkit.inspect import figure, inspect_pair, inspection_page
 
     with options.load([run]) as translator:

@@ -383,6 +383,9 @@ precision_option = hardware_option(
     " less accurate.",
 )
 
+# What PyTorch alone computes is in float32, whatever precision the run translates in.
+IN_PYTORCH: dict[str, Any] = {"engine": "torch", "precision": "fp32"}
+
 batch_tokens_option = hardware_option(
     "--batch-tokens N", help="Batch size in source tokens. Lower it if memory runs out."
 )

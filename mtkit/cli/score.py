@@ -46,6 +46,8 @@ class _ScoreCommand(shared.Command):
         given = "\0".join(["", *args, ""])
         for name, pattern in _MOVED.items():
             rest, count = re.subn(pattern, "", given)
+            if count and name == "force-decode" and re.search(r"\0--precision[=\0]", given):
+                raise click.UsageError(f"--precision: mtkit {name} always computes in float32")
             if count:
                 # The names of both files are arguments of the new command.
                 for option in ("--src", "--hyp") if name == "force-decode" else ():

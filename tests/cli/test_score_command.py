@@ -167,6 +167,41 @@ def test_a_model_scores_given_translations(trained: Place):
     assert "once" in trained.refused("force-decode", "-", "-")
 
 
+@pytest.mark.parametrize("precision", ["int8", "bf16", "fp32"])
+@pytest.mark.parametrize("engine", ["auto", "native", "torch"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "force-decode src.txt hyp.txt",
+        "align src.txt hyp.txt",
+        "inspect one --target zwei --json",
+        "check src.txt hyp.txt --run runs/tiny",
+    ],
+)
+def test_what_pytorch_alone_computes_is_in_float32_whatever_the_run_translates_in(
+    arguments: str, engine: str, precision: str, trained: Place
+):
+    trained.write("src.txt", "one two\nthree\n")
+    trained.write("hyp.txt", "zwei eins\ndrei\n")
+    expected = trained.mtkit(*arguments.split())
+    path = trained.folder / "runs" / "tiny" / "config.yaml"
+    text = path.read_text(encoding="utf-8")
+    for setting, value in (("engine", engine), ("precision", precision)):
+        text, count = re.subn(rf"(?s)(\ndecode:.*\n  {setting}:) \w+", rf"\1 {value}", text)
+        assert count == 1
+    path.write_text(text, encoding="utf-8")
+    outcome = trained.mtkit(*arguments.split())
+    assert (outcome.status, outcome.out) == (expected.status, expected.out)
+    assert "precision" not in outcome.err
+
+
+@pytest.mark.parametrize("given", ["--precision int8", "--precision=bf16", "--precision fp32"])
+def test_the_precision_of_given_translations_cannot_be_chosen(given: str, trained: Place):
+    arguments = ["score", "--model-score", "--src", "a", "--hyp", "b", *given.split()]
+    error = trained.refused(*arguments)
+    assert "--precision: mtkit force-decode always computes in float32" in error
+
+
 @pytest.mark.parametrize(
     ("earlier", "now"),
     [
