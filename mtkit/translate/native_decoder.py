@@ -159,8 +159,9 @@ class Native(Backend):
         self, sentences: Sequence[Sentence], settings: SearchSettings, **how: Any
     ) -> list[list[Hypothesis]]:
         sources = [[*sentence.ids, EOS_ID] for sentence in sentences]
-        hypotheses = self._model.translate(sources, settings, stop=self._stop, **how)
-        if self._stop[0]:
+        stop = self._stop  # `close` sets this one, and makes another
+        hypotheses = self._model.translate(sources, settings, stop=stop, **how)
+        if stop[0]:
             raise MtkitError(_STOPPED)
         return hypotheses
 
@@ -253,6 +254,7 @@ class Native(Backend):
             for batch in self._submitted:
                 batch.error = batch.error or MtkitError(_STOPPED)
             self._submitted.clear()
+            self._stop = np.zeros(1, np.int32)
 
 
 def backend_in_training(
