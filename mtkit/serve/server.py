@@ -346,6 +346,8 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 return False
             # The next request may be here already (RFC 9112, section 9.3.2).
             cycle.keep_alive = bool(self.conn.trailing_data[0])
+            if self._probe is not None:
+                self._probe.cancel()
             if self.scope["http_version"] == "1.1":
                 self._probe = self.loop.call_later(_PROBE, self._send_probe)
             return True
