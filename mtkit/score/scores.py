@@ -161,13 +161,23 @@ class TextMetric:
         return scorer
 
 
-def score(hypotheses: Sequence[str], references: Sequence[Sequence[str]], **options: Any) -> Score:
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    metric: Metric = "bleu",
+    tgt_lang: str | None = None,
+    lowercase: bool = False,
+    test_set: str | None = None,
+) -> Score:
     """Score detokenised translations, one per sentence; references and options as `TextMetric`.
 
     Raises:
         MtkitError: if the numbers of lines differ, or there are none.
     """
-    return TextMetric([System("", hypotheses)], references, **options).means()[0]
+    systems = [System("", hypotheses)]
+    options = (metric, tgt_lang, lowercase, test_set)
+    return TextMetric(systems, references, *options).means()[0]
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
