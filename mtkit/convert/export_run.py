@@ -134,37 +134,37 @@ def _new_record(
     )
 
 
-def _agreement(export: Export, target: Target, text: CheckText, out: Path) -> Agreement:
+def _agreement(exported: Export, target: Target, text: CheckText, out: Path) -> Agreement:
     """Load the exported files, and compare them with the run.
 
     Raises:
         MtkitError: if they cannot be loaded, or do not agree.
     """
     try:
-        theirs = target.load(export.folder, export.run.config.decode)
+        theirs = target.load(exported.folder, exported.run.config.decode)
     except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
         raise MtkitError(
             f"{out}: not written, because the export cannot be loaded: {reason_of(error, most=300)}"
         ) from error
-    agreement = target.compare(export, theirs, text)
-    bounds = BOUNDS[export.record.quantization]
+    agreement = target.compare(exported, theirs, text)
+    bounds = BOUNDS[exported.record.quantization]
     if not agreement.holds(bounds):
         raise MtkitError(
-            f"{out}: not written, because the export does not agree with {export.run.path}: "
+            f"{out}: not written, because the export does not agree with {exported.run.path}: "
             f"{agreement}; {agreement.required(bounds)} are required"
         )
     log.info("checked: %s", agreement)
     return agreement
 
 
-def _write_record(export: Export, agreement: Agreement) -> None:
+def _write_record(exported: Export, agreement: Agreement) -> None:
     # The local path of the text is left out.
     checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
-    content = asdict(export.record) | {"check": checked}
-    if (imported := export.run.manifest.imported) is not None:
+    content = asdict(exported.record) | {"check": checked}
+    if (imported := exported.run.manifest.imported) is not None:
         content["imported"] = imported.model_dump(include={"source", "licence", "citations"})
         log.info("licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE)
-    (export.folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
+    (exported.folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:

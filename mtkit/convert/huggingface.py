@@ -265,8 +265,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({quoted(out)})
 model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
 source = tokenizer([{text}], padding=True, return_tensors="pt")
-found = model.generate(**source)
-print(*tokenizer.batch_decode(found, skip_special_tokens=True))
+output = model.generate(**source)
+print(*tokenizer.batch_decode(output, skip_special_tokens=True))
 """
 
 

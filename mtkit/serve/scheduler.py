@@ -55,9 +55,9 @@ class _Job:
         done: is set when all are translated, or when one cannot be.
     """
 
-    def __init__(self, count: int) -> None:
-        self.translations: list[list[Translation]] = [[]] * count
-        self.unfinished = count
+    def __init__(self, size: int) -> None:
+        self.translations: list[list[Translation]] = [[]] * size
+        self.unfinished = size
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(self, position: int, result: list[Translation] | Exception) -> None:
