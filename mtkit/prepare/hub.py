@@ -275,7 +275,9 @@ def _explanation(error: BaseException, wanted: _Wanted) -> str:
         )
     # `datasets` wraps the errors of the client, and may hide them by `from None`.
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         reason, is_refused = reason_of(cause) or type(cause).__name__, False
         if isinstance(cause, HfHubHTTPError):
             status, host = cause.response.status_code, cause.response.url.host
