@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 HUB_PREFIX = "hf:"
 # Rows read at a time: a few hundred KB of text, for low memory and little overhead of Python.
 _BATCH_ROWS = 1000
+_OWN_FILES = "or prepare your own files with --train and --valid"
 
 
 class _HubSplit(Source):
@@ -152,7 +153,14 @@ def _builder(wanted: _Wanted) -> Any:
         # A separate cache, because the library takes the files in it for the whole configuration.
         cache = cache / "mtkit-splits" / wanted.splits[0]
     if datasets.config.HF_HUB_OFFLINE:
-        return datasets.load_dataset_builder(name, wanted.config, cache_dir=str(cache))
+        try:
+            return datasets.load_dataset_builder(name, wanted.config, cache_dir=str(cache))
+        except (OSError, ValueError, RuntimeError) as error:
+            split = f"'{wanted.splits[0]}' of " if wanted.is_one_split else ""
+            raise MtkitError(
+                f"HF_HUB_OFFLINE is set and {split}{wanted} was not downloaded before: unset it, "
+                + _OWN_FILES
+            ) from error
     # One request with one time limit, because it fails fast; the first request of `datasets` is
     # tried six times, for a minute each.
     timeout = constants.HF_HUB_ETAG_TIMEOUT
@@ -269,12 +277,11 @@ def _explanation(error: BaseException, wanted: _Wanted) -> str:
     from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError
 
-    own_files = "or prepare your own files with --train and --valid"
     if datasets.config.HF_HUB_OFFLINE:
-        split = f"'{wanted.splits[0]}' of " if wanted.is_one_split else ""
         return (
-            f"HF_HUB_OFFLINE is set and {split}{wanted} was not downloaded before: unset it, "
-            + own_files
+            f"cannot read {wanted} from the cache {datasets.config.HF_CACHE_HOME}: "
+            f"{reason_of(error)}; unset HF_HUB_OFFLINE and let HF_HOME name another folder, "
+            + _OWN_FILES
         )
     # `datasets` wraps the errors of the client, and may hide them by `from None`.
     cause: BaseException | None = error
@@ -291,13 +298,13 @@ def _explanation(error: BaseException, wanted: _Wanted) -> str:
             return (
                 f"{the_hub()} has no dataset {wanted.repository}, or it is private or gated "
                 f"({reason}): check the name and HF_ENDPOINT, set HF_TOKEN to a token that may "
-                f"read it, {own_files}"
+                f"read it, {_OWN_FILES}"
             )
         if isinstance(cause, (HfHubHTTPError, ConnectionError, TimeoutError, *transport_errors())):
             return (
                 f"cannot fetch {wanted.repository} from {the_hub()} ({reason}): check the "
                 "connection, the proxy and HF_ENDPOINT, and run the command again, which keeps "
-                f"complete files; or set HF_HUB_OFFLINE=1 to use earlier downloads, {own_files}"
+                f"complete files; or set HF_HUB_OFFLINE=1 to use earlier downloads, {_OWN_FILES}"
             )
         if isinstance(cause, OSError) and cause.errno is not None:
             return (

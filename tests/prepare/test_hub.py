@@ -26,6 +26,7 @@ from support.hub import (
 )
 
 from mtkit.base.errors import MtkitError
+from mtkit.prepare import hub
 from mtkit.prepare.catalogue import CATALOGUE, find_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLIENT = """
 import dataclasses, json, socket, sys
 from mtkit.base.errors import MtkitError
+from mtkit.prepare import hub
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.hub import fetch
 from mtkit.prepare.readers import parse_source
@@ -435,3 +437,35 @@ def test_reading_the_catalogue_does_not_load_the_datasets_library() -> None:
         "import sys, mtkit.prepare.hub; assert not {'datasets', 'huggingface_hub'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_causes_that_form_a_circle_are_read_once(length: int) -> None:
+    errors = [ValueError(f"error {i}") for i in range(length + 1)]
+    for i, error in enumerate(errors):
+        error.__cause__ = errors[(i + 1) % len(errors)]
+    wanted = hub._Wanted("own/name", None, ("de", "en"), ("train",), "")
+    assert hub._explanation(errors[0], wanted).endswith(": error 0")
+
+
+def test_a_damaged_cache_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    name, home = "hf:own/columns:de-en:validation", tmp_path / "home"
+    with Hub({"own/columns": OWN_COLUMNS}) as there:
+        run_client(there.endpoint, home, name)
+    (cached,) = home.rglob("*-validation.arrow")
+    cached.write_bytes(b"damaged")
+    error = run_client("http://127.0.0.1:9", home, name, HF_HUB_OFFLINE="1").error(name)
+    assert error.startswith(f"cannot read own/columns (de-en) from the cache {home}: ")
+    assert "not downloaded" not in error
+
+
+def test_an_older_damaged_file_of_another_split_is_left_alone(tmp_path: Path) -> None:
+    older, home = "hf:own/columns:de-en:validation", tmp_path / "home"
+    with Hub({"own/columns": OWN_COLUMNS}) as there:
+        run_client(there.endpoint, home, older)
+        (cached,) = home.rglob("validation-*.parquet")
+        content = cached.read_bytes()
+        cached.resolve().write_bytes(content[:-1] + b"?")
+        outcome = run_client(there.endpoint, home, "hf:own/columns:de-en:test")
+    assert outcome.pairs("hf:own/columns:de-en:test") == GERMAN_ENGLISH["test"]
+    assert cached.exists()
