@@ -97,7 +97,7 @@ def score_trees(
     if paired:
         scores = parsing.compare_trees(all_trees, golds)
     else:
-        scores = [parsing.score_trees(trees, golds) for trees in all_trees]
+        scores = [parsing.score_trees(of_system, golds) for of_system in all_trees]
     names = [one_line(str(path)) for path in paths or [run.path for run in runs]]
     print_text(tables.tree_scores(names, scores, repaired, as_json=as_json))
 

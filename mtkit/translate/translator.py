@@ -238,7 +238,7 @@ class Translator:
 
     def translate_windows(
         self,
-        windows: Iterable[Window],
+        text_windows: Iterable[Window],
         *,
         n_best: int = 1,
         progress: Callable[[float], None] | None = None,
@@ -248,14 +248,14 @@ class Translator:
 
         With threads it reads windows in advance. An empty window means that there may be no more
         input for a while: everything is translated and yielded before the next window is read. It
-        is yielded as an empty window. An error of `windows` is raised after the windows before it.
+        is yielded as an empty window. An error of `text_windows` is raised after those before it.
 
         Args:
             progress: called with the number of newly translated lines of the current window; this
                 can be a fraction if the sentences of a line are translated one by one.
             doubts: collects the lines whose translations are probably incomplete.
         """
-        planned = (self._planned(window, n_best=n_best) for window in windows)
+        planned = (self._planned(window, n_best=n_best) for window in text_windows)
         with closing(self.decoder.pipelined(planned)) as pipelined:
             for pending in pipelined:
                 yield pending.window, self._finish(pending, progress, doubts)
