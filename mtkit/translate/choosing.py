@@ -21,7 +21,7 @@ _DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 Engine = Literal["native", "PyTorch"]
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """What decodes.
 
     Attributes:
@@ -56,7 +56,7 @@ def choose(
     has_terms: bool = False,
     n_runs: int = 1,
     prepared: bool = True,
-) -> Choice:
+) -> EngineChoice:
     """What decodes with these settings.
 
     Args:
@@ -91,7 +91,7 @@ def choose(
         precision = native_precision(config.precision, exact=exact or search != model)
     elif prepared:
         precision = torch_precision(config, reason, on_gpu=on_gpu)
-    return Choice(model, search, precision, reason)
+    return EngineChoice(model, search, precision, reason)
 
 
 def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) -> native.Precision:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from mtkit.model import Transformer
-    from mtkit.translate.choosing import Choice
+    from mtkit.translate.choosing import EngineChoice
     from mtkit.translate.glossary.terms import Demand, TermEncoder
     from mtkit.translate.loading import LoadedRuns
 
@@ -65,7 +65,7 @@ class Backend:
         weights: which weights these are, for a message; empty while they are trained.
         checkpoint: which checkpoint of each run has them.
         summary: the engine, its precision and its search, in words.
-        precision: of results; see `Choice.precision_label`.
+        precision: of results; see `EngineChoice.precision_label`.
     """
 
     capacity = 1
@@ -93,7 +93,7 @@ class Backend:
         return torch.device(self.device_type)
 
     def loaded(
-        self, runs: LoadedRuns, descriptions: Sequence[str], choice: Choice, hardware: str
+        self, runs: LoadedRuns, descriptions: Sequence[str], choice: EngineChoice, hardware: str
     ) -> Self:
         """Set what messages say about the weights; returns this backend."""
         named = zip(runs.folders, descriptions, strict=True)

@@ -18,7 +18,7 @@ from mtkit.config import DecodeConfig
 from mtkit.parsing import Task
 from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
 from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.translate.choosing import Choice, choose, threads_wanted
+from mtkit.translate.choosing import EngineChoice, choose, threads_wanted
 from mtkit.translate.decoding import Backend
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.requests import (
@@ -78,7 +78,7 @@ class Native(Backend):
         cls,
         runs: LoadedRuns,
         checkpoint: str | Selection | None,
-        choice: Choice,
+        choice: EngineChoice,
         *,
         threads: int | None = None,
     ) -> Self:

@@ -21,7 +21,7 @@ from mtkit.checkpoint import Selection, load_into
 from mtkit.kernels.cpu_loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
-from mtkit.translate.choosing import Choice
+from mtkit.translate.choosing import EngineChoice
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.pytorch.decoder import Torch
 from mtkit.translate.pytorch.native_step import NativeStep
@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 def load_torch(
     runs: LoadedRuns,
     checkpoint: str | Selection | None,
-    choice: Choice,
+    choice: EngineChoice,
     *,
     device: str,
     workers: int | None = None,
