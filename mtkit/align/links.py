@@ -221,7 +221,7 @@ def score_links(
         is_swapped: whether links have the target word first.
 
     Raises:
-        MtkitError: for a line that has no links, and if there is no sure gold link.
+        MtkitError: if a line has no links, or if no gold link is sure.
     """
     gold_name, gold_lines = gold
     golds = read_golds(gold_lines, name=gold_name, first=first_gold)

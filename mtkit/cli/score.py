@@ -58,7 +58,7 @@ class _ScoreCommand(shared.Command):
 
 def _context_of(name: str, arguments: list[str], parent: click.Context) -> click.Context:
     """The context of another command, which is named as it is typed now."""
-    log.info("now typed as: mtkit %s", one_line(shlex.join([name, *arguments])))
+    log.info("the command is now: mtkit %s", one_line(shlex.join([name, *arguments])))
     command: click.Command = parent.command.commands[name]  # type: ignore[attr-defined]
     return command.make_context(name, arguments, parent)
 

@@ -288,7 +288,7 @@ def without_subword(i: int) -> str:
 
 
 def most_rows(subwords: int) -> int:
-    """The most embeddings that a vocabulary of so many subwords may have."""
+    """The largest number of embeddings for a vocabulary of this number of subwords."""
     return 2 * subwords + _MAX_ROWS_WITHOUT_SUBWORD
 
 

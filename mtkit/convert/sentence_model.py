@@ -31,7 +31,7 @@ _CLASSES = {
 # Facts that MiniSBD computes itself; the last one marks the first character.
 _FEATURES = ("space_before", "capitalized", "numeric", "start_of_para")
 _CHANNELS = ("padding", "other", *_CLASSES, "space", "capital", "digit", "first")
-# The characters that a rule sees: so many before, and two after.
+# How many characters before an end a rule sees; after it, it sees two.
 _BEFORE, _AFTER = 3, 2
 # The pads are `_BEFORE` and `_AFTER`.
 _MODEL = """

@@ -66,7 +66,7 @@ OTHER_FILES = (
 )
 # The epsilon of PyTorch's layer norms, which no setting of this class changes.
 _NORM_EPSILON = 1e-5
-# What a file of PyTorch 1.6 or later begins with. Older ones begin with so many pickles.
+# What a file of PyTorch 1.6 or later begins with. Older ones begin with pickles.
 _ZIP, _PICKLES = b"PK\3\4", 5
 # Weights of twelve layers have a pickle of 3,400 operations.
 _MAX_PICKLE_BYTES, _MAX_OPERATIONS = 10_000_000, 300_000

@@ -65,7 +65,7 @@ class AlignmentRows(NamedTuple):
 
 
 def alignment_rows(inspection: Inspection, most: int) -> AlignmentRows:
-    """The word alignment as pictures show it, of at most so many words of a line."""
+    """The word alignment as pictures show it, of at most `most` words of a line."""
     alignment = inspection.alignment
     return AlignmentRows(
         [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]],

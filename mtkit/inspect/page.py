@@ -24,9 +24,9 @@ from mtkit.inspect.figures import (
 )
 from mtkit.inspect.inspection import FloatArray, Inspection, Stack
 
-# A page shows at most so many subwords of a line; more could not be told apart.
+# A page shows at most this number of subwords of a line; more could not be told apart.
 MAX_SUBWORDS = 60
-# The position encoding is shown in at most so many columns.
+# The position encoding is shown in at most this number of columns.
 _MAX_DIMENSIONS = 256
 
 TITLES = {

@@ -61,8 +61,8 @@ def run(
         init_from: the run whose weights a new run starts from, instead of random ones, and its
             checkpoint: RUN or RUN:CHECKPOINT. The model and the settings of decoding come from RUN
             too, as `Config.for_weights_of` says.
-        finish_in: end a run that continues after so many updates, in which its learning rate falls
-            to zero.
+        finish_in: end a run that continues after this number of updates, in which its learning rate
+            falls to zero.
 
     Returns:
         False if a signal ended the training early; a checkpoint was saved then.

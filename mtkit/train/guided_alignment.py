@@ -30,7 +30,7 @@ from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 class _LogWeights(threading.local):
     """The log-weights of the guided head that a thread has computed; None if it records none."""
 
-    found: list[Tensor] | None = None
+    recorded: list[Tensor] | None = None
 
 
 class GuidedAlignment:
@@ -66,11 +66,11 @@ class GuidedAlignment:
         over.
         """
         recorded: list[Tensor] = []
-        self._log_weights.found = recorded
+        self._log_weights.recorded = recorded
         try:
             loss = compute()
         finally:
-            self._log_weights.found = None
+            self._log_weights.recorded = None
         of_batches = [
             torch.stack((-(log_weights * wanted).sum(), wanted.sum()))
             for log_weights, wanted in zip(recorded, targets, strict=True)
@@ -84,7 +84,7 @@ class GuidedAlignment:
 
         They are in float32 at least, and very low but finite where attention may not look.
         """
-        if self._log_weights.found is None:
+        if self._log_weights.recorded is None:
             return
         x, (keys, _), mask = args
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -97,7 +97,7 @@ class GuidedAlignment:
                 scores = torch.bmm(queries[:, 0], k[:, 0].transpose(1, 2)) * width**-0.5
                 if own is not None:
                     scores = scores.masked_fill(~own[:, 0], torch.finfo(wide).min / 2)
-                self._log_weights.found.append(scores.log_softmax(-1))
+                self._log_weights.recorded.append(scores.log_softmax(-1))
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.

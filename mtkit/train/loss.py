@@ -39,11 +39,11 @@ def label_smoothed_loss(
     # At least float32, for the sums.
     logits, targets = widened(logits.flatten(0, -2)), tgt_out.flatten()
     real, correction = targets != pad_id, logits.new_zeros(())
-    V = logits.shape[-1] if bias is None else int(possible_tokens(bias).sum())
+    possible = None if bias is None else possible_tokens(bias)
+    V = logits.shape[-1] if possible is None else int(possible.sum())
     # PyTorch gives each of the V tokens the same share of its ε, the true one too.
     share = label_smoothing * V / (V - 1)
-    if bias is not None:
-        possible = possible_tokens(bias)
+    if possible is not None:
         # PyTorch needs a possible target: token 0 stands for an impossible one.
         replaced = (real & ~possible[targets]).nonzero().squeeze(-1)
         true = logits[replaced, targets[replaced]]

@@ -24,7 +24,7 @@ from mtkit.train.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
-# Older updates count less for the pace: after so many seconds 1/e.
+# Older updates count less for the pace: after this number of seconds 1/e.
 _MEMORY = 300.0
 # Seconds after which training reports that it is still running, and renews the text of the bar.
 SILENCE = 60.0

@@ -70,7 +70,9 @@ def choose(
     Raises:
         MtkitError: if `decode.engine` or `decode.precision` demands what is impossible here.
     """
-    on_gpu, not_available = may_have_gpu(device), native.available()
+    on_gpu = may_have_gpu(device)
+    # The library of the native engine is loaded only where it may be used.
+    not_available = "" if on_gpu or config.engine == "torch" else native.available()
     # The first line that applies: why, what computes the model, and what searches.
     table: list[tuple[bool, str, Engine, Engine]] = [
         (config.engine == "torch", "", "PyTorch", "PyTorch"),

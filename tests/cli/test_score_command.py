@@ -241,7 +241,7 @@ def test_what_other_commands_do_now_can_be_typed_as_before(earlier: str, now: st
     outcome = trained.mtkit("score", *shlex.split(earlier), stdin=stdin)
     expected = trained.mtkit(*shlex.split(now), stdin=stdin)
     assert (outcome.status, outcome.out) == (expected.status, expected.out)
-    assert outcome.err == f"mtkit: now typed as: mtkit {now}\n{expected.err}"
+    assert outcome.err == f"mtkit: the command is now: mtkit {now}\n{expected.err}"
 
 
 @pytest.mark.parametrize("option", ["--beam-size=4", "--split=test", "--run=x", "--workers=1"])

@@ -187,7 +187,7 @@ def test_a_parser_is_scored_on_its_test_or_validation_trees(
     # `mtkit score` leaves parsers to this command.
     by_score = place.mtkit("score", "--run", parser.path)
     assert by_score.out == outcome.out
-    assert f"now typed as: mtkit score-trees --run {parser.path}\n" in by_score.err
+    assert f"the command is now: mtkit score-trees --run {parser.path}\n" in by_score.err
     error = place.refused("score", "--run", parser.path, "--run", untrained.path)
     assert f"{untrained.path}: translates, and mtkit score-trees takes parsers" in error
     error = place.refused("score", "--run", parser.path, "--metric", "bleu")

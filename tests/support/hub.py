@@ -272,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if entries:
                     self._json(entries)
                 else:
-                    self._refuse(404, "EntryNotFound", "there is no such folder on main")
+                    self._refuse(404, "EntryNotFound", "main has no folder of this name")
             case ["paths-info", _]:
                 wanted = parse_qs(body.decode()).get("paths", [])
                 tree = _tree(repository, "", recursive=True)

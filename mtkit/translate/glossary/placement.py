@@ -10,8 +10,8 @@ but for a few words, which may have to agree with the term, and the term must co
 depends on the source term, the term may be anywhere.
 
 After a term that a model finds very improbable, a weak one may write anything, and repeat it. Such
-a translation is not used: the term replaces the word of the first translation that depends most on
-it, and nothing else changes. If there is no such word, the term is reported as missing.
+a translation is not used. Instead, in the first translation, the term replaces the word that
+depends most on the source term. If there is no such word, the term is reported as missing.
 """
 
 from __future__ import annotations
