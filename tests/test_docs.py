@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText, number_pairs
+from conftest import TinyText, number_pairs, random_ending_run
 from support.forked import PIPE, Forked, run_mtkit
 from support.served import Served
 
@@ -596,11 +596,12 @@ def test_the_script_about_back_translation_trains_three_models_and_scores_them(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_given", [False, True])
 def test_the_script_about_distillation_trains_two_students_and_compares_them_with_the_teacher(
-    is_given: bool, small_multi30k: Path, untrained: Run, tmp_path: Path
+    is_given: bool, small_multi30k: Path, tiny_data: PreparedData, tmp_path: Path
 ) -> None:
     settings = {"TEXT": str(small_multi30k), "WORK": "work", "VOCAB": "350", "STEPS": "2"}
     if is_given:
-        settings["RUN"] = str(untrained.path)
+        # A teacher that writes subwords of the vocabulary, which `prepare` accepts as a language.
+        settings["RUN"] = str(random_ending_run(tmp_path / "teacher", tiny_data, 5).path)
     script = ["sh", str(ROOT / "examples/synthetic/distill.sh")]
     done = run_shell(script, tmp_path, **settings, SET=SMALL_SET)
     assert done.returncode == 0, done.stderr
