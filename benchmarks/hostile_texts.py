@@ -3,10 +3,11 @@
     python benchmarks/hostile_texts.py [--size 50000]
     python benchmarks/hostile_texts.py --run RUN [--texts 200] [--clients 16]
 
-Each text is one of `UNITS`, repeated. The first line prints the processor time of each step that
-reads texts, for texts of so many characters and for those of twice as many: of steps that take
-more than `MIN_SECONDS`, the ratio should not be above 2.3. The second line sends so many texts to
-a server, as plain text and as HTML, and prints how long `/health` took meanwhile.
+Each text is one of `UNITS`, repeated and never cut inside a unit. The first line prints the
+processor time of each step that reads texts, for a text of about `--size` characters and for that
+text twice: of steps that take more than `MIN_SECONDS`, the ratio should not be above 2.3. The
+second line sends `--texts` of them to a server, as plain text and as HTML, and prints how long
+`/health` took meanwhile.
 """
 
 from __future__ import annotations
@@ -98,14 +99,19 @@ def steps() -> dict[str, Callable[[str], Any]]:
     }
 
 
+def repeated(unit: str, size: int) -> str:
+    """A unit, repeated as often as it fits into `size` characters."""
+    return unit * (size // len(unit))
+
+
 def seconds_of(step: Callable[[str], Any], text: str) -> float:
     """Seconds of processor time of this thread, the least of three."""
-    found = []
+    times = []
     for _ in range(3):
         begun = time.thread_time()
         step(text)
-        found.append(time.thread_time() - begun)
-    return min(found)
+        times.append(time.thread_time() - begun)
+    return min(times)
 
 
 def time_steps(size: int) -> None:
@@ -115,7 +121,8 @@ def time_steps(size: int) -> None:
         step("a")
         times = []
         for unit in UNITS:
-            once, twice = (seconds_of(step, (unit * n)[:n]) for n in (size, 2 * size))
+            text = repeated(unit, size)
+            once, twice = seconds_of(step, text), seconds_of(step, text * 2)
             times.append((twice / max(once, 1e-9) if twice > MIN_SECONDS else 0.0, twice, unit))
         ratio, _, steepest = max(times)
         _, slowest, unit = max(times, key=lambda row: row[1])
@@ -141,7 +148,7 @@ def ask_for_health(port: int, stop: threading.Event, seconds: list[float]) -> No
 
 def time_health(run: Path, count: int, size: int, clients: int) -> None:
     """Send texts to a server, and print how long `/health` took meanwhile."""
-    texts = [(UNITS[i % len(UNITS)] * size)[:size] for i in range(count)]
+    texts = [repeated(UNITS[i % len(UNITS)], size) for i in range(count)]
     waiting = iter(range(count))
     statuses, seconds, stop = Counter[int](), list[float](), threading.Event()
     with Served(mtkit_command("serve", run, [])) as server:
