@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -106,15 +107,23 @@ class ModelConfig(Section):
     n_heads: Heads = setting(8, "attention heads, h (Section 3.2.2)")
     d_k: Width | None = setting(None, "width of a head's keys; null: d_model / n_heads")
     d_v: Width | None = setting(None, "width of a head's values; null: d_k")
+    attention_scale: Annotated[float, Field(gt=0.0)] | None = setting(
+        None, "factor on the products of queries and keys (3.2.1); null: 1 / sqrt(d_k)"
+    )
+    narrow_attention: bool = setting(
+        False,
+        "self-attention whose heads project only their own d_model / n_heads numbers of a vector; "
+        "false: the whole vector (paper)",
+    )
     dropout: Probability = setting(0.1, "dropout of sub-layers and embeddings (5.4)")
     attention_dropout: Probability = setting(0.0, "dropout of attention weights; 0 in the paper")
     activation_dropout: Probability = setting(
         0.0, "dropout inside the feed-forward network; 0 in the paper"
     )
-    positions: Literal["sinusoidal", "learned", "words"] = setting(
+    positions: Literal["sinusoidal", "learned", "words", "none"] = setting(
         "sinusoidal",
-        "positional encoding: sinusoidal, learned (Table 3, row E), or words, for parsers: half "
-        "of it tells which word of the sentence is read",
+        "positional encoding: sinusoidal, learned (Table 3, row E), none (the order of words is "
+        "lost), or words, for parsers: half of it tells which word of the sentence is read",
     )
     max_positions: Width = setting(1024, "maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = setting(
@@ -150,11 +159,23 @@ class ModelConfig(Section):
         """Width of one head's values."""
         return self.d_v or self.key_width
 
+    @property
+    def query_factor(self) -> float:
+        """What queries are multiplied by, so that scores divided by √K have `attention_scale`."""
+        scale = self.attention_scale
+        return 1.0 if scale is None else scale * math.sqrt(self.key_width)
+
     @model_validator(mode="after")
     def _check_widths(self) -> ModelConfig:
         if self.d_k is None and self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads: {self.n_heads} heads do not divide d_model {self.d_model}; give d_k"
+            )
+        narrow = self.d_model / self.n_heads
+        if self.narrow_attention and not narrow == self.key_width == self.value_width:
+            raise ValueError(
+                f"narrow_attention: needs keys and values of d_model / n_heads, {narrow:g}; leave "
+                "out d_k and d_v"
             )
         unit = {"sinusoidal": 2, "words": 4}.get(self.positions, 1)
         if self.d_model % unit:

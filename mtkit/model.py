@@ -34,6 +34,7 @@ from mtkit.config import ModelConfig
 from mtkit.kernels import bf16
 from mtkit.kernels.cpu_loss import output_layer
 from mtkit.kernels.dropout import Dropout
+from mtkit.narrow import NarrowLinear
 from mtkit.packing import UNPACKED, Blocks, Mask, Packing
 
 
@@ -67,6 +68,7 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.n_heads = config.n_heads
+        self.query_factor = config.query_factor
         self.q_width = config.n_heads * config.key_width
         self.v_width = config.n_heads * config.value_width
         self.dropout = config.attention_dropout
@@ -81,6 +83,11 @@ class Attention(nn.Module):
         """(B, T, H·K) to (B, H, T, K)."""
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, T, H·K) to (B, H, T, K), with the factor for `attention_scale`."""
+        q = self.split_heads(x)
+        return q if self.query_factor == 1.0 else q * self.query_factor
+
 
 class SelfAttention(Attention):
     """Attention of a sequence to itself, restricted to neighbours if the model is.
@@ -91,7 +98,9 @@ class SelfAttention(Attention):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.window = config.attention_window
-        self.in_proj = Linear(config.d_model, 2 * self.q_width + self.v_width)
+        self.in_proj: nn.Linear = Linear(config.d_model, 2 * self.q_width + self.v_width)
+        if config.narrow_attention:
+            self.in_proj = NarrowLinear(config.d_model, config.n_heads)
 
     def forward(self, x: Tensor, *, mask: Mask | None = None, causal: bool = False) -> Tensor:
         """(B, T, D) to (B, T, D).
@@ -113,7 +122,7 @@ class SelfAttention(Attention):
         """Queries and keys of (B, T, D), both (B, H, T, K), and values (B, H, T, Kv)."""
         width = self.q_width
         q, k, v = self.in_proj(x).split((width, width, self.v_width), dim=-1)
-        return self.split_heads(q), self.split_heads(k), self.split_heads(v)
+        return self.queries(q), self.split_heads(k), self.split_heads(v)
 
 
 class CrossAttention(Attention):
@@ -126,7 +135,7 @@ class CrossAttention(Attention):
 
     def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Mask) -> Tensor:
         """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
-        q = self.split_heads(self.q_proj(x))
+        q = self.queries(self.q_proj(x))
         dropout = self.dropout if self.training else 0.0
         return self.join_heads(attention(q, *memory_kv, mask, dropout=dropout))
 
@@ -317,8 +326,8 @@ class Transformer(nn.Module):
         if self.output_bias is not None:
             nn.init.zeros_(self.output_bias)
         for module in self.modules():
-            if isinstance(module, Linear):
-                nn.init.xavier_uniform_(module.weight)
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight, gain=getattr(module, "gain", 1.0))
                 nn.init.zeros_(module.bias)
 
     def forward(
@@ -424,6 +433,8 @@ class Transformer(nn.Module):
                     f"({self.config.max_positions}), the limit of learned positions"
                 )
             return self.learned_positions[start:end]
+        if self.config.positions == "none":
+            return like.new_zeros(end - start, self.config.d_model)
         by_words = self.config.positions == "words"
         table = self._sinusoids
         # Kept between calls, no part of the weights, and as long as the longest sequence so far.

@@ -156,3 +156,12 @@ class Weights(Mapping[str, Array]):
                 _, path = min(zip(finite, (file.path for file in self._files), strict=True))
                 raise NotFiniteError(path, name)
         return result.reshape(shape)
+
+
+def full_matrix(narrow: Array, heads: int) -> Array:
+    """The matrix (3·D, D) of self-attention from that of `narrow.NarrowLinear`, (3·D, D/H)."""
+    rows, block = narrow.shape
+    full = np.zeros((rows, heads, block), narrow.dtype)
+    of_row = np.arange(rows) // block % heads
+    full[np.arange(rows), of_row] = narrow
+    return full.reshape(rows, -1)

@@ -386,6 +386,20 @@ def test_big_for_english_french_differs_in_dropout_alone():
     assert found == ["model.dropout (0.3 became 0.1)"]
 
 
+def test_no_positions_differs_from_base_in_its_positions_and_its_averaging():
+    assert differences(load_config("base"), load_config("no-positions")) == [
+        "model.positions (sinusoidal became none)",
+        "decode.average_checkpoints (5 became 1)",
+    ]
+
+
+@pytest.mark.parametrize("widths", [{"d_k": 32}, {"d_v": 32}, {"n_heads": 3, "d_k": 170}])
+def test_narrow_attention_refuses_heads_that_are_not_a_part_of_the_model(widths: dict[str, int]):
+    overrides = [f"model.{key}={value}" for key, value in widths.items()]
+    with pytest.raises(MtkitError, match=r"narrow_attention: needs keys and values of d_model / n"):
+        load_config("base", ["model.narrow_attention=true", *overrides])
+
+
 def test_differences_are_written_as_in_yaml():
     new = load_config(
         "base", ["train.schedule=linear", "train.learning_rate=1e-3", "train.compile=true"]

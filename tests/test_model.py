@@ -24,9 +24,12 @@ VARIANTS = [
     {"norm": "pre"},
     {"positions": "learned", "max_positions": 40},
     {"positions": "words"},
+    {"positions": "none"},
     {"attention_window": 1},
     {"attention_window": 3, "norm": "pre"},
     {"d_k": 3, "d_v": 5},
+    {"attention_scale": 2.0, "d_k": 3},
+    {"narrow_attention": True, "attention_scale": 0.1, "attention_window": 3},
     {"n_heads": 1, "d_k": 16},
     {"activation": "silu", "output_bias": True, "norm_epsilon": 1e-3},
 ]
@@ -198,6 +201,32 @@ def test_a_later_target_token_does_not_change_an_earlier_prediction(
     assert not torch.equal(before[:, 5:], after[:, 5:])
 
 
+@pytest.mark.usefixtures("in_float64")
+def test_an_encoder_without_positions_permutes_with_its_input() -> None:
+    src = sentences(9, 9)
+    order = torch.tensor([4, 0, 8, 2, 6, 1, 3, 7, 5])
+    for positions, permutes in (("none", True), ("sinusoidal", False), ("learned", False)):
+        model = build(positions=positions)
+        with torch.no_grad():
+            difference = model.encode(src[:, order]).states - model.encode(src).states[:, order]
+        assert (difference.abs().max() < 1e-12) == permutes, positions
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_a_head_of_narrow_attention_sees_its_block_and_the_scale_is_that_of_the_scores() -> None:
+    attention = build(narrow_attention=True, attention_scale=0.7).encoder[0].self_attention
+    x = torch.randn(2, 5, 16)
+    heads = []
+    for h, block in enumerate(x.split(4, dim=-1)):
+        # Rows are ordered by queries, keys and values, then by head.
+        rows = [slice(16 * part + 4 * h, 16 * part + 4 * h + 4) for part in range(3)]
+        weight, bias = attention.in_proj.weight, attention.in_proj.bias
+        q, k, v = (block @ weight[part].T + bias[part] for part in rows)
+        heads.append((0.7 * q @ k.transpose(1, 2)).softmax(-1) @ v)
+    expected = attention.out_proj(torch.cat(heads, dim=-1))
+    assert (attention(x) - expected).abs().max() < 1e-12
+
+
 def test_restricted_attention_sees_its_neighbours_and_no_further() -> None:
     model = build(attention_window=2, encoder_layers=1)
     src = sentences(12)
@@ -305,6 +334,9 @@ def test_initial_values_are_glorot_over_the_matrices_of_the_papers_code() -> Non
         assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
 
     layer = model.decoder[0]
+    narrow = Transformer(ModelConfig.model_validate(shape | {"narrow_attention": True}), 9, PAD)
+    H = model.config.n_heads
+    holds(narrow.encoder[0].self_attention.in_proj.weight, D // H, 3 * D // H)
     holds(layer.self_attention.in_proj.weight, D, 3 * D)
     holds(layer.cross_attention.q_proj.weight, D, D)
     holds(layer.cross_attention.kv_proj.weight, D, 2 * D)

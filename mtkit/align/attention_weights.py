@@ -110,7 +110,7 @@ def weights_and_values(
     """
     if isinstance(attention, CrossAttention):
         (keys, values), mask = args
-        return attention_weights(attention.split_heads(attention.q_proj(x)), keys, mask), values
+        return attention_weights(attention.queries(attention.q_proj(x)), keys, mask), values
     assert isinstance(attention, SelfAttention)
     mask, causal = kwargs.get("mask"), kwargs.get("causal", False)
     q, k, v = attention.project(x)

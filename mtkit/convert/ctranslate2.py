@@ -20,7 +20,7 @@ from mtkit.convert.export_record import (
 )
 from mtkit.convert.target import Export, Target, example_tag, quoted
 from mtkit.convert.verification import ROWS_AT_A_TIME, pieces_of, rows_by_length
-from mtkit.model import Transformer, sinusoidal_positions
+from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator
 
@@ -83,10 +83,7 @@ def _spec_of(model: Transformer, longest: int) -> Any:
         target.gamma, target.beta = array(source.weight), array(source.bias)
 
     embedding = array(model.embedding.weight)
-    if config.positions == "learned":
-        positions = array(model.learned_positions)
-    else:
-        positions = array(sinusoidal_positions(longest, config.d_model))
+    positions = array(model.positions(0, longest, like=model.embedding.weight))
     for target in (spec.encoder, spec.decoder):
         target.scale_embeddings = True
         target.position_encodings.encodings = positions

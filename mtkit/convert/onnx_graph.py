@@ -26,8 +26,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtkit.model import Transformer, sinusoidal_positions
+from mtkit.model import Transformer
 from mtkit.tokenizer import UNK_ID
+from mtkit.weights import full_matrix
 
 # LayerNormalization is there from this version on.
 OPSET = 17
@@ -145,8 +146,7 @@ class _Graph:
     def __init__(self, model: Transformer, *, longest: int, is_int8: bool) -> None:
         self.config, self.weights = model.config, model.state_dict()
         self.vocab_size = model.vocab_size
-        table = sinusoidal_positions(longest, self.config.d_model)
-        self.table = _array(self.weights.get("learned_positions", table))
+        self.table = _array(model.positions(0, longest, like=model.embedding.weight))
         self.is_int8 = is_int8
         self.initializers: dict[str, Any] = {}
         self.start_afresh("")
@@ -237,6 +237,8 @@ class _Graph:
     def linear(self, name: str, x: str) -> str:
         """A linear layer of the model."""
         matrix = _array(self.weights[f"{name}.weight"])
+        if self.config.narrow_attention and name.endswith("in_proj"):
+            matrix = full_matrix(matrix, self.config.n_heads)
         if self.is_int8:
             bytes_, scale = _rounded(matrix)
             product = self.product(
@@ -366,7 +368,7 @@ class _Graph:
     def attention(self, q: str, k: str, v: str, bias: str) -> str:
         """The results of all heads, joined: (B, T, H·Kv)."""
         scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
-        scale = self.number(1 / math.sqrt(self.config.key_width))
+        scale = self.number(self.config.query_factor / math.sqrt(self.config.key_width))
         scores = self.node("Add", self.node("Mul", scores, scale), bias)
         heads = self.node("MatMul", self.node("Softmax", scores, axis=-1), v)
         joined = self.node("Transpose", heads, perm=[0, 2, 1, 3])

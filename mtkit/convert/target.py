@@ -146,6 +146,8 @@ def common_limits(config: ModelConfig) -> dict[str, tuple[bool, str]]:
         "d_k": (config.key_width != width, f"has keys of d_model / n_heads, {width:g}"),
         "d_v": (config.value_width != width, f"has values of d_model / n_heads, {width:g}"),
         "positions": (config.positions == "words", "does not count words"),
+        "attention_scale": (config.query_factor != 1.0, "divides scores by the root of d_k"),
+        "narrow_attention": (config.narrow_attention, "has heads that see the whole vector"),
     }
 
 

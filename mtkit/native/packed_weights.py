@@ -13,9 +13,10 @@ import numpy.typing as npt
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.native.library import PRECISIONS, Precision, Shape, address, check, check_done, library
+from mtkit.weights import full_matrix
 
 # Their numbers in shape.h.
-POSITIONS = ("sinusoidal", "learned", "words")
+POSITIONS = ("sinusoidal", "learned", "words", "none")
 ACTIVATIONS = ("none", "relu", "silu")
 
 
@@ -54,7 +55,7 @@ def load(
     )
     model = check(library().mtkit_new(shape, PRECISIONS.index(precision)))
     try:
-        _set_tensors(model, weights)
+        _set_tensors(model, weights, config)
         check_done(library().mtkit_ready(model))
     except BaseException:
         library().mtkit_free(model)
@@ -62,7 +63,7 @@ def load(
     return int(model)
 
 
-def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]], config: ModelConfig) -> None:
     rows, columns = c_int64(), c_int64()
     for number in itertools.count():
         encoded = library().mtkit_tensor(model, number, byref(rows), byref(columns))
@@ -74,7 +75,16 @@ def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         # A mapping that reads a file needs the memory of one tensor at a time.
         tensor = weights[name]
         shape = (rows.value, columns.value) if rows.value else (columns.value,)
+        _, _, part = name.partition("attention.")
+        is_narrow = config.narrow_attention and part == "in_proj.weight"
+        if is_narrow:
+            shape = (rows.value, columns.value // config.n_heads)
         if tensor.shape != shape:
             raise MtkitError(f"the tensor {name} is of shape {tensor.shape}, not {shape}")
+        if is_narrow:
+            tensor = full_matrix(tensor, config.n_heads)
+        if config.query_factor != 1.0 and part.startswith(("in_proj", "q_proj")):
+            tensor = np.array(tensor, dtype=np.float32)
+            tensor[: config.n_heads * config.key_width] *= np.float32(config.query_factor)
         values = np.ascontiguousarray(tensor, dtype=np.float32)
         check_done(library().mtkit_set(model, number, address(values), values.size))

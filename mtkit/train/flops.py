@@ -39,7 +39,8 @@ def forward_flops(
     S = np.asarray(src_lengths, dtype=np.float64)
     T = np.asarray(tgt_lengths, dtype=np.float64)
     # The weights that a token is multiplied with.
-    self_attention = D * (2 * keys + values) + values * D
+    seen = D // heads if config.narrow_attention else D
+    self_attention = seen * (2 * keys + values) + values * D
     from_target, from_source = D * keys + values * D, D * (keys + values)
     feed_forward = 2 * D * config.d_ff
     encoder, decoder = config.encoder_layers, config.decoder_layers

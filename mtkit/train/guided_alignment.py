@@ -89,12 +89,13 @@ class GuidedAlignment:
         x, (keys, _), mask = args
         wide = torch.promote_types(x.dtype, torch.float32)
         width = attention.q_width // attention.n_heads
+        scale = attention.query_factor * width**-0.5
         # Small products of many shapes: in bfloat16 oneDNN would compile a kernel for each.
         with torch.autocast(x.device.type, enabled=False):
             weight, bias = attention.q_proj.weight[:width], attention.q_proj.bias[:width]
             q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
             for (queries, k), own in each_batch(mask, q.unsqueeze(1), keys[:, :1].to(wide)):
-                scores = torch.bmm(queries[:, 0], k[:, 0].transpose(1, 2)) * width**-0.5
+                scores = torch.bmm(queries[:, 0], k[:, 0].transpose(1, 2)) * scale
                 if own is not None:
                     scores = scores.masked_fill(~own[:, 0], torch.finfo(wide).min / 2)
                 self._log_weights.recorded.append(scores.log_softmax(-1))

@@ -31,6 +31,8 @@ SHAPES: list[dict[str, Any]] = [
     {"attention_window": 2},
     {"d_k": 3, "d_v": 5},
     {"n_heads": 1},
+    {"attention_scale": 3.0},
+    {"narrow_attention": True},
     {"norm": "pre", "attention_window": 1, "d_k": 6},
 ]
 
@@ -76,7 +78,7 @@ def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
         keep = projected.setdefault("cross", [])
         layer.cross_attention.register_forward_pre_hook(
             lambda module, args, kwargs, keep=keep: keep.append(
-                (module.split_heads(module.q_proj(args[0])), args[1][0])
+                (module.queries(module.q_proj(args[0])), args[1][0])
             ),
             with_kwargs=True,
         )

@@ -196,10 +196,11 @@ def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
-def test_ctranslate2_takes_the_other_norm_and_learned_positions(
-    format: str, tiny_run: Run, tmp_path: Path
+@pytest.mark.parametrize("positions", ["learned", "none"])
+def test_ctranslate2_takes_the_other_norm_and_other_positions(
+    positions: str, format: str, tiny_run: Run, tmp_path: Path
 ) -> None:
-    shape = {"norm": "pre", "positions": "learned", "max_positions": 60, "encoder_layers": 2}
+    shape = {"norm": "pre", "positions": positions, "max_positions": 60, "encoder_layers": 2}
     config = changed(tiny_run.config, "model", **shape)
     with torch.random.fork_rng():
         torch.manual_seed(3)
@@ -492,6 +493,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     [
         ({"norm": "pre"}, ["huggingface"], "model.norm pre"),
         ({"positions": "learned"}, ["huggingface"], "model.positions learned"),
+        ({"positions": "none"}, ["huggingface"], "model.positions none"),
         (
             {"positions": "words"},
             ["ctranslate2", "huggingface", "argos", "onnx"],
@@ -501,6 +503,16 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
             {"attention_window": 4},
             ["huggingface", "ctranslate2", "argos"],
             "model.attention_window 4",
+        ),
+        (
+            {"attention_scale": 1.0},
+            ["huggingface", "ctranslate2", "argos"],
+            "model.attention_scale 1.0",
+        ),
+        (
+            {"narrow_attention": True},
+            ["huggingface", "ctranslate2", "argos"],
+            "model.narrow_attention True",
         ),
         ({"d_k": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_k 32"),
         ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_v 32"),

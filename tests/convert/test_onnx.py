@@ -97,6 +97,8 @@ def checked(out: Path) -> dict[str, Any]:
         {"encoder_layers": 2, "decoder_layers": 3},
         {"norm": "pre"},
         {"positions": "learned", "max_positions": 60},
+        {"positions": "none"},
+        {"attention_scale": 2.0, "narrow_attention": True},
         {"attention_window": 2},
         {"d_k": 5, "d_v": 7},
         {"activation": "silu", "output_bias": True, "norm_epsilon": 1e-2},

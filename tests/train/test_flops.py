@@ -39,11 +39,13 @@ def counted_by_pytorch(
     return counter.get_total_flops()
 
 
-def test_operations_equal_those_that_pytorch_counts() -> None:
-    config = ModelConfig(**SHAPE)
+@pytest.mark.parametrize("changes", [{}, {"narrow_attention": True, "d_k": None, "d_v": None}])
+def test_operations_equal_those_that_pytorch_counts(changes: dict[str, Any]) -> None:
+    config = ModelConfig(**SHAPE | changes)
+    widths = config.key_width + config.value_width
     # PyTorch counts the masked half of the decoder's attention too, and so far nothing is saved
     # there; the count of what is needed leaves it out.
-    masked = config.decoder_layers * T * (T - 1) // 2 * 2 * config.n_heads * (5 + 7)
+    masked = config.decoder_layers * T * (T - 1) // 2 * 2 * config.n_heads * widths
     assert forward_flops(config, V, [S], [T]) == counted_by_pytorch(config, backward=False) - masked
 
 

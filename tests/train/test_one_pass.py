@@ -28,6 +28,8 @@ CPU = torch.device("cpu")
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {},
     "learned positions": {"model": {"positions": "learned", "max_positions": 64}},
+    "no positions": {"model": {"positions": "none"}},
+    "narrow attention": {"model": {"narrow_attention": True, "attention_scale": 0.9}},
     "attention_window": {"model": {"attention_window": 2}},
     "pre-norm": {"model": {"norm": "pre"}},
     "SiLU": {"model": {"activation": "silu"}},

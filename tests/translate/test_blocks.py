@@ -98,6 +98,8 @@ def test_of_equal_hypotheses_the_first_stays_first(block: int) -> None:
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "learned positions": {"positions": "learned", "max_positions": 64},
+    "narrow attention": {"narrow_attention": True, "attention_scale": 0.9},
+    "no positions": {"positions": "none"},
     "pre-norm": {"norm": "pre", "activation": "silu", "output_bias": True},
     "window": {"attention_window": 3},
     "other heads": {"d_k": 6, "d_v": 10},

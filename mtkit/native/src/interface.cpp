@@ -95,7 +95,7 @@ void check_shape(const Shape& shape, int32_t precision) {
                 int32_t(Activation::silu));
     check_range("output_bias", shape.output_bias, 0, 1);
     check_range("window", shape.window, -1, INT32_MAX);
-    check_range("positions", int32_t(shape.positions), 0, int32_t(Positions::words));
+    check_range("positions", int32_t(shape.positions), 0, int32_t(Positions::none));
     check_range("max_positions", shape.max_positions, 1, MAX_WIDTH);
     check(std::isfinite(shape.norm_epsilon) && shape.norm_epsilon > 0,
           "norm_epsilon is not above 0");

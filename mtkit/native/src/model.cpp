@@ -28,6 +28,7 @@ void sinusoids(int position, int width, float* out) {
 
 // A part of `Transformer.positions`: add the encoding of one position to `out`.
 void add_position(const Model& model, int position, float* out) {
+    if (model.shape.positions == Positions::none) return;
     const int width = model.position_width();
     const size_t at = size_t(position) * padded(width);
     std::vector<float> beyond_table;
@@ -76,7 +77,7 @@ int Model::position_width() const {
 }
 
 void Model::make_positions() {
-    if (shape.positions == Positions::learned) return;
+    if (shape.positions == Positions::learned || shape.positions == Positions::none) return;
     const int width = position_width();
     position_table.resize(TABLE_LENGTH * padded(width));
     for (int t = 0; t < TABLE_LENGTH; t++)

@@ -21,7 +21,7 @@ constexpr int64_t round_up(int64_t size, int64_t multiple) {
 constexpr int64_t padded(int64_t size) { return round_up(size, PAD); }
 
 enum class Precision : int32_t { float32 = 0, int8 = 1, bf16 = 2 };
-enum class Positions : int32_t { sinusoidal = 0, learned = 1, words = 2 };
+enum class Positions : int32_t { sinusoidal = 0, learned = 1, words = 2, none = 3 };
 enum class Activation : int32_t { none = 0, relu = 1, silu = 2 };
 
 // The part of `ModelConfig` that the forward pass needs. Plain numbers, because Python fills it in.

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mtkit.kernels.cpu_loss import output_layer, widened
 from mtkit.model import DecoderLayer, Residual, Transformer
+from mtkit.narrow import NarrowLinear
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -47,7 +48,9 @@ class Engine:
         """
         memory = self.model.encode(src)
         kv = [layer.project_memory(memory.states) for layer in self.layers]
-        return DecoderCache(kv, memory.mask, beam_size, block)
+        cache = DecoderCache(kv, memory.mask, beam_size, block)
+        cache.scale *= self.model.config.query_factor
+        return cache
 
     def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
         """Log-probabilities of the token after `tokens`, for the R live hypotheses.
@@ -115,6 +118,8 @@ class _Layer:
 
 def _linear(layer: nn.Linear) -> Sublayer:
     """The same linear map, without the overhead of calling a module."""
+    if isinstance(layer, NarrowLinear):
+        return layer
     return partial(F.linear, weight=layer.weight, bias=layer.bias)
 
 
