@@ -32,7 +32,7 @@ import sentencepiece as spm
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.invisible import bounds_in, visible
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in
-from mtkit.base.words import BLOCK, MAX_WORD_BYTES, WordCounts, count_words
+from mtkit.base.words import MAX_WORD_BYTES, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
@@ -41,6 +41,8 @@ _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 FIXED_PIECES = len(_SPECIAL) + 256
 # SentencePiece allocates memory for all subwords at once.
 LARGEST_VOCABULARY = 1 << 22
+# Lines whose words are counted at a time.
+_BLOCK = 8192
 
 _LANGUAGE_TAG = re.compile(">>(.+)<<")
 _CORPUS_TAG = re.compile("<tag:(.+)>")
@@ -87,7 +89,7 @@ class Tokenizer:
         """Learn `vocab_size` subwords from sentences of both languages, as `learn_from_counts`."""
         counts = WordCounts()
         rest = iter(lines)
-        while block := list(itertools.islice(rest, BLOCK)):
+        while block := list(itertools.islice(rest, _BLOCK)):
             counts.add(count_words(block))
         return cls.learn_from_counts(
             counts.items(), vocab_size, model_type=model_type, symbols=symbols

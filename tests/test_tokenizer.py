@@ -238,15 +238,6 @@ def test_words_stand_between_spaces_and_tabs() -> None:
     assert count_words(["a b  a\tc ", "", " b\u00a0d"]) == {"a": 2, "b": 1, "c": 1, "b\u00a0d": 1}
 
 
-# Words that agree in all but their length, or in length and their first or last letters.
-ALIKE = [c + "\0" * i for c in "abcdefghijklmnopqrstuvwxyz" for i in range(18)]
-ALIKE += [f"{'x' * i}{c}{'x' * (i % 5)}" for i in range(0, 40, 2) for c in "abcdefghijklmnopqr"]
-
-
-def test_words_that_look_alike_to_a_machine_are_counted_apart() -> None:
-    assert count_words([" ".join(ALIKE)]) == Counter(ALIKE)
-
-
 @given(st.lists(st.dictionaries(st.text("ab", max_size=3), st.integers(1, 9))))
 def test_with_room_for_all_words_their_counts_are_the_sums(blocks: list[dict[str, int]]) -> None:
     counts = WordCounts()
@@ -361,16 +352,6 @@ def test_a_block_is_encoded_the_same_when_the_cache_is_full(odd_tokenizer: Token
     for start in range(0, 200, 20):
         got = ids_of(cramped.encode(lines[start : start + 20]), "<u4")
         assert got == expected[start : start + 20]
-
-
-def test_words_that_look_alike_to_a_machine_are_remembered_apart(odd_tokenizer: Tokenizer) -> None:
-    for start in range(0, len(ALIKE), 18):
-        words = ALIKE[start : start + 18]
-        expected = [[*odd_tokenizer.encode(word), 2] for word in words]
-        # Places for 32, so that many words are looked for where others are.
-        encoder = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u2"), max_bytes=2600)
-        for _ in range(3):
-            assert ids_of(encoder.encode(words), "<u2") == expected
 
 
 def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:
