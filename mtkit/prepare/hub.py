@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
@@ -71,11 +70,6 @@ class _Wanted:
     languages: tuple[str, str]
     splits: tuple[str, ...]
     advice: str
-
-    @property
-    def is_one_split(self) -> bool:
-        """Whether one split of the configuration is prepared, and not all."""
-        return len(self.splits) == 1
 
     def __str__(self) -> str:
         return f"{self.repository} ({self.config})" if self.config else self.repository
@@ -148,30 +142,20 @@ def _builder(wanted: _Wanted) -> Any:
     from huggingface_hub import HfApi, constants
 
     name = f"hf://datasets/{wanted.repository}"  # never a local folder of that name
-    cache = Path(datasets.config.HF_DATASETS_CACHE)
-    if wanted.is_one_split:
+    cache, revision = Path(datasets.config.HF_DATASETS_CACHE), None
+    if len(wanted.splits) == 1:
         # A separate cache, because the library takes the files in it for the whole configuration.
         cache = cache / "mtkit-splits" / wanted.splits[0]
-    if datasets.config.HF_HUB_OFFLINE:
-        try:
-            return datasets.load_dataset_builder(name, wanted.config, cache_dir=str(cache))
-        except (OSError, ValueError, RuntimeError) as error:
-            split = f"'{wanted.splits[0]}' of " if wanted.is_one_split else ""
-            raise MtkitError(
-                f"HF_HUB_OFFLINE is set and {split}{wanted} was not downloaded before: unset it, "
-                + _OWN_FILES
-            ) from error
-    # One request with one time limit, because it fails fast; the first request of `datasets` is
-    # tried six times, for a minute each.
-    timeout = constants.HF_HUB_ETAG_TIMEOUT
-    revision = HfApi().dataset_info(wanted.repository, timeout=timeout).sha
-    configs = datasets.get_dataset_config_names(name, revision=revision)
-    config = wanted.config or (configs[0] if len(configs) == 1 else "default")
-    if config not in configs:
-        raise _lacks(wanted, f"configuration '{config}'", configs)
+    if not datasets.config.HF_HUB_OFFLINE:
+        # One request with one time limit, because it fails fast; the first request of `datasets`
+        # is tried six times, for a minute each.
+        timeout = constants.HF_HUB_ETAG_TIMEOUT
+        revision = HfApi().dataset_info(wanted.repository, timeout=timeout).sha
     builder = datasets.load_dataset_builder(
         name, wanted.config, revision=revision, cache_dir=str(cache)
     )
+    if revision is None:
+        return builder
     if builder.hash != revision:  # `datasets` silently used an older copy
         raise ConnectionError("it stopped answering")
     if not Path(builder.cache_dir).exists():  # it is created as a whole
@@ -179,7 +163,7 @@ def _builder(wanted: _Wanted) -> Any:
         for split in wanted.splits:
             if split not in files:
                 raise _lacks(wanted, f"split '{split}'", files)
-        if wanted.is_one_split:
+        if len(wanted.splits) == 1:
             builder.config.data_files = files = type(files)({split: files[split]})
             # The number of pairs is still compared with the dataset card.
             is_on_card = splits is not None and split in splits
@@ -189,7 +173,7 @@ def _builder(wanted: _Wanted) -> Any:
     return builder
 
 
-def _download(files: Any, wanted: _Wanted, revision: str | None) -> None:
+def _download(files: Any, wanted: _Wanted, revision: str) -> None:
     """Download files to the cache, and compare them with the checksums on the hub.
 
     The client itself compares only sizes.
@@ -208,17 +192,15 @@ def _download(files: Any, wanted: _Wanted, revision: str | None) -> None:
     )
     # An older file of another split is not checked now.
     fetched = {url.partition(f"@{revision}/")[2] for urls in files.values() for url in urls}
-    mismatches = [mismatch for mismatch in result.mismatches if mismatch["path"] in fetched]
-    for mismatch in mismatches:
+    damaged = [name for mismatch in result.mismatches if (name := mismatch["path"]) in fetched]
+    for name in damaged:
         # The cache has a link to a file named after its checksum: delete both.
-        path = result.verified_path / mismatch["path"]
-        path.resolve().unlink()
-        path.unlink(missing_ok=True)
-    if mismatches:
-        names = ", ".join(mismatch["path"] for mismatch in mismatches)
+        (result.verified_path / name).resolve().unlink()
+        (result.verified_path / name).unlink(missing_ok=True)
+    if damaged:
         raise MtkitError(
-            f"{names} of {wanted.repository} arrived damaged (the checksum is not that of "
-            f"{the_hub()}) and was deleted: run the command again"
+            f"{', '.join(damaged)} of {wanted.repository} arrived damaged (the checksum is not "
+            f"that of {the_hub()}) and was deleted: run the command again"
         )
 
 
@@ -241,7 +223,7 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> Source:
     rows = rows.select_columns(columns).rename_columns(
         dict(zip(columns, ("src", "tgt"), strict=True))
     )
-    config = f" {wanted.config}" if wanted.is_one_split and wanted.config else ""
+    config = f" {wanted.config}" if len(wanted.splits) == 1 and wanted.config else ""
     origin = {
         "repository": wanted.repository,
         "config": wanted.config,
@@ -274,47 +256,45 @@ def _explanation(error: BaseException, wanted: _Wanted) -> str:
     """What went wrong, and what the user can do about it."""
     import datasets
     from datasets import exceptions
-    from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError
 
+    cache = datasets.config.HF_CACHE_HOME
     if datasets.config.HF_HUB_OFFLINE:
         return (
-            f"cannot read {wanted} from the cache {datasets.config.HF_CACHE_HOME}: "
-            f"{reason_of(error)}; unset HF_HUB_OFFLINE and let HF_HOME name another folder, "
-            + _OWN_FILES
+            f"HF_HUB_OFFLINE is set, and {wanted} cannot be read from the cache {cache} "
+            f"({reason_of(error)}): unset it, let HF_HOME name another folder, {_OWN_FILES}"
         )
-    # `datasets` wraps the errors of the client, and may hide them by `from None`.
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        reason, is_refused = reason_of(cause) or type(cause).__name__, False
-        if isinstance(cause, HfHubHTTPError):
-            status, host = cause.response.status_code, cause.response.url.host
-            reason = f"{host} answered with HTTP {status}"
-            # Large files are on another host, which a proxy may refuse.
-            is_refused = host == urlsplit(constants.ENDPOINT).hostname and status in (401, 403, 404)
-        if is_refused or isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
+    no_answer = exceptions.DatasetNotFoundError, HfHubHTTPError, ConnectionError, TimeoutError
+    for cause in _causes(error):
+        if isinstance(cause, (*no_answer, *transport_errors())):
+            reason = reason_of(cause) or type(cause).__name__
+            if isinstance(cause, HfHubHTTPError):
+                response = cause.response
+                reason = f"{response.url.host} answered with HTTP {response.status_code}"
             return (
-                f"{the_hub()} has no dataset {wanted.repository}, or it is private or gated "
-                f"({reason}): check the name and HF_ENDPOINT, set HF_TOKEN to a token that may "
-                f"read it, {_OWN_FILES}"
-            )
-        if isinstance(cause, (HfHubHTTPError, ConnectionError, TimeoutError, *transport_errors())):
-            return (
-                f"cannot fetch {wanted.repository} from {the_hub()} ({reason}): check the "
-                "connection, the proxy and HF_ENDPOINT, and run the command again, which keeps "
-                f"complete files; or set HF_HUB_OFFLINE=1 to use earlier downloads, {_OWN_FILES}"
+                f"cannot fetch {wanted.repository} from {the_hub()} ({reason}): check its name, "
+                "the connection, the proxy and HF_ENDPOINT, set HF_TOKEN if it is private or "
+                "gated, and run the command again, which keeps complete files; or set "
+                f"HF_HUB_OFFLINE=1 to use earlier downloads, {_OWN_FILES}"
             )
         if isinstance(cause, OSError) and cause.errno is not None:
             return (
-                f"cannot write {wanted.repository} to the cache {datasets.config.HF_CACHE_HOME}: "
-                f"make room there, or let HF_HOME name another folder ({cause.strerror})"
+                f"cannot write {wanted.repository} to the cache {cache}: make room there, or let "
+                f"HF_HOME name another folder ({cause.strerror})"
             )
-        if isinstance(error, exceptions.DatasetGenerationError):  # it says less than its cause
-            error = cause
-        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, exceptions.DatasetGenerationError):  # it says less than its cause
+        error = error.__cause__ or error
     reason = reason_of(error)
     if isinstance(error, exceptions.SplitsVerificationError):
         reason = "it does not have as many pairs as its card says; try again later"
     return f"cannot read {wanted} from {the_hub()}: {reason}"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error and what led to it, which `datasets` may hide by `from None`; never in a circle."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return causes
