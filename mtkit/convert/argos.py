@@ -13,11 +13,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import textwrap
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +32,14 @@ from mtkit.convert.ctranslate2 import MAX_LENGTH, open_ctranslate2, write_ctrans
 from mtkit.convert.export_record import RECORD, longest_sequence
 from mtkit.convert.sentence_model import sentence_model
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
-from mtkit.convert.verification import (
-    BOUNDS,
-    Agreement,
-    Bounds,
-    CheckText,
-    RunModel,
-    agreement,
-    comparable,
-)
+from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
 from mtkit.run_folder import Run
-from mtkit.score import score
-from mtkit.tokenizer import EOS_ID
 from mtkit.translate import LoadedRuns, Translator, torch_backend
 
-# The lines of the check, because beam search is slower.
-_CHECKED = 200
-# What Argos calls CTranslate2 with; the default of its beam size.
-_LENGTH_PENALTY, _BEAM_SIZE, _BATCH_TOKENS = 0.2, 4, 32
-# The subwords that CTranslate2 reads and writes at most by default.
-_MAX_SOURCE_LENGTH, _MAX_OUTPUT_LENGTH = 1024, MAX_LENGTH
-# How much worse than the run a package may score, with matrices of a smaller type.
-_MAX_BLEU_LOST = 0.3
+# What Argos calls CTranslate2 with.
+_LENGTH_PENALTY, _BATCH_TOKENS = 0.2, 32
+# The subwords that CTranslate2 reads at most by default.
+_MAX_SOURCE_LENGTH = 1024
 _METADATA = "metadata.json"
 
 
@@ -91,34 +75,16 @@ class _ArgosModel:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
-        return list(map(self.text, self.search(lines, beam_size=1)))
-
-    def search(self, lines: Sequence[str], beam_size: int) -> list[list[str]]:
-        """The subwords of the translation of each line."""
         results = self._engine.translate_batch(
             self._encode(lines),
             replace_unknowns=True,
             max_batch_size=_BATCH_TOKENS,
             batch_type="tokens",
-            beam_size=beam_size,
+            beam_size=1,
             length_penalty=_LENGTH_PENALTY,
         )
-        return [result.hypotheses[0] for result in results]
-
-    def text(self, pieces: Sequence[str]) -> str:
-        """The text of subwords."""
-        text: str = self._pieces.decode_pieces(pieces)
-        return text.replace("▁", " ").replace("_", " ").removeprefix(" ")
-
-    def is_tie(self, line: str, ours: Sequence[str], other: Sequence[str]) -> bool:
-        """Whether the first different subwords of two translations are equally probable."""
-        scored = self._engine.score_batch(self._encode([line, line]), [ours, other])
-        rows = [
-            ([*pieces, ""], by.log_probs) for pieces, by in zip((ours, other), scored, strict=True)
-        ]
-        steps = zip(*(zip(*row, strict=True) for row in rows), strict=False)
-        first = next(((a, b) for (p, a), (q, b) in steps if p != q), (0.0, 0.0))
-        return bool(abs(first[0] - first[1]) <= BOUNDS["float32"].difference)
+        texts = (self._pieces.decode_pieces(result.hypotheses[0]) for result in results)
+        return [_spaced(text.replace("▁", " ")).removeprefix(" ") for text in texts]
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
@@ -129,66 +95,15 @@ class _ArgosModel:
         return [self._pieces.encode(line, out_type=str) for line in lines]
 
 
-@dataclass(frozen=True)
-class _ArgosAgreement(Agreement):
-    """The comparison of a package with its run.
+class _SpacedModel(RunModel):
+    """The model of a run, with a space for an underscore as in Argos."""
 
-    Attributes:
-        explained: each line that differs for a reason, with both translations; of float32.
-        underscores: numbers of the lines whose translation by the run has one.
-        within: lines whose translation by both is within the length limit of the run.
-        bleu_of_run, bleu_of_package: of these against the references; None if there are none.
-        other_with_beam: lines whose translation is another one with the beam size and the length
-            penalty of Argos than with those of the run.
-    """
-
-    explained: list[str] | None
-    underscores: list[int]
-    within: int
-    bleu_of_run: float | None
-    bleu_of_package: float | None
-    other_with_beam: int
-
-    def holds(self, bounds: Bounds) -> bool:
-        """Whether it is within bounds, and worse than the run by little; NaN is not."""
-        if self.explained is not None:
-            is_equal = self.identical + len(self.explained) == self.lines
-            return is_equal and self.difference <= bounds.difference
-        is_near = super().holds(bounds)
-        if self.bleu_of_run is None or self.bleu_of_package is None:
-            return is_near
-        few = self.lines - self.identical <= 1
-        return is_near and (few or self.bleu_of_package >= self.bleu_of_run - _MAX_BLEU_LOST)
-
-    def required(self, bounds: Bounds) -> str:
-        """What is required, in words."""
-        if self.explained is not None:
-            return f"all lines but ties and at most {bounds.difference:g}"
-        return f"{bounds} and a BLEU that is at most {_MAX_BLEU_LOST} less than that of the run"
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        if self.bleu_of_run is not None:
-            text += (
-                f"; BLEU against the references {self.bleu_of_package:.2f}, of the run "
-                f"{self.bleu_of_run:.2f} ({self.within:,} lines that the run does not cut off)"
-            )
-        text += (
-            f"; with beam search, {self.other_with_beam:,} lines differ, because Argos has a beam "
-            f"size of {_BEAM_SIZE} and a length penalty of {_LENGTH_PENALTY}"
-        )
-        if self.underscores:
-            text += f"; an underscore in the translation of lines {self.underscores}"
-        if self.explained:
-            text += f"; explained: {'; '.join(self.explained)}"
-        return text
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        return list(map(_spaced, super().translate(lines)))
 
 
-def _with_settings(translator: Translator, config: DecodeConfig) -> Translator:
-    """A translator of whole lines with other settings."""
-    whole = config.model_copy(update={"split_sentences": False})
-    runs = LoadedRuns(translator.vocabularies, whole, src_prefix=translator.src_prefix)
-    return Translator(runs, torch_backend(translator.models, runs))
+def _spaced(text: str) -> str:
+    return text.replace("_", " ")
 
 
 def _refuse_impossible(translator: Translator, run: Run) -> None:
@@ -222,14 +137,6 @@ def _is_archive(path: Path) -> bool:
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
         # Not a zip file, a damaged one, or one with features or names that Python cannot read.
         return False
-
-
-def _spaced(text: str) -> str:
-    return text.replace("_", " ")
-
-
-def _short(text: str) -> str:
-    return repr(textwrap.shorten(text, 60, placeholder=" …"))
 
 
 class _Argos(Target):
@@ -313,57 +220,13 @@ class _Argos(Target):
         model = sentence_model(translator.src_lang, splits=splits)
         (folder / "minisbd" / "sentences.onnx").write_bytes(model)
 
-    def compare(self, export: Export, theirs: Any, text: CheckText) -> _ArgosAgreement:
-        translator, run, _, record = export
-        lines, references = text.lines[:_CHECKED], text.references and text.references[:_CHECKED]
-        longest = {"max_extra_length": _MAX_OUTPUT_LENGTH, "max_length": _MAX_OUTPUT_LENGTH}
-        greedy = _with_settings(translator, translator.config.model_copy(update=longest))
-        mine = [translation for (translation,) in greedy.translate_nbest(lines, n_best=1)]
-        ours = [_spaced(translation.text) for translation in mine]
-        outputs = theirs.search(lines, beam_size=1)
-        other = list(map(theirs.text, outputs))
-        checked = CheckText(text.name, lines, references, text.numbers[:_CHECKED])
-        agreed = agreement(RunModel(greedy), theirs, checked, [ours, other])
-        explained, end = [], translator.vocabularies.tgt.piece(EOS_ID)
-        for i, (first, second) in enumerate(zip(ours, other, strict=True)):
-            if comparable(first) == comparable(second):
-                continue
-            pieces = [piece for piece in mine[i].pieces if piece != end]
-            # Argos writes one subword at least.
-            if not pieces or theirs.is_tie(lines[i], pieces, outputs[i]):
-                reason = "a tie" if pieces else "empty"
-                line = f"line {checked.numbers[i]} ({reason})"
-                explained.append(f"{line}: {_short(first)} and {_short(second)}")
-        # Endless repetition would count for more than all other lines; the run cuts it off.
-        src, extra = translator.vocabularies.src, run.config.decode.max_extra_length
-        within = [
-            i
-            for i, line in enumerate(lines)
-            if max(len(mine[i].pieces), len(outputs[i]) + 1) <= len(src.encode(line)) + 1 + extra
-        ]
-        scores = [
-            score([side[i] for i in within], [[references[i] for i in within]]).value
-            if references and within
-            else None
-            for side in (ours, other)
-        ]
-        as_run = _with_settings(
-            translator, run.config.decode.model_copy(update={"precision": "fp32"})
-        )
-        searched = zip(as_run.translate(lines), theirs.search(lines, _BEAM_SIZE), strict=True)
-        return _ArgosAgreement(
-            **vars(agreed),
-            explained=explained if record.quantization == "float32" else None,
-            underscores=[
-                number for number, t in zip(checked.numbers, mine, strict=True) if "_" in t.text
-            ],
-            within=len(within),
-            bleu_of_run=scores[0],
-            bleu_of_package=scores[1],
-            other_with_beam=sum(
-                comparable(_spaced(t)) != comparable(theirs.text(pieces)) for t, pieces in searched
-            ),
-        )
+    def compare(self, export: Export, theirs: Any, text: CheckText) -> Agreement:
+        translator = export.translator
+        longest = {"max_extra_length": MAX_LENGTH, "max_length": MAX_LENGTH}
+        decode = translator.config.model_copy(update=longest)
+        runs = LoadedRuns(translator.vocabularies, decode, src_prefix=translator.src_prefix)
+        greedy = Translator(runs, torch_backend(translator.models, runs))
+        return compare(_SpacedModel(greedy), theirs, text)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
         src, tgt = (

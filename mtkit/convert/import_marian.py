@@ -162,8 +162,7 @@ def import_model(
         else:
             log.info("converted; now comparing it with transformers")
             text = "random subwords" if given is None else "the given text"
-            numbers = range(1, len(lines) + 1)
-            checked = CheckText(text, lines, None, numbers, positions=model.longest)
+            checked = CheckText(text, lines, positions=model.longest)
             _compare(peer, translator, checked, out=out)
         example = None
         if given is not None:

@@ -27,15 +27,11 @@ class CheckText(NamedTuple):
     Attributes:
         name: what to call it.
         lines: source lines, without the invisible characters that other software would keep.
-        references: their translations; None if there are none.
-        numbers: of the lines in the text that they come from, from 1 on.
         positions: of the other model; of a longer translation this many tokens are compared.
     """
 
     name: str
     lines: list[str]
-    references: list[str] | None
-    numbers: Sequence[int]
     positions: int | None = None
 
 
@@ -82,10 +78,6 @@ class Agreement:
         allowed = max(1, int(self.lines * (1 - bounds.identical) + 1e-9))
         return self.lines - self.identical <= allowed and self.difference <= bounds.difference
 
-    def required(self, bounds: Bounds) -> str:
-        """What is required, in words."""
-        return str(bounds)
-
     def __str__(self) -> str:
         return (
             f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search); "
@@ -106,15 +98,8 @@ class LoadedModel(Protocol):
 
 def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
     """Translate lines with two models, and score the first model's translations with both."""
-    return agreement(ours, theirs, text, [model.translate(text.lines) for model in (ours, theirs)])
-
-
-def agreement(
-    ours: LoadedModel, theirs: LoadedModel, text: CheckText, translations: Sequence[Sequence[str]]
-) -> Agreement:
-    """The comparison of two models by their translations of a text, and by log-probabilities."""
     lines = text.lines
-    mine, other = (list(map(comparable, of_model)) for of_model in translations)
+    mine, other = (list(map(_comparable, of.translate(lines))) for of in (ours, theirs))
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     scored = ([rows[: text.positions] for rows in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [
@@ -132,7 +117,7 @@ def agreement(
     )
 
 
-def comparable(text: str) -> str:
+def _comparable(text: str) -> str:
     """A translation without differences that are due to the tokenizers.
 
     Other software keeps invisible characters; Marian removes a space at the end, and has U+FFFD for
