@@ -2,6 +2,13 @@
 
 This is for a number in digits that the other side may have in words: "50" and "cinquantième". So a
 word may have several values, and a value too many does no harm.
+
+The words are in `number_words.tsv`, in rows of a kind, the value and its words. The kinds are
+
+    scale        words that multiply the number before them, of any language; a billion is two
+                 numbers, and so is an English "mil"
+    en, de, fr   words for one number; in the rows `0-19` and `tens` those that others are made of
+    month        names of a month, in these three languages
 """
 
 from __future__ import annotations
@@ -11,55 +18,25 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
 
-# Words that multiply the number before them, by language. A billion is two numbers.
-_SCALES: dict[str, dict[str, tuple[int, ...]]] = {
-    "en de fr": {
-        "hundred hundreds hundert hunderte cent cents": (100,),
-        "thousand thousands tausend tausende mille milliers k tsd": (1000,),
-        "million millions millionen mio mill m mn": (10**6,),
-        "milliard milliards milliarde milliarden mrd mia md mds": (10**9,),
-        "billion billions billionen bn": (10**9, 10**12),
-        "trillion trillions trillionen tn": (10**12, 10**18),
-        "lakh lakhs": (10**5,),
-        "crore crores": (10**7,),
-    },
-    "es it pt": {
-        # An English mil is a million.
-        "mil": (1000, 10**6),
-        "mila milhares": (1000,),
-        "millón millones milione milioni milhão milhões": (10**6,),
-        "miliardo miliardi bilhão bilhões": (10**9,),
-        "billón billones bilião biliões": (10**12,),
-        "trilhão trilhões": (10**12,),
-    },
-    "nl sv": {
-        "duizend tusen": (1000,),
-        "miljoen mln miljon miljoner": (10**6,),
-        "miljard mld miljarder": (10**9,),
-    },
-    "pl cs ru uk": {
-        "tys tysiąc tysiące tysięcy tis tisíc тыс тысяча тысячи тысяч тис тисяча тисячі": (1000,),
-        "milion miliony milionów milionu milionů млн миллион миллиона миллионов": (10**6,),
-        "мільйон мільйони мільйонів": (10**6,),
-        "miliard miliardy miliardów miliardu млрд миллиард миллиарда миллиардов": (10**9,),
-        "мільярд мільярди мільярдів": (10**9,),
-    },
-    "zh yue ja ko": {
-        "千 천": (1000,),
-        "万 萬 만": (10**4,),
-        "亿 億 억": (10**8,),
-        "兆 조": (10**12,),
-    },
-}
+
+def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
+    """The values with their words, by kind."""
+    rows: dict[str, list[tuple[str, list[str]]]] = {}
+    file = resources.files("mtkit") / "check" / "rules" / "number_words.tsv"
+    for row in file.read_text(encoding="utf-8").splitlines():
+        kind, value, words = row.split("\t")
+        rows.setdefault(kind, []).append((value, words.split()))
+    return rows
+
+
+_WORDS = _read_words()
 SCALES = {
-    word: factors
-    for scales in _SCALES.values()
-    for words, factors in scales.items()
-    for word in words.split()
+    word: tuple(map(int, factors.split())) for factors, words in _WORDS["scale"] for word in words
 }
 # Those whose scales are all known, in each of their forms.
 SCALED_LANGUAGES = frozenset({"en", "de", "fr"})
@@ -74,45 +51,9 @@ _NOT_WORDS = {"en": _LETTERS | {"cent", "cents"}}
 # French for new, and German for attention.
 _AMBIGUOUS = {"neuf", "acht"}
 
-_ENGLISH, _ENGLISH_TENS, _GERMAN, _GERMAN_TENS, _FRENCH, _FRENCH_TENS = (
-    names.split()
-    for names in (
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
-        " fifteen sixteen seventeen eighteen nineteen",
-        "twenty thirty forty fifty sixty seventy eighty ninety",
-        "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn"
-        " fünfzehn sechzehn siebzehn achtzehn neunzehn",
-        "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
-        "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze"
-        " seize dix_sept dix_huit dix_neuf",
-        "vingt trente quarante cinquante soixante septante quatre_vingt nonante",
-    )
-)
 _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
-_MONTHS = (
-    *("january|jan|januar|jänner|janvier|janv", "february|feb|februar|février|févr"),
-    *("march|mar|märz|mars", "april|apr|avril|avr", "may|mai", "june|jun|juni|juin"),
-    *("july|jul|juli|juillet|juil", "august|aug|août", "september|sep|sept|septembre"),
-    *("october|oct|oktober|okt|octobre", "november|nov|novembre"),
-    "december|dec|dezember|dez|décembre|déc",
-)
-_MONTH_NUMBERS = {
-    name: number for number, names in enumerate(_MONTHS, 1) for name in names.split("|")
-}
-_OTHERS = {
-    "en": "once 1 twice 2 both 2 double 2 couple 2 pair 2 triple 3 quarter 4 dozen 12 noon 12"
-    " midday 12 midnight 0 decade 10 century 100 nil 0 no 0 an 1 a 1 single 1 fortnight 14",
-    "de": "ein 1 eine 1 einen 1 einem 1 einer 1 eines 1 erste 1 ersten 1 erster 1 erstes 1 erstem 1"
-    " beide 2 beiden 2 beider 2 doppelt 2 paar 2 zwo 2 dritte 3 dritten 3 dritter 3 drittes 3"
-    " drittel 3 viertel 4 siebte 7 siebten 7 siebter 7 dutzend 12 mittag 12 mittags 12"
-    " mitternacht 0 jahrzehnt 10 jahrhundert 100 kein 0 keine 0 anderthalb 1",
-    "fr": "une 1 premier 1 première 1 premiers 1 premières 1 second 2 seconde 2 double 2 paire 2"
-    " deux 2 moitié 2 tiers 3 quart 4 dizaine 10 dizaines 10 douzaine 12 quinzaine 15 vingtaine 20"
-    " trentaine 30 quarantaine 40 cinquantaine 50 soixantaine 60 centaine 100 centaines 100"
-    " millier 1000 midi 12 minuit 0 décennie 10 siècle 100 aucun 0 aucune 0",
-}
 _WORD = re.compile(r"[^\W\d_]+")
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
@@ -202,7 +143,7 @@ def _begins(code: str) -> frozenset[str]:
 def single_words(language: str) -> dict[str, int]:
     """The numbers from 2 to 99 that are one word, and nothing but numbers, with their values."""
     code = base_language(language)
-    names = _names(code) if code in _OTHERS else []
+    names = _names(code) if code in _FORMS else []
     return {
         name: value
         for value, of_value in enumerate(names)
@@ -220,10 +161,10 @@ def _cardinals(code: str) -> frozenset[str]:
 @functools.cache
 def _known(code: str) -> dict[str, int]:
     """The values of phrases, without hyphens; empty for a language that is not known."""
-    if code not in _OTHERS:
+    if code not in _FORMS:
         return {}
-    fields = _OTHERS[code].split()
-    known = dict(zip(fields[::2], map(int, fields[1::2]), strict=True)) | _MONTH_NUMBERS
+    rows = [row for row in (*_WORDS[code], *_WORDS["month"]) if row[0].isdecimal()]
+    known = {word: int(value) for value, words in rows for word in words}
     for value, names in enumerate(_names(code)):
         for name in names:
             known[name] = value
@@ -235,23 +176,23 @@ def _known(code: str) -> dict[str, int]:
 @functools.cache
 def _names(code: str) -> list[list[str]]:
     """The ways to say each number from 0 to 99, without hyphens."""
+    rows = dict(_WORDS[code])
+    first, bases = ([name.replace("_", " ") for name in rows[key]] for key in ("0-19", "tens"))
     if code == "de":
-        units = ["ein", *_GERMAN[2:10]]
-        tens = [[ten, *(f"{unit}und{ten}" for unit in units)] for ten in _GERMAN_TENS]
-        return [[name] for name in itertools.chain(_GERMAN, *tens)]
+        units = ["ein", *first[2:10]]
+        tens = [[ten, *(f"{unit}und{ten}" for unit in units)] for ten in bases]
+        return [[name] for name in itertools.chain(first, *tens)]
     if code == "en":
-        tens = [[ten, *(f"{ten} {unit}" for unit in _ENGLISH[1:10])] for ten in _ENGLISH_TENS]
-        return [[name] for name in itertools.chain(_ENGLISH, *tens)]
-    french = [name.replace("_", " ") for name in _FRENCH]
-    bases = [name.replace("_", " ") for name in _FRENCH_TENS]
-    names = [[name] for name in french]
+        tens = [[ten, *(f"{ten} {unit}" for unit in first[1:10])] for ten in bases]
+        return [[name] for name in itertools.chain(first, *tens)]
+    names = [[name] for name in first]
     for value in range(20, 100):
         ten, unit = divmod(value, 10)
         # Seventy is "soixante-dix" or "septante".
         parts = [(bases[ten - 2], unit)] + [(bases[ten - 3], 10 + unit)] * (ten in (7, 9))
         names.append(
             [
-                f"{base}{joint}{french[rest]}" if rest else base
+                f"{base}{joint}{first[rest]}" if rest else base
                 for base, rest in parts
                 for joint in (" ", " et ")
             ]
