@@ -19,6 +19,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
 # Imported where they are used, because only commands that write a page need them.
@@ -151,36 +152,10 @@ def brief(value: float) -> str:
 
 
 # Okabe and Ito's blue and vermilion: they differ for every kind of colour vision, and in print by
-# their lightness. The page replaces these colours by its own, which depend on light or dark mode.
+# their lightness. The page replaces these colours, and those of `templates/chart.mplstyle`, by its
+# own, which depend on light or dark mode.
 ONE, TWO, _INK, _RULE = "#0072b2", "#d55e00", "#1f2328", "#d9dee3"
 _CSS_COLORS = {ONE: "var(--one)", TWO: "var(--two)", _INK: "currentColor", _RULE: "var(--rule)"}
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "text.color": _INK,
-    "text.parse_math": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.edgecolor": _RULE,
-    "axes.labelcolor": _INK,
-    "axes.unicode_minus": False,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "grid.color": _RULE,
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "lines.markersize": 4,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.major.pad": 6,
-    "ytick.major.pad": 6,
-}
 # A chart is about 350 pixels wide; more points cannot be seen.
 _MAX_POINTS = 600
 # Larger numbers are left out of a chart: an axis is a little longer than its largest value.
@@ -241,8 +216,10 @@ class Chart:
         with matplotlib.rc_context():
             # The user's own settings do not change the page.
             matplotlib.rcdefaults()
+            style = resources.files("mtkit") / "templates" / "chart.mplstyle"
+            matplotlib.rc_file(str(style), use_default_template=False)
             # Ids are hashes of their contents, and differ between charts.
-            matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": self.title})
+            matplotlib.rcParams["svg.hashsalt"] = self.title
             figure = Figure(figsize=(5, 2.9))
             has_legend = len(self.lines) > 1 or any(line.marker for line in self.lines)
             # The legend is above the axes, where it hides nothing.
