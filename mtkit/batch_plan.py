@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,25 +12,11 @@ import numpy.typing as npt
 from mtkit.base.errors import MtkitError
 from mtkit.data import IntArray
 
-Batching = Literal["length", "approximate"]
-
-
 Numbers = npt.NDArray[np.uint32]
-
-
 SomeLengths = npt.NDArray[np.signedinteger[Any]]
-
-
 Number = TypeVar("Number", bound=np.generic)
 
-
-# The length buckets of the paper's own code (tensor2tensor, data_reader.py).
-_FIRST_BOUNDARY, _BOUNDARY_GROWTH = 8, 1.1
-
-
 _BLOCK = 1 << 16
-
-
 _KEY_BITS = 64
 
 
@@ -81,7 +67,6 @@ def plan_batches(
     *,
     budget: int,
     rng: np.random.Generator | None = None,
-    batching: Batching = "length",
     pairs: Numbers | None = None,
 ) -> Plan:
     """Batches of pairs of approximately the same length (Section 5.1).
@@ -89,13 +74,10 @@ def plan_batches(
     Every pair is in one batch. No batch has more than `budget` source slots or target slots,
     including padding.
 
-    With `length`, pairs are sorted by their longer side, and within one length by the other,
-    alternately ascending and descending, so that neighbours have similar lengths on both sides:
-    about 98 % of the slots hold tokens if a corpus has some hundred batches.
-
-    `approximate` is the method of the paper's own code (tensor2tensor): a batch has pairs whose
-    longer side is in one bucket, as many as fit in the budget if all had the largest length of the
-    bucket.
+    Pairs are sorted by their longer side, and within one length by the other, alternately ascending
+    and descending, so that neighbours have similar lengths on both sides: about 98 % of the slots
+    hold tokens if a corpus has some hundred batches. The paper's own code (tensor2tensor) takes
+    any pairs of one range of lengths.
 
     For 36 million pairs this takes 16 bytes per pair, of which 4 are kept.
 
@@ -119,27 +101,17 @@ def plan_batches(
     if rng is not None:
         # Gives the same order as a permutation of 64-bit numbers.
         rng.shuffle(order)
-    if batching == "length":
-        widest = 2 * longest + 1
+    widest = 2 * longest + 1
 
-        def key(src: IntArray, tgt: IntArray) -> IntArray:
-            """The longer side, then the other one, alternately ascending and descending."""
-            longer = np.maximum(src, tgt)
-            other: IntArray = np.where(longer % 2, src - tgt, tgt - src)
-            return longer * widest + (other + longest)
+    def key(src: IntArray, tgt: IntArray) -> IntArray:
+        """The longer side, then the other one, alternately ascending and descending."""
+        longer = np.maximum(src, tgt)
+        other: IntArray = np.where(longer % 2, src - tgt, tgt - src)
+        return longer * widest + (other + longest)
 
-        keys = (longest + 1) * widest
-        order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, keys, widest)
-        ends = _ends_by_length(sizes, budget)
-    else:
-        limits = _boundaries(longest)
-
-        def key(src: IntArray, tgt: IntArray) -> IntArray:
-            """The bucket of the longer side; a boundary belongs to the bucket above it."""
-            return np.searchsorted(limits[:-1], np.maximum(src, tgt), side="right")
-
-        order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, len(limits), 1)
-        ends = _ends_by_bucket(sizes, limits, budget)
+    keys = (longest + 1) * widest
+    order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, keys, widest)
+    ends = _ends_by_length(sizes, budget)
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
     if rng is not None:
         turn = rng.permutation(len(ends))
@@ -203,25 +175,6 @@ def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
     if start < stop:
         ends.append(np.array([stop]))
     return np.concatenate(ends)
-
-
-def _ends_by_bucket(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
-    """Ends of batches in each bucket, which has a number of pairs and a limit of their length."""
-    ends = [np.zeros(0, np.int64)]
-    stop = 0
-    for size, limit in zip(sizes.tolist(), limits.tolist(), strict=True):
-        start, stop = stop, stop + size
-        if size:
-            ends.append(np.append(np.arange(start, stop, budget // limit)[1:], stop))
-    return np.concatenate(ends)
-
-
-def _boundaries(longest: int) -> IntArray:
-    """The upper limit of each length bucket, in whole tokens; the last is the longest pair."""
-    limits = [_FIRST_BOUNDARY]
-    while limits[-1] < longest:
-        limits.append(max(limits[-1] + 1, int(limits[-1] * _BOUNDARY_GROWTH)))
-    return np.array([*limits[:-1], max(1, longest)])
 
 
 def _blocks(count: int) -> Iterator[slice]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mtkit.base.arrays import pad_rows
 from mtkit.base.devices import copied_to
 from mtkit.base.errors import MtkitError
-from mtkit.batch_plan import NO_BATCHES, Batching, Numbers, plan_batches, taken
+from mtkit.batch_plan import NO_BATCHES, Numbers, plan_batches, taken
 from mtkit.data import IntArray, SentencePairs
 from mtkit.packing import UNPACKED, Packing, pack
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -127,7 +127,6 @@ class TokenBatches:
         budget: int,
         per_update: int = 1,
         seed: int,
-        batching: Batching = "length",
     ) -> None:
         if not len(pairs):
             raise MtkitError("there are no training pairs")
@@ -135,7 +134,6 @@ class TokenBatches:
         self.budget = budget
         self.per_update = per_update
         self._seed = seed
-        self._batching = batching
         self.epoch = -1
         self._plan = NO_BATCHES
         self._enter_epoch(0)
@@ -210,7 +208,6 @@ class TokenBatches:
             self._pairs.tgt.lengths,
             budget=self.budget,
             rng=rng,
-            batching=self._batching,
             pairs=pairs,
         )
 

@@ -195,8 +195,8 @@ class TrainConfig(Section):
     )
     batching: Literal["length", "approximate"] = setting(
         "length",
-        "which pairs share a batch; length: nearly equal lengths, approximate: one length bucket "
-        "(limits grow by about 1.1), as in the paper's own code",
+        "which pairs share a batch; length: nearly equal lengths; approximate only names how runs "
+        "of earlier versions were trained",
     )
     device_batch_tokens: Count | None = setting(
         None, "tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"

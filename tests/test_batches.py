@@ -6,7 +6,7 @@ import itertools
 import json
 import tracemalloc
 from collections import Counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,7 +107,6 @@ def test_lengths_are_read_where_they_lie():
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=120)
-KINDS: list[Literal["length", "approximate"]] = ["length", "approximate"]
 
 
 def plainly_planned(
@@ -153,14 +152,13 @@ def test_a_plan_is_the_plain_one_to_the_last_pair(
         assert ours.bit_generator.state == plain.bit_generator.state
 
 
-@pytest.mark.parametrize("batching", KINDS)
-def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four(batching: Literal["length"]):
+def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four():
     count = 500_000
     src, tgt = (side.astype(np.int32) for side in realistic_lengths(count))
     tracemalloc.start()
     try:
         rng = np.random.default_rng(1)
-        plan = plan_batches(src, tgt, budget=3125, rng=rng, batching=batching)
+        plan = plan_batches(src, tgt, budget=3125, rng=rng)
         kept, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -174,14 +172,13 @@ def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four(batching: Literal["len
     lengths=LENGTHS,
     budget=st.integers(40, 400),
     seed=st.none() | st.integers(0, 9),
-    batching=st.sampled_from(KINDS),
 )
 def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
-    lengths: list[tuple[int, int]], budget: int, seed: int | None, batching: Literal["length"]
+    lengths: list[tuple[int, int]], budget: int, seed: int | None
 ):
     src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
     rng = None if seed is None else np.random.default_rng(seed)
-    plan = plan_batches(src, tgt, budget=budget, rng=rng, batching=batching)
+    plan = plan_batches(src, tgt, budget=budget, rng=rng)
     assert sorted(itertools.chain.from_iterable(plan)) == list(range(len(lengths)))
     for indices in plan:
         assert len(indices) > 0
@@ -189,61 +186,10 @@ def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
         assert len(indices) * tgt[indices].max() <= budget
 
 
-def test_ranges_of_lengths_are_those_of_the_papers_code():
-    # A length of each range, with the boundary above it: 8 and from there 1.1 times the one
-    # before, rounded down, or one more where that is the same. 45 is the longest, and ends it.
-    ranges = [(7, 8), (8, 9), (9, 10), (19, 20), (20, 22), (21, 22), (22, 24), (30, 33), (36, 39)]
-    ranges += [(42, 45), (44, 45), (45, 45)]
-    by_limit: dict[int, list[int]] = {}
-    for place, (_, limit) in enumerate(ranges):
-        by_limit.setdefault(limit, []).append(place)
-    lengths = np.array([length for length, _ in ranges])
-    shorter = np.full(len(ranges), 3)
-    for src, tgt in ((lengths, shorter), (shorter, lengths)):
-        plan = plan_batches(src, tgt, budget=500, batching="approximate")
-        # Everything of a range finds room in one batch of 500.
-        assert [batch.tolist() for batch in plan] == list(by_limit.values())
-    # 12 // 7 and 90 // 22 pairs.
-    plan = plan_batches(np.full(9, 21), np.full(9, 21), budget=90, batching="approximate")
-    assert [len(batch) for batch in plan] == [4, 4, 1]
-    alone = plan_batches(np.array([12]), np.array([3]), budget=12, batching="approximate")
-    assert [batch.tolist() for batch in alone] == [[0]]
-
-
-@given(lengths=LENGTHS.filter(bool), budget=st.integers(50, 400), seed=st.integers(0, 9))
-def test_batches_of_a_range_have_as_many_pairs_as_would_fit_at_its_boundary(
-    lengths: list[tuple[int, int]], budget: int, seed: int
-):
-    limits = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24, 26, 28, 30, 33, 36, 39, 42]
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    longest = np.maximum(src, tgt)
-    most = longest.max()
-
-    def limit(i: int) -> int:
-        return min(next(limit for limit in limits if longest[i] < limit), most)
-
-    rng = np.random.default_rng(seed)
-    plan = plan_batches(src, tgt, budget=budget, rng=rng, batching="approximate")
-    rest = Counter[int]()
-    for batch in plan:
-        of_batch = {limit(int(i)) for i in batch if limit(int(i)) < most}
-        if len(of_batch) == 1 and all(longest[i] < most for i in batch):
-            full = budget // of_batch.pop()
-            assert len(batch) <= full
-            rest[limit(int(batch[0]))] += len(batch) < full
-        else:
-            # The last range.
-            assert not of_batch
-            assert len(batch) <= budget // most
-    assert all(count <= 1 for count in rest.values())
-
-
-@pytest.mark.parametrize("batching", KINDS)
-def test_ties_are_broken_by_the_generator(batching: Literal["length"]):
+def test_ties_are_broken_by_the_generator():
     same = np.full(60, 12)
     plans = [
-        plan_batches(same, same, budget=120, rng=np.random.default_rng(seed), batching=batching)
-        for seed in (1, 1, 2)
+        plan_batches(same, same, budget=120, rng=np.random.default_rng(seed)) for seed in (1, 1, 2)
     ]
     first, again, other = ([batch.tolist() for batch in plan] for plan in plans)
     assert first == again
@@ -301,10 +247,8 @@ def test_a_pair_occurs_in_an_epoch_as_often_as_the_weight_of_its_source_says():
 SOURCES = st.lists(st.tuples(st.integers(0, 30), st.floats(0.05, 3.0)), min_size=1, max_size=4)
 
 
-@given(sources=SOURCES, seed=st.integers(0, 9), batching=st.sampled_from(KINDS))
-def test_weights_are_kept_to_the_pair(
-    sources: list[tuple[int, float]], seed: int, batching: Literal["length"]
-):
+@given(sources=SOURCES, seed=st.integers(0, 9))
+def test_weights_are_kept_to_the_pair(sources: list[tuple[int, float]], seed: int):
     count = sum(pairs for pairs, _ in sources)
     expected = [int(w) * n + round((w - int(w)) * n) for n, w in sources]
     pairs = weighted(random_pairs(count), *sources)
@@ -313,9 +257,7 @@ def test_weights_are_kept_to_the_pair(
             TokenBatches(pairs, budget=90, seed=seed)
         return
     seen = Counter(
-        itertools.chain.from_iterable(
-            epoch_of(TokenBatches(pairs, budget=90, seed=seed, batching=batching))
-        )
+        itertools.chain.from_iterable(epoch_of(TokenBatches(pairs, budget=90, seed=seed)))
     )
     start = 0
     for (n, weight), occurrences in zip(sources, expected, strict=True):
@@ -395,12 +337,10 @@ def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes: lis
         assert max(own) - min(own) <= 1
 
 
-@given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200), batching=st.sampled_from(KINDS))
-def test_parts_fit_and_one_fewer_would_not(
-    lengths: list[tuple[int, int]], fits: int, batching: Literal["length"]
-):
+@given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200))
+def test_parts_fit_and_one_fewer_would_not(lengths: list[tuple[int, int]], fits: int):
     src, tgt = (list(side) for side in zip(*lengths, strict=True))
-    batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1, batching=batching)
+    batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1)
     longest = np.maximum(src, tgt)
 
     def largest(parts: int) -> int:
@@ -438,16 +378,15 @@ def test_batches_are_not_taken_in_the_order_of_their_length():
     assert 0.2 < rises / len(widths) < 0.8
 
 
-@pytest.mark.parametrize("batching", KINDS)
 @pytest.mark.parametrize("sources", [[], [(20, 1.7), (40, 0.6)]])
 @pytest.mark.parametrize("per_update", [1, 3])
 def test_a_stream_resumes_exactly_wherever_it_was_stopped(
-    per_update: int, sources: list[tuple[int, float]], batching: Literal["length"]
+    per_update: int, sources: list[tuple[int, float]]
 ):
     pairs = weighted(random_pairs(60), *sources)
 
     def stream() -> TokenBatches:
-        return TokenBatches(pairs, budget=100, per_update=per_update, seed=3, batching=batching)
+        return TokenBatches(pairs, budget=100, per_update=per_update, seed=3)
 
     epoch = int(stream().updates_in_epoch) + 1
     whole = take(stream(), 4 * epoch)
@@ -462,11 +401,10 @@ def test_a_stream_resumes_exactly_wherever_it_was_stopped(
         assert take(resumed, epoch) == whole[stop : stop + epoch]
 
 
-@pytest.mark.parametrize("batching", KINDS)
 @pytest.mark.parametrize("parts", [1, 3, 40])
-def test_the_largest_part_is_the_largest_of_the_epoch(parts: int, batching: Literal["length"]):
+def test_the_largest_part_is_the_largest_of_the_epoch(parts: int):
     pairs = random_pairs(150)
-    batches = TokenBatches(pairs, budget=120, seed=1, batching=batching)
+    batches = TokenBatches(pairs, budget=120, seed=1)
 
     def slots(batch: IntArray) -> int:
         sides = (pairs.src, pairs.tgt)

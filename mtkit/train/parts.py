@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from mtkit.base import compiling, devices
+from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors
 from mtkit.config import Config, TrainConfig
@@ -141,16 +142,12 @@ def new_model(config: Config, vocabularies: Vocabularies) -> Transformer:
 
 def _plan(settings: TrainConfig, pairs: SentencePairs, *, longest: int) -> TokenBatches:
     """The division of the data into updates."""
+    if settings.batching != "length":
+        raise MtkitError(f"train.batching: {settings.batching} was removed; take length")
     wanted = settings.batch_tokens
     # Every batch must be able to hold the longest pair; otherwise `plan_batches` refuses.
     groups = max(1, min(settings.batches_per_update, wanted // longest))
-    return TokenBatches(
-        pairs,
-        budget=wanted // groups,
-        per_update=groups,
-        seed=settings.seed,
-        batching=settings.batching,
-    )
+    return TokenBatches(pairs, budget=wanted // groups, per_update=groups, seed=settings.seed)
 
 
 def _compile(model: Transformer, config: Config, device: torch.device) -> bool:

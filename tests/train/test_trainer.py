@@ -14,7 +14,7 @@ from conftest import changed
 from support.training import Trainings, before_update, kill
 from torch import Tensor
 
-from mtkit.batches import TokenBatches
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.train.flops import training_flops
@@ -52,25 +52,10 @@ def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: P
         assert torch.allclose(parameter, expected, rtol=0, atol=1e-12)
 
 
-def test_batches_are_of_the_kind_that_the_configuration_names(
-    config: Config, tiny_data: PreparedData
-):
-    pairs = tiny_data.pairs("train")
-    longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
-    approximate = changed(config, "train", batching="approximate", batches_per_update=2)
-    trainer = Trainer(approximate, tiny_data, device=CPU)
-    expected = TokenBatches(
-        pairs, budget=100, per_update=2, seed=config.train.seed, batching="approximate"
-    )
-    for _ in range(20):
-        update = next(trainer.batches)
-        assert [b.tolist() for b in update] == [b.tolist() for b in next(expected)]
-        for batch in update:
-            # From 8 to 20 a range is one length, and above it two or three.
-            assert longest[batch].max() - longest[batch].min() <= (
-                7 if longest[batch].max() < 8 else 3
-            )
-    assert math.isfinite(trainer.update(next(trainer.batches)).translation)
+def test_batches_of_earlier_versions_are_refused(config: Config, tiny_data: PreparedData):
+    approximate = changed(config, "train", batching="approximate")
+    with pytest.raises(MtkitError, match=r"train\.batching: approximate was removed; take length"):
+        Trainer(approximate, tiny_data, device=CPU)
 
 
 def test_validating_changes_nothing(trainings: Trainings):
