@@ -5,20 +5,18 @@ A block can be checked in any process. What is printed of a block is made there 
 
 from __future__ import annotations
 
-import heapq
+import errno
 import itertools
-import tempfile
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from mtkit.base.errors import column
 from mtkit.base.files import json_text, write_whole
 from mtkit.check.checker import Checker, Decoded
-from mtkit.check.rules import limits
 from mtkit.check.rules.findings import KINDS, Finding
 
 HEADING = "line\tkind\tseverity\treason\tsource\ttranslation\n"
@@ -132,7 +130,7 @@ def sortable_rows(
 class FindingTable:
     """Rows of findings for a file, worst first, in bounded memory.
 
-    What does not fit in memory is sorted and kept in temporary files without a name.
+    SQLite sorts them, and keeps what does not fit in memory in a temporary file without a name.
 
     Args:
         path: the file; its folder must exist.
@@ -142,52 +140,33 @@ class FindingTable:
     def __init__(self, path: Path, *, has_places: bool = False) -> None:
         self._path = path
         self._has_places = has_places
-        self._rows: list[str] = []
-        self._size = 0
-        self._files = ExitStack()
-        self._sorted: list[IO[str]] = []
+        self._database = sqlite3.connect("")
+        self._database.execute("CREATE TABLE findings (row TEXT)")
 
     def __enter__(self) -> FindingTable:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
+        self._database.close()
 
     def add(self, rows: Iterable[str]) -> None:
         """Add rows, as from `sortable_rows`; raises OSError if the disk is full."""
-        for row in rows:
-            self._rows.append(row)
-            self._size += len(row)
-        if self._size > limits.MAX_ROW_CHARACTERS:
-            self._spill()
+        with _disk_errors():
+            self._database.executemany("INSERT INTO findings VALUES (?)", ((row,) for row in rows))
 
     def write(self) -> None:
         """Write the file when all rows are there; raises as `write_whole`."""
         heading = f"file\t{HEADING}" if self._has_places else HEADING
-        rows = (f"{row[_KEY:]}\n" for row in self._merged())
-        write_whole(self._path, itertools.chain([heading], rows))
+        with _disk_errors():
+            found = self._database.execute("SELECT row FROM findings ORDER BY row")
+            rows = (f"{row[_KEY:]}\n" for (row,) in found)
+            write_whole(self._path, itertools.chain([heading], rows))
 
-    def _merged(self) -> Iterator[str]:
-        self._rows.sort()
-        files = []
-        for file in self._sorted:
-            file.seek(0)
-            files.append(line.removesuffix("\n") for line in file)
-        return heapq.merge(*files, self._rows)
 
-    def _spill(self) -> None:
-        merged = len(self._sorted) >= limits.MAX_OPEN_FILES
-        rows = self._merged() if merged else iter(sorted(self._rows))
-        # It is used until the table is complete.
-        file = self._files.enter_context(
-            tempfile.TemporaryFile(  # noqa: SIM115
-                "w+", dir=self._path.parent, encoding="utf-8", newline="\n"
-            )
-        )
-        file.writelines(f"{row}\n" for row in rows)
-        if merged:
-            for old in self._sorted:
-                old.close()
-            self._sorted = []
-        self._sorted.append(file)
-        self._rows, self._size = [], 0
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Report that SQLite has no room as the system does."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OSError(errno.ENOSPC, str(error)) from error

@@ -10,7 +10,6 @@ import pytest
 
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.report import Counts, FindingTable, check_block, sortable_rows
-from mtkit.check.rules import limits
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.findings import Finding
 
@@ -74,19 +73,13 @@ def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
     assert row.split("\t") == ["1", "loop", "1.00", *[escaped] * 3]
 
 
-@pytest.mark.parametrize(("characters", "files"), [(1 << 20, 64), (2000, 64), (300, 3)])
-def test_what_does_not_fit_in_memory_is_sorted_as_if_it_did(
-    characters: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(limits, "MAX_ROW_CHARACTERS", characters)
-    monkeypatch.setattr(limits, "MAX_OPEN_FILES", files)
+def test_rows_are_sorted_by_severity_and_then_by_their_pairs(tmp_path: Path):
     choose = random.Random(2)
     rows = [(round(choose.random(), 1), number, f"a\u2028{number}\r") for number in range(1, 400)]
     with FindingTable(tmp_path / "table.tsv.gz", has_places=True) as table:
         for severity, number, text in rows:
             found = [Finding("loop", "why", severity)]
             table.add(sortable_rows(found, (text, "x"), number=number, place="file"))
-            # Temporary files have no names.
             assert list(tmp_path.iterdir()) == []
         table.write()
     import gzip

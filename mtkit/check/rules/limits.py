@@ -162,9 +162,7 @@ MAX_ALL_TRAIN_PAIRS = 400_000
 # Of given pairs, one in this many is held out of the lexicon, as a validation set.
 HELD_OUT = 5
 
-# Reports (report.py, comparison.py)
+# Reports (comparison.py)
 
-# Characters of rows in memory, and files of sorted rows that are open at a time.
-MAX_ROW_CHARACTERS, MAX_OPEN_FILES = 32 << 20, 64
 # The width of the bars of a histogram, in points of chrF.
 CHRF_BAR = 5
