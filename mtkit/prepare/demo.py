@@ -169,8 +169,7 @@ def english_statement(clause: Clause) -> str:
         do = "did" if clause.tense == "past" else "does" if third else "do"
         finite = f"{do} not {base}"
     else:
-        present = lexicon.third_person(base) if third else base
-        finite = verb.past if clause.tense == "past" else present
+        finite = verb.past if clause.tense == "past" else verb.third if third else base
     subject = clause.subject.english(subject=True)
     return _words(subject, finite, particle, *_english_rest(clause))
 

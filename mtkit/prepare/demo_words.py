@@ -2,12 +2,12 @@
 
 The first two columns of the file are the kind of word and its group; the others are
 
-    noun         English[/irregular plural] | German article, singular and plural, "weak" for
-                 masculines whose other cases end in -n
+    noun         English/plural | German article, singular and plural, "weak" for masculines whose
+                 other cases end in -n
     adjective    English | German, and the stem before an ending if it differs | groups of nouns
-    verb         English base[_particle], and the past if irregular | German infinitive, "+" after a
-                 separable prefix, then if irregular the er-form and the participle, with "ist"
-                 before it if the perfect takes sein | groups and nouns that are its objects
+    verb         English base[_particle], the form after "he" and the past | German infinitive, "+"
+                 after a separable prefix, the forms for ich, du and er, the participle, and the
+                 auxiliary of the perfect | groups and nouns that are its objects
     preposition  English | German and the case that it governs | groups and nouns
     time         English | German | the tenses that it is used with
     modal        English for I and for he, with a negated form | German for ich, du, er, wir
@@ -15,7 +15,6 @@ The first two columns of the file are the kind of word and its group; the others
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -71,13 +70,14 @@ class Adjective:
 class Verb:
     """A verb.
 
-    `frame` is its group, `name` the English base with its particle, `present` the German forms for
-    ich, du, er, wir without the separable `prefix`.
+    `frame` is its group, `name` the English base with its particle, `third` its form after "he",
+    `present` the German forms for ich, du, er, wir without the separable `prefix`.
     """
 
     number: int
     frame: str
     name: str
+    third: str
     past: str
     infinitive: str
     prefix: str
@@ -124,12 +124,10 @@ def _rows(kind: str) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def _noun(number: int, group: str, english: str, german: list[str]) -> Noun:
-    singular, _, plural = english.partition("/")
+    singular, plural = english.split("/")
     gender = {"der": "m", "die": "f", "das": "n"}[german[0]]
     is_weak = german[3:] == ["weak"]
-    return Noun(
-        number, group, singular, plural or singular + "s", gender, german[1], german[2], is_weak
-    )
+    return Noun(number, group, singular, plural, gender, german[1], german[2], is_weak)
 
 
 def _nouns(names: Sequence[str]) -> tuple[Noun, ...]:
@@ -140,40 +138,23 @@ def _nouns(names: Sequence[str]) -> tuple[Noun, ...]:
 def _verb(
     number: int, frame: str, english: list[str], german: list[str], objects: list[str]
 ) -> Verb:
-    name, *irregular = english
+    name, third, past = english
     prefix, _, infinitive = german[0].rpartition("+")
-    stem = infinitive.removesuffix("en")
-    regular = stem + ("et" if stem[-1] in "dt" else "t")
-    er_form = german[1] if len(german) > 1 else regular
-    # Like the er-form, but with -st for -t, except after an s-sound.
-    du_form = er_form if re.search("[sßz]t$", er_form) else er_form[:-1] + "st"
-    inseparable = re.match("(be|ver)", infinitive) and not prefix and len(stem) > 4
-    ge = "" if inseparable or infinitive.endswith("ieren") else "ge"
+    present, participle = (*german[1:4], infinitive), german[4]
+    auxiliary = {"haben": HABEN, "sein": SEIN}[german[5]]
     return Verb(
         number,
         frame,
         name,
-        irregular[0] if irregular else _past(name.partition("_")[0]),
+        third,
+        past,
         infinitive,
         prefix,
-        (stem + "e", du_form, er_form, infinitive),
-        prefix + (german[-1] if len(german) > 2 else ge + regular),
-        SEIN if "ist" in german else HABEN,
+        present,
+        participle,
+        auxiliary,
         _nouns(objects),
     )
-
-
-def _past(base: str) -> str:
-    if re.search("[^aeiou]y$", base):
-        return base[:-1] + "ied"
-    return base + ("d" if base[-1] == "e" else "ed")
-
-
-def third_person(base: str) -> str:
-    """The form of an English verb after he, she or it: "carries" of "carry"."""
-    if re.search("[^aeiou]y$", base):
-        return base[:-1] + "ies"
-    return base + ("es" if re.search("(s|x|ch|sh|o)$", base) else "s")
 
 
 NOUNS = tuple(
