@@ -1,25 +1,33 @@
 """Table 1 of the paper, measured: what one layer of each kind costs as sequences grow.
 
     python benchmarks/layers.py [--svg FILE] [--quick]
+    python benchmarks/layers.py --additive [--quick]
 
 Times the forward pass of one layer at batch 1 for several lengths n and widths d: self-attention
-and restricted self-attention by mtkit's `Attention`, a recurrent layer by `torch.nn.RNN`, a
-convolutional one by `torch.nn.Conv1d`. The kinds take turns in every round, a sample is repeated
-until 50 ms have passed, and what is reported is the median of the rounds with its range. From the
-medians the growth is fitted: the exponent of n over the longer half of the lengths, that of d
-between the widths, and for self-attention the shares of its projections (n·d²) and of the attention
-itself (n²·d), which is all that Table 1 counts.
+and restricted self-attention by mtkit's `Attention`, a recurrent layer by `torch.nn.RNN`, and by
+`torch.nn.Conv1d` a convolutional one, a dilated one, and a separable one: a convolution of each
+channel alone, then a product with a d × d matrix (Section 4). With `--additive` it compares the two
+attention functions of Section 3.2.1 instead: the dot product, and additive attention, whose scores
+are a feed-forward network of one hidden layer.
+
+The kinds take turns in every round, a sample is repeated until 50 ms have passed, and what is
+reported is the median of the rounds with its range. From the medians the growth is fitted: the
+exponent of n over the longer half of the lengths, that of d between the widths, and for
+self-attention the shares of its projections (n·d²) and of the attention itself (n²·d), which is all
+that Table 1 counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -81,25 +89,87 @@ def recurrent(d: int) -> Layer:
     return lambda x: layer(x)[0]
 
 
-def convolutional(width: int) -> Callable[[int], Layer]:
-    """A builder of a convolution with a kernel of `width` positions."""
+def convolutional(width: int, dilation: int = 1) -> Callable[[int], Layer]:
+    """A builder of a convolution with a kernel of `width` positions, `dilation` apart."""
 
     def build(d: int) -> Layer:
-        layer = nn.Conv1d(d, d, width, padding=width // 2).eval()
+        padding = dilation * (width // 2)
+        layer = nn.Conv1d(d, d, width, padding=padding, dilation=dilation).eval()
         return lambda x: layer(x.transpose(1, 2))
 
     return build
 
 
+def separable(width: int) -> Callable[[int], Layer]:
+    """A builder of a depthwise separable convolution (Chollet 2017)."""
+
+    def build(d: int) -> Layer:
+        of_each = nn.Conv1d(d, d, width, padding=width // 2, groups=d).eval()
+        mixed = nn.Conv1d(d, d, 1).eval()
+        return lambda x: mixed(of_each(x.transpose(1, 2)))
+
+    return build
+
+
 def kinds(window: int, kernel: int) -> list[Kind]:
-    """The four rows of Table 1."""
+    """The four rows of Table 1, and the other convolutions of Section 4."""
     near = f"restricted, r = {window}"
     return [
         Kind("self-attention", "n²·d", "1", "1", attention(None)),
         Kind(near, "r·n·d", "1", "n/r", attention(window)),
         Kind("recurrent", "n·d²", "n", "n", recurrent),
-        Kind(f"convolutional, k = {kernel}", "k·n·d²", "1", "log_k(n)", convolutional(kernel)),
+        Kind(f"convolutional, k = {kernel}", "k·n·d²", "1", "n/k", convolutional(kernel)),
+        # A stack of them reaches all positions in log_k(n) layers, if each dilates k times as far.
+        Kind(f"dilated, k = {kernel}", "k·n·d²", "1", "log_k(n)", convolutional(kernel, kernel)),
+        Kind(f"separable, k = {kernel}", "k·n·d + n·d²", "1", "n/k", separable(kernel)),
     ]
+
+
+def dot_product(q: Tensor, k: Tensor, _: Tensor) -> Tensor:
+    """Scores (n, n) of queries and keys, (n, d_k) each."""
+    return q @ k.T / math.sqrt(q.shape[1])
+
+
+def additive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores vᵀ·tanh(q + k), as Bahdanau et al. (2014) have them; `v` is (d_k,)."""
+    return (q[:, None] + k).tanh_() @ v
+
+
+def attend(qkv: Tensor, scores: Callable[..., Tensor], v: Tensor) -> Tensor:
+    """Attention of queries, keys and values (3, n, d_k) by one kind of scores."""
+    q, k, values = qkv
+    return scores(q, k, v).softmax(-1) @ values
+
+
+@torch.inference_mode()
+def compare_scores(widths: list[int], n: int, rounds: int) -> str:
+    """Time and memory of both attention functions at several widths of keys.
+
+    Projections are left out: both have the same. Memory is what scores and weights need at once,
+    as the profiler of PyTorch counts it.
+    """
+    rows = []
+    for d_k in widths:
+        qkv, cells = torch.randn(3, n, d_k), [str(d_k)]
+        for scores in (dot_product, additive):
+            function = partial(attend, scores=scores, v=torch.randn(d_k))
+            times = [sample(function, qkv) for _ in range(rounds + 1)][1:]
+            with torch.profiler.profile(profile_memory=True) as profile:
+                function(qkv)
+            cells += [f"{statistics.median(times):.3g}", f"{most_memory(profile) / 2**20:.2f}"]
+        rows.append(cells)
+    names = ("dot product", "additive")
+    columns = [f"{name}: {unit}" for name in names for unit in ("milliseconds", "MiB")]
+    return markdown(["d_k", *columns], rows)
+
+
+def most_memory(profile: torch.profiler.profile) -> int:
+    """The most bytes that were allocated at a time, of what was allocated in a profile."""
+    events = sorted(
+        (event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"),
+        key=lambda event: event.start_ns(),
+    )
+    return max(itertools.accumulate(event.nbytes() for event in events))
 
 
 @torch.inference_mode()
@@ -199,12 +269,12 @@ def plot(rows: list[Kind], timings: list[Timing], widths: list[int], path: Path)
     from matplotlib import pyplot as plt
 
     # Okabe and Ito's colours, which the colour-blind can tell apart.
-    colours = ["#D55E00", "#0072B2", "#009E73", "#CC79A7"]
+    colours = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
     figure, panels = plt.subplots(
         1, len(widths), figsize=(4.6 * len(widths), 4.2), sharey=True, squeeze=False
     )
     for panel, d in zip(panels[0], widths, strict=True):
-        for kind, colour, marker in zip(rows, colours, "os^D", strict=True):
+        for kind, colour, marker in zip(rows, colours, "os^Dvx", strict=True):
             mine = [t for t in timings if (t.kind, t.d) == (kind.name, d)]
             middle = [t.median for t in mine]
             bars = [[t.median - t.least for t in mine], [t.most - t.median for t in mine]]
@@ -235,6 +305,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--quick", action="store_true", help="few lengths and rounds")
     parser.add_argument("--svg", type=Path, help="draw the times here")
+    parser.add_argument("--additive", action="store_true", help="compare attention functions")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.lengths, arguments.rounds = [64, 256, 1024], 2
@@ -242,6 +313,10 @@ def main() -> None:
     # As in training; else every kind pays for fresh pages at some length.
     disable_malloc_trim()
     torch.manual_seed(1)
+    if arguments.additive:
+        print(f"{arguments.threads} threads, {arguments.rounds} rounds, n = 256. {versions()}\n")
+        print(compare_scores([16, 32, 64, 128, 256], 256, arguments.rounds))
+        return
     rows = kinds(arguments.window, arguments.kernel)
     timings = measure(rows, arguments.lengths, arguments.widths, arguments.rounds)
     print(f"{arguments.threads} threads, {arguments.rounds} rounds. {versions()}\n")
