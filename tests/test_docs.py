@@ -367,7 +367,8 @@ def desk(
     """A folder with the files, the data and the runs that a page may name."""
     folder = tmp_path / "desk"
     (folder / "examples").mkdir(parents=True)
-    shutil.copytree(ROOT / "examples" / "demo", folder / "examples" / "demo")
+    for example in ("demo", "paper"):
+        shutil.copytree(ROOT / "examples" / example, folder / "examples" / example)
     for split in ("train", "valid", "test"):
         for file in getattr(tiny_text, split):
             shutil.copy(file, folder / file.name)
@@ -484,18 +485,20 @@ def test_the_small_table_3_trains_its_rows_and_prints_them(
 ) -> None:
     script = ["sh", str(PAPER.parent / "table3.sh")]
     settings = {"DATA": str(tiny_data.path), "RUNS": "runs", "SEEDS": "1 2", "STEPS": "1"}
-    done = run_shell([*script, "c-n2"], tmp_path, **settings)
+    done = run_shell([*script, "c-n2", "narrow"], tmp_path, **settings)
     assert done.returncode == 0, done.stderr
-    heading, _, row, _, signature = done.stdout.splitlines()
+    heading, _, row, narrow, _, signature = done.stdout.splitlines()
     assert "perplexity" in heading
     assert row.startswith("| `c-n2` | 2 | ")
     # The paper's numbers are at the end.
     assert row.endswith("| 6.11 | 23.7 |")
+    assert re.fullmatch(r"\| `narrow` \| 2 \| .* \|  \|  \|", narrow)
     assert row.count("±") == 2
     assert "tok:13a" in signature
     configs = [Run.open(path).config for path in sorted((tmp_path / "runs").iterdir())]
-    assert [config.model.decoder_layers for config in configs] == [1, 1]
-    assert [config.train.seed for config in configs] == [1, 2]
+    assert [config.model.decoder_layers for config in configs] == [1, 1, 3, 3]
+    assert [config.model.narrow_attention for config in configs] == [False, False, True, True]
+    assert [config.train.seed for config in configs] == [1, 2, 1, 2]
     unknown = run_shell([*script, "c-n3"], tmp_path, **settings)
     assert (unknown.returncode, unknown.stderr) == (2, "table3.sh: no row c-n3\n")
 

@@ -37,6 +37,8 @@ PAPER = {
     "d-ls2": (5.47, 25.7),
     "e-learned": (4.92, 25.7),
 }
+# Rows that test what the paper says elsewhere.
+OTHERS = ("no-positions", "scale-1", "narrow", "wide")
 
 
 def spread(values: list[float]) -> str:
@@ -53,7 +55,7 @@ def finished(folder: Path) -> dict[str, list[Path]]:
         row = re.sub(r"table3-(.*)-seed\d+", r"\1", path.name)
         run = Run.open(path)
         steps = [checkpoint.step for checkpoint in run.checkpoints()]
-        if row in PAPER and steps and steps[-1] == run.config.train.max_steps:
+        if row in {*PAPER, *OTHERS} and steps and steps[-1] == run.config.train.max_steps:
             rows.setdefault(row, []).append(path)
     return rows
 
@@ -71,7 +73,7 @@ def main() -> None:
     bleu = {entry["system"]: entry["scores"][0]["value"] for entry in scored["systems"]}
     print("| row | seeds | perplexity | BLEU | paper: perplexity | paper: BLEU |")
     print("|---|---|---|---|---|---|")
-    for row, (paper_perplexity, paper_bleu) in PAPER.items():
+    for row in (*PAPER, *OTHERS):
         if row not in rows:
             continue
         perplexities = [
@@ -83,9 +85,9 @@ def main() -> None:
             str(len(rows[row])),
             spread([line["valid_perplexity"] for line in perplexities]),
             spread([bleu[str(path)] for path in rows[row]]),
-            f"{paper_perplexity:.2f}",
-            f"{paper_bleu:.1f}",
         ]
+        paper = PAPER.get(row)
+        cells += [f"{paper[0]:.2f}", f"{paper[1]:.1f}"] if paper else ["", ""]
         print("| " + " | ".join(cells) + " |")
     print(f"\n{scored['systems'][0]['scores'][0]['signature']}")
 
