@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import logging
 import os
@@ -30,6 +32,7 @@ from support.prepared import prepare_trees
 from support.runs import new_run
 from support.treebank import small_trees
 
+from mtkit import config as config_module
 from mtkit import native
 from mtkit.base.devices import choose_device
 from mtkit.base.files import sha256_of_json
@@ -56,7 +59,7 @@ settings.load_profile("mtkit")
 SLOWEST_FILES = """
 distributed resuming import_marian fine_tuning hub glossary breakdowns translate_command
 interruptions cli docs translate mutations exporting prepare
-benchmark gpu_workers
+gpu_workers
 """
 
 
@@ -217,6 +220,30 @@ def _signals_are_heeded() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_done_twice_or_waited_for() -> Iterator[None]:
+    """Leave out what takes a third of a tiny training, and changes nothing that a test sees."""
+    parse = functools.cache(config_module._parse_yaml)
+    dump, dumped = config_module.dump_yaml, dict[str, str]()
+
+    def dump_once(tree: dict[str, Any]) -> str:
+        key = repr(tree)
+        if key not in dumped:
+            dumped[key] = dump(tree)
+        return dumped[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config_module, "_parse_yaml", lambda *a, **k: copy.deepcopy(parse(*a, **k)))
+        patch.setattr(config_module, "dump_yaml", dump_once)
+        # Against a loss of power.
+        patch.setattr(os, "fsync", lambda _: None)
+        for kind in (torch.cuda, torch.xpu):
+            if not kind.is_available():
+                # PyTorch would keep each seed with the calls that led to it.
+                patch.setattr(kind, "manual_seed_all", lambda _: None)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -533,7 +560,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     return choose_device(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config(tiny_config: Config) -> Config:
     """Everything that resuming must get right: dropout, micro-batches, a row at each step."""
     return changed(

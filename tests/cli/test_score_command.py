@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TinyText, change_settings, claim_checkpoints, reseal
+from conftest import TinyText, change_settings, claim_checkpoints, reseal, slow
 from support.command_line import Place, prepare_arguments
 
 from mtkit.config import load_config
@@ -167,8 +167,15 @@ def test_a_model_scores_given_translations(trained: Place):
     assert "once" in trained.refused("force-decode", "-", "-")
 
 
-@pytest.mark.parametrize("precision", ["int8", "bf16", "fp32"])
-@pytest.mark.parametrize("engine", ["auto", "native", "torch"])
+@pytest.mark.parametrize(
+    ("engine", "precision"),
+    [
+        *(("native", "int8"), ("auto", "bf16"), ("torch", "fp32")),
+        *(slow("native", precision) for precision in ("bf16", "fp32")),
+        *(slow("auto", precision) for precision in ("int8", "fp32")),
+        *(slow("torch", precision) for precision in ("int8", "bf16")),
+    ],
+)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import slow
 from safetensors.torch import load_file, save_file
 from support.marian import edit, edit_npz, write_marian, write_npz
 
@@ -75,7 +76,7 @@ def test_a_model_with_too_few_positions_is_refused(
     import_model(str(source), tmp_path / "out")
 
 
-@pytest.mark.parametrize("count", [40, 64, 65, 100, 128, 513])
+@pytest.mark.parametrize("count", [40, slow(64), 65, slow(100), slow(128), 513])
 def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
     count: int, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

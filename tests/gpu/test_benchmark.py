@@ -22,6 +22,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return benchmark("gpu", monkeypatch)
 
 
+@pytest.mark.slow
 def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--smallest", "--json", str(file)]

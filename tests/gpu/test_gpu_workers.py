@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed
+from conftest import changed, slow
 from support.team import THREE_BATCHES, Team
 from support.training import Trainings
 
@@ -29,7 +29,7 @@ def config(config: Config) -> Config:
     return changed(config, "train", **THREE_BATCHES, **rate)
 
 
-@pytest.mark.parametrize("settings", [{}, {"fsdp": True}])
+@pytest.mark.parametrize("settings", [{}, slow({"fsdp": True})])
 def test_two_workers_train_what_one_trains(
     settings: dict[str, Any], device: torch.device, trainings: Trainings
 ) -> None:

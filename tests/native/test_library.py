@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.engine_builds import ask
+from support.forked import PIPE, Forked
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
@@ -19,7 +20,6 @@ pytestmark = pytest.mark.skipif(
     native.available() != "" or sys.platform != "linux", reason="needs a built engine for Linux"
 )
 
-ASK = "from mtkit import native; print(native.available())"
 # Offsets of fields in the header of an ELF file, and values, of the System V ABI.
 CLASS, ENDIANNESS, MACHINE, SECTIONS, SECTION_COUNT = 4, 5, 18, 40, 60
 BIT_32, BIG_ENDIAN = b"\1", b"\2"
@@ -73,19 +73,10 @@ PYTHON = os.path.realpath(sys.executable)
     ],
 )
 def test_a_library_is_also_checked_where_proc_is_not_mounted(
-    python: str,
-    damage: Callable[[bytes], bytes],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    python: str, damage: Callable[[bytes], bytes], expected: str, tmp_path: Path
 ) -> None:
-    absent = f"""import os, sys
-exists, sys.executable = os.path.exists, {python!r}
-os.path.exists = lambda path: not str(path).startswith("/proc") and exists(path)
-"""
-    monkeypatch.setattr(sys.modules[__name__], "ASK", absent + ASK)
     (tmp_path / "_engine.so").write_bytes(damage(Path(library()._name).read_bytes()))
-    assert expected in answered(tmp_path / "_engine.so")
+    assert expected in answered(tmp_path / "_engine.so", python)
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "missing", "broken link"])
@@ -98,23 +89,18 @@ def test_what_is_no_file_is_named(kind: str, tmp_path: Path) -> None:
     elif kind == "broken link":
         file.symlink_to(tmp_path / "nowhere")
     expected = "is not a file" if kind in ("folder", "pipe") else "No such file or directory"
-    assert expected in answered(file)
-    assert str(file) in answered(file)
+    answer = answered(file)
+    assert expected in answer
+    assert str(file) in answer
 
 
-def answered(file: Path) -> str:
+def answered(file: Path, python_without_proc: str = "") -> str:
     """What another process says of an engine; a library that ends it must not end this one."""
-    environment = {**os.environ, "MTKIT_NATIVE_LIBRARY": str(file)}
-    done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    (line,) = done.stdout.splitlines()
+    given = {"MTKIT_NATIVE_LIBRARY": str(file)}
+    with Forked(ask, python_without_proc, environment=given, stdout=PIPE, stderr=PIPE) as process:
+        out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    (line,) = out.decode().splitlines()
     assert line.startswith("the native engine cannot be loaded: ")
     return line
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import slow
 from torch import Tensor
 
 import mtkit
@@ -26,6 +27,7 @@ from mtkit.translate.search.sampling import Sampling, sample
 BOS, EOS = 0, 1
 SOURCES = Path(mtkit.__file__).parent / "native" / "src"
 TABLES = Path(__file__).parents[1] / "support" / "table_search.cpp"
+FEW_OR_MANY = pytest.mark.parametrize("times", [1, slow(4)])
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +205,7 @@ def test_beam_search_is_that_of_python(
 ) -> None:
     draw = np.random.default_rng(beam_size)
     found = []
-    for _ in range(60):
+    for _ in range(30):
         case = random_case(draw, beam_size=beam_size, alpha=alpha, form=form)
         if form == "power":  # in Python, 0 ** -0.5 is an error
             case.limits = [max(limit, 1) for limit in case.limits]
@@ -214,26 +216,28 @@ def test_beam_search_is_that_of_python(
     assert {hypothesis.finished for hypothesis in hypotheses} == {True, False}
 
 
+@FEW_OR_MANY
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 10])
 def test_ties_are_resolved_as_in_python(
-    library: ctypes.CDLL, beam_size: int, monkeypatch: pytest.MonkeyPatch
+    library: ctypes.CDLL, beam_size: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "top_k", stable_top_k)
     draw = np.random.default_rng(10 + beam_size)
-    for _ in range(400):
+    for _ in range(100 * times):
         case = random_case(draw, ties=True, beam_size=beam_size, alpha=draw.choice([0, 0.6, -0.5]))
         case.n_best = int(draw.integers(1, beam_size + 1))
         case.rank_cut_off = bool(draw.integers(2))
         check(library, case, "beam")
 
 
+@FEW_OR_MANY
 @pytest.mark.parametrize("ties", [False, True])
 def test_constraints_of_beam_search_are_those_of_python(
-    library: ctypes.CDLL, ties: bool, monkeypatch: pytest.MonkeyPatch
+    library: ctypes.CDLL, ties: bool, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "top_k", stable_top_k)
     draw = np.random.default_rng(20)
-    for _ in range(600):
+    for _ in range(150 * times):
         case = random_case(draw, ties=ties, beam_size=int(draw.choice([1, 2, 4, 10])))
         case.n_best = int(draw.integers(1, case.beam_size + 1))
         case.rank_cut_off = bool(draw.integers(2))
@@ -241,10 +245,11 @@ def test_constraints_of_beam_search_are_those_of_python(
         check(library, case, "beam")
 
 
+@FEW_OR_MANY
 @pytest.mark.parametrize("ties", [False, True])
-def test_greedy_search_is_that_of_python(library: ctypes.CDLL, ties: bool) -> None:
+def test_greedy_search_is_that_of_python(library: ctypes.CDLL, ties: bool, times: int) -> None:
     draw = np.random.default_rng(30)
-    for number in range(500):
+    for number in range(150 * times):
         case = with_exact_sums(random_case(draw, ties=ties, alpha=draw.choice([0, 0.6, -0.5])))
         if number % 2:
             case.constraints = random_constraints(draw, case)
@@ -260,11 +265,12 @@ def with_exact_sums(case: Case) -> Case:
     return case
 
 
+@FEW_OR_MANY
 @pytest.mark.parametrize("ties", [False, True])
-def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool) -> None:
+def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool, times: int) -> None:
     draw = np.random.default_rng(40)
     drawn = set()
-    for number in range(500):
+    for number in range(150 * times):
         case = with_exact_sums(random_case(draw, ties=ties, samples=int(draw.integers(1, 9))))
         B, _, V = case.tables.shape
         case.sampling = Sampling(
@@ -278,7 +284,7 @@ def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool) -> None:
             case.constraints = random_constraints(draw, case)
         for hypotheses in check(library, case, "sample"):
             drawn |= {hypothesis.tokens for hypothesis in hypotheses}
-    assert len(drawn) > 1000
+    assert len(drawn) > 300 * times
 
 
 def test_samples_of_large_vocabularies_and_batches_are_those_of_python(

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import number_pairs
+from conftest import number_pairs, slow
 from pyarrow import parquet
 from support.runs import contents
 
@@ -193,7 +193,8 @@ def changed(source: Source) -> str:
         *((kind, reading, 0, False) for kind in (*FILES, "memory") for reading in PASSES),
         # Of the hub the manifest has the commit, whatever is in it.
         *(("hub", reading, 0, False) for reading in PASSES[1:]),
-        *((kind, reading, 0, True) for kind in FILES for reading in PASSES),
+        *(("lines", reading, 0, True) for reading in PASSES),
+        *(slow(kind, reading, 0, True) for kind in [*FILES][1:] for reading in PASSES),
         # In the middle of a pass.
         *(("lines", reading, 5, False) for reading in PASSES),
     ],

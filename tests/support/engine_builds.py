@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mtkit
+from mtkit import native
 
 ENGINE = Path(mtkit.__file__).parent / "native" / "src"
 # As setup.py has them.
@@ -78,3 +80,11 @@ def sanitized(folder: Path) -> dict[str, str]:
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "MTKIT_NATIVE_LIBRARY": str(compile_engine(folder / "sanitized.so", [str(compiler)])),
     }
+
+
+def ask(python_without_proc: str) -> None:
+    """In a process of its own: print what is said of the engine that the environment names."""
+    if python_without_proc:
+        exists, sys.executable = os.path.exists, python_without_proc
+        os.path.exists = lambda path: not str(path).startswith("/proc") and exists(path)
+    print(native.available())

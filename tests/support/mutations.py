@@ -9,7 +9,6 @@ a file, and finds every outcome that it must not have.
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import json
 import logging
@@ -19,7 +18,7 @@ import signal
 import unittest.mock
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from conftest import changed
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of_json
 from mtkit.base.html import Chart
-from mtkit.config import _parse_yaml
 from mtkit.convert import export_run
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -233,16 +231,6 @@ def _no_page(_: RunFacts) -> str:
     return ""
 
 
-@functools.cache
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    return _parse_yaml(text, where=where)
-
-
-def _parsed_once(text: str, *, where: str) -> dict[str, Any]:
-    """The tree of a YAML text; the configuration is the same for most changes."""
-    return copy.deepcopy(_parsed(text, where))
-
-
 class _Charts:
     """Charts that are drawn once: most changes leave most charts as they were."""
 
@@ -295,11 +283,10 @@ class Subject:
     def try_out(self, which: str, mutation: Mutation) -> dict[str, Outcome]:
         """What each operation that reads the run, or the data, makes of a change of it."""
         operations = self.operations if which == "run" else self.reading_data
-        with self._copies() as (run, data), ExitStack() as stack:
+        with self._copies() as (run, data):
             # Drawing the page takes most of the time, and only these files stand on it.
             self._page = run_page if mutation.file.endswith(".jsonl") else _no_page
             mutation.apply((run if which == "run" else data) / mutation.file)
-            stack.enter_context(unittest.mock.patch("mtkit.config._parse_yaml", _parsed_once))
             return {name: self._outcome(name, mutation, run, data) for name in operations}
 
     def _outcome(self, name: str, mutation: Mutation, run: Path, data: Path) -> Outcome:

@@ -26,21 +26,33 @@ from mtkit.train import assembly
 from mtkit.train.distributed import Workers, what_happened
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(config: Config) -> Config:
     return changed(config, "train", **THREE_BATCHES)
 
 
-@pytest.mark.parametrize("path", ["plain", "packed"])
-@pytest.mark.parametrize("sharded", [False, True])
-def test_two_workers_train_what_one_trains(sharded: bool, path: str, trainings: Trainings):
+@pytest.fixture(scope="module")
+def alone(config: Config, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of what one worker trains without dropout, in float64."""
+    config = changed(config, "model", dropout=0.0)
+    trainings = Trainings(config, tiny_data, tmp_path_factory.mktemp("alone"))
+    Team(trainings, "one", dtype="float64").train(1)
+    return str(trainings.folder / "one")
+
+
+@pytest.mark.parametrize(
+    ("sharded", "path"),
+    [(False, "plain"), slow(False, "packed"), slow(True, "plain"), (True, "packed")],
+)
+def test_two_workers_train_what_one_trains(
+    sharded: bool, path: str, alone: str, trainings: Trainings
+):
     # The batches of an update are dealt out, so even dropout is the same; what is left are the
     # last digits of float64 sums. Three batches among two workers: each is cut in two.
     trainings.change("model", dropout=0.0)
-    Team(trainings, "one", dtype="float64").train(1)
     trainings.change("train", fsdp=sharded, gpu_path=path)
     Team(trainings, "two", dtype="float64").train(2)
-    assert_nearly_same(trainings, "one", "two")
+    assert_nearly_same(trainings, alone, "two")
 
 
 @pytest.mark.parametrize("norm", ["post", slow("pre")])
@@ -122,12 +134,13 @@ def test_losses_do_not_depend_on_the_number_of_workers(
     assert one == pytest.approx(more, rel=1e-9)
 
 
-def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(trainings: Trainings):
+def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
+    alone: str, trainings: Trainings
+):
     trainings.change("model", dropout=0.0)
-    Team(trainings, "one", dtype="float64").train(1)
     for steps, count in ((2, 1), (4, 2), (6, 1)):
         Team(trainings, "mixed", dtype="float64", max_steps=steps).train(count)
-    one, mixed = (trainings.values(name, "loss") for name in ("one", "mixed"))
+    one, mixed = (trainings.values(name, "loss") for name in (alone, "mixed"))
     assert one == pytest.approx(mixed, rel=1e-9)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed, random_run
+from conftest import changed, random_run, slow
 from support.command_line import Place
 from support.runs import contents, remade
 from support.training import Trainings, before_update, interrupt, kill, last_weights, rows_of
@@ -31,14 +31,12 @@ LORA = {"lora_rank": 4}
 FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}
 MEAN = {"ema": 0.9}
 MUON = {"optimizer": "muon"}
-PARTS: list[dict[str, Any]] = [
-    LORA,
-    FROZEN,
-    MEAN,
-    MUON,
+# The parts of training are each in one of the mixtures, which any change needs.
+PARTS: list[Any] = [
+    *map(slow, (LORA, FROZEN, MEAN, MUON)),
     {**LORA, **MEAN},
     {**FROZEN, **MEAN, **MUON},
-    {**LORA, **MUON},
+    slow({**LORA, **MUON}),
 ]
 
 

@@ -158,19 +158,21 @@ def test_each_command_refuses_them_in_one_line(
     assert ("computes no numbers" if kind in BROKEN else "not finite") in outcome.error
 
 
+TWO_LOST = "2 lines are without a translation (lines 1, 3)"
+SOME_LOST = ("one\ntwo\nthree\n", ["one", "three"], TWO_LOST)
+
+
 @pytest.mark.parametrize(
-    ("text", "lost", "named"),
+    ("options", "text", "lost", "named"),
     [
-        ("one\ntwo\nthree\n", ["two"], "1 line is without a translation (line 2)"),
-        ("one\ntwo\nthree\n", ["one", "three"], "2 lines are without a translation (lines 1, 3)"),
-        ("one\n\ntwo\n", ["two"], "1 line is without a translation (line 3)"),
-        ("one. two.\nthree\n", ["two."], "1 line is without a translation (line 1)"),
-        ("one\n" * 12, ["one"], "12 lines are without a translation (lines 1, 2, 3, 4, 5, 6, 7,"),
-        ("one\n!\n", [], ""),
+        ([], "one\ntwo\nthree\n", ["two"], "1 line is without a translation (line 2)"),
+        ([], "one\n\ntwo\n", ["two"], "1 line is without a translation (line 3)"),
+        ([], "one. two.\nthree\n", ["two."], "1 line is without a translation (line 1)"),
+        ([], "one\n" * 12, ["one"], "12 lines are without a translation (lines 1, 2, 3, 4, 5, 6,"),
+        ([], "one\n!\n", [], ""),
+        *((options, *SOME_LOST) for options in ([], ["--beam-size=1"], ["--engine=torch"])),
+        (["--nbest=2"], *SOME_LOST),
     ],
-)
-@pytest.mark.parametrize(
-    "options", [[], ["--beam-size", "1"], ["--engine", "torch"], ["--nbest", "2"]]
 )
 def test_lines_without_a_hypothesis_are_counted_and_named_at_the_end(
     options: list[str],
@@ -230,24 +232,25 @@ def silent_for_some(greek_data: PreparedData, tmp_path_factory: pytest.TempPathF
     return random_run(tmp_path_factory.mktemp("silent") / "run", greek_data, 5, change=change)
 
 
+ALL_FOUR = (list(ENDS), "2 lines are without a translation (lines 2, 3)")
+
+
 @pytest.mark.parametrize(
-    ("lines", "named"),
+    ("options", "lines", "named"),
     [
-        (list(ENDS), "2 lines are without a translation (lines 2, 3)"),
-        (["", " ", "Three.", "One two.", ""], "1 line is without a translation (line 3)"),
-        (["One two. Three.", "Seven eight."], "1 line is without a translation (line 1)"),
-        (["Three. Four five six.", "42"], "1 line is without a translation (line 1)"),
-        (["Three."] * 12, "12 lines are without a translation (lines 1, 2, 3, 4, 5, 6, 7,"),
-        (["One two. Seven eight.", "", "42"], ""),
+        ([], ["", " ", "Three.", "One two.", ""], "1 line is without a translation (line 3)"),
+        ([], ["One two. Three.", "Seven eight."], "1 line is without a translation (line 1)"),
+        ([], ["Three. Four five six.", "42"], "1 line is without a translation (line 1)"),
+        ([], ["One two. Seven eight.", "", "42"], ""),
+        *((options, *ALL_FOUR) for options in ([], ["--json"], ["--beam-size=1"])),
+        *((options, *ALL_FOUR) for options in (["--engine=torch"], ["--format=html"])),
+        (["--format=html"], ["One two. Three.", "4"], "1 line is without a translation (line 1)"),
     ],
-)
-@pytest.mark.parametrize(
-    "options", [[], ["--json"], ["--beam-size", "1"], ["--engine", "torch"], ["--format", "html"]]
 )
 def test_lines_for_which_the_model_ends_at_once_are_counted_and_named(
     options: list[str], lines: list[str], named: str, place: Place, silent_for_some: Run
 ) -> None:
-    tagged = [f"<p>{line}</p>" for line in lines] if "html" in options else lines
+    tagged = [f"<p>{line}</p>" for line in lines] if "--format=html" in options else lines
     place.write("in.txt", "".join(f"{line}\n" for line in tagged))
     arguments = ["--input", "in.txt", "--device", "cpu", "--split-sentences"]
     outcome = place.mtkit("-q", "translate", "--run", silent_for_some.path, *arguments, *options)
