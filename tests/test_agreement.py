@@ -7,12 +7,11 @@ results with it, in the last digits.
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from support.program import printed
 from support.runs import remade
 
 from mtkit.run_folder import Run
@@ -36,14 +35,8 @@ def test_logits_and_translations_equal_those_of_other_implementations(
     run = remade(tiny_run, tmp_path / "run", weights=weights)
     text = tmp_path / "text"
     text.write_text("one two three\nnine\nfour four five one two six\nseven eight\n")
-    done = subprocess.run(
-        [sys.executable, str(AGREEMENT), "--run", str(run.path), "--input", str(text)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.endswith("| holds |")]
+    out = printed(AGREEMENT, "--run", run.path, "--input", text)
+    rows = [line.split(" | ") for line in out.splitlines() if line.endswith("| holds |")]
     logits, greedy = rows[:4], rows[4]
     for row, other in zip(logits, 2 * ["torch.nn.Transformer", "MarianMTModel"], strict=True):
         assert row[0] == "| logits"

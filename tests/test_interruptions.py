@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from support.command_line import prepare_arguments
+from support.program import python
 from support.runs import contents
 
 SUPPORT = Path(__file__).parent / "support"
@@ -51,15 +52,7 @@ def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
     how: str, times: int, seed: int, workers: str, some_text: TinyText, tmp_path: Path
 ):
     arguments = [*prepare_arguments(some_text), "--workers", workers]
-    stopped = subprocess.run(
-        [sys.executable, SUPPORT / "stopped.py", how, str(times), str(seed), *arguments],
-        cwd=tmp_path,
-        env=ONE_THREAD,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    stopped = python(SUPPORT / "stopped.py", how, times, seed, *arguments, cwd=tmp_path)
     assert stopped.returncode == 0, stopped.stderr
     if how != "SIGKILL" or workers == "1":
         # A worker whose parent is killed while it starts is not found by anybody else.
@@ -152,13 +145,5 @@ def test_eight_times_as_many_pairs_take_no_more_memory(tmp_path: Path):
                 for text in (rng.choices(words, k=rng.randint(3, 30)) for _ in range(size))
             ]
             write_pairs(place, split, pairs)
-        done = subprocess.run(
-            [sys.executable, "-c", MEMORY],
-            cwd=place,
-            env=ONE_THREAD,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        peaks.append(int(done.stdout))
+        peaks.append(int(python("-c", MEMORY, cwd=place).stdout))
     assert peaks[1] < 1.2 * peaks[0], peaks

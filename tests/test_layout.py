@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.program import printed
 
 import mtkit
 
@@ -293,7 +294,7 @@ if __name__ == "__main__":
 
 
 def test_preparing_never_loads_pytorch(tmp_path: Path):
-    subprocess.run([sys.executable, "-c", PREPARE.format(folder=str(tmp_path))], check=True)
+    printed("-c", PREPARE.format(folder=str(tmp_path)))
 
 
 def test_the_rules_import_no_other_room_and_never_load_pytorch():
@@ -304,12 +305,12 @@ def test_the_rules_import_no_other_room_and_never_load_pytorch():
         inside = {name for name in own_modules(module) if room_of(name) == "check"} - {"check"}
         assert inside <= rules | {"check.rules", "check.model"}
     program = "import sys, mtkit.check; mtkit.check.check_block; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    printed("-c", program)
 
 
 def test_the_native_engine_never_loads_pytorch():
     program = "import sys, mtkit.native; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    printed("-c", program)
     of_native = [file for name, file in MODULES.items() if room_of(name) == "native"]
     assert not [file for file in of_native if "torch" in imported(parsed(file))]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
+from support.program import printed
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
@@ -443,4 +442,4 @@ with torch.device("meta"):
     Transformer(ModelConfig(), 100, 0)
 assert "sympy" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    printed("-c", program)

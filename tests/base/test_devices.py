@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.program import printed
 
 from mtkit.base import devices, memory
 from mtkit.base.devices import (
@@ -77,7 +77,7 @@ def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)\n"
         "assert is_out_of_memory(error)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    printed("-c", program)
 
 
 def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback() -> None:
@@ -95,17 +95,14 @@ def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback(
 )
 @pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE", "avx512_core_vnni"])
 def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(
-    limit: str, monkeypatch: pytest.MonkeyPatch
+    limit: str,
 ) -> None:
     # oneDNN reads this once, hence another process.
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     program = (
         "import torch; from mtkit.base.devices import choose_precision\n"
         "print(choose_precision('auto', torch.device('cpu')))\n"
     )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=600, text=True)
-    assert done.stdout == "fp32\n"
+    assert printed("-c", program, ONEDNN_MAX_CPU_ISA=limit) == "fp32\n"
 
 
 @pytest.mark.parametrize(

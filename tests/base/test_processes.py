@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.program import printed, python
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import Worker, ordered_map
@@ -174,15 +175,13 @@ def test_cores_are_those_this_process_may_use():
         "os.sched_setaffinity(0, [min(allowed)])\n"
         "assert available_cores() == 1\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    printed("-c", program)
 
 
 def run_script(folder: Path, text: str, **values: Any) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
     script.write_text(text.format(here=str(HERE), **values))
-    return subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=600
-    )
+    return python(script)
 
 
 STOPPED = """

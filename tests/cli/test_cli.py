@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import string
-import subprocess
 import sys
 import textwrap
 from importlib import metadata
@@ -22,6 +21,7 @@ import click
 import pytest
 from conftest import number_pairs
 from support.command_line import Outcome, Place
+from support.program import printed, python
 
 from mtkit import __version__, native
 from mtkit.__main__ import program
@@ -64,11 +64,7 @@ for command in {["", *COMMANDS]}:
 slow = "torch numpy datasets sentencepiece sacrebleu pydantic ruamel tqdm starlette uvicorn rich"
 sys.exit(" ".join(set(slow.split()) & sys.modules.keys()) or 0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 1 + len(COMMANDS)
+    assert printed("-c", code).count("Usage: mtkit") == 1 + len(COMMANDS)
 
 
 OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "mtkit.prepare"}
@@ -108,10 +104,8 @@ except SystemExit as stop:
 print(*sys.modules, sep="\\n", file=sys.stderr)
 """
     words = arguments.format(run=tiny_run.path, text=tmp_path / "text").split()
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        input="1 2 3\n", capture_output=True, text=True, check=True, timeout=600,
-    )  # fmt: skip
+    done = python("-c", code, *words, stdin="1 2 3\n")
+    assert done.returncode == 0, done.stderr
     loaded = set(done.stderr.splitlines())
     assert f"mtkit.cli.{words[0]}" in loaded
     assert not loaded & (unneeded | OTHER_COMMANDS | {"torch", "datasets"})
@@ -410,18 +404,32 @@ def test_the_presets_are_listed_with_a_line_about_each(place: Place):
 
 
 def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "mtkit", "train", "--config", "bigg"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    done = python("-m", "mtkit", "train", "--config", "bigg", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert Outcome(done.returncode, done.stdout, done.stderr).error
     (script,) = metadata.entry_points(group="console_scripts", name="mtkit")
     assert script.load() is program
+
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SETTINGS_OF_THREADS = """
+import os, sys
+names = sys.argv.pop().split()
+sys.argv[1:] = ["--version"]
+from mtkit.cli import main
+try:
+    main()
+except SystemExit:
+    print(*map(os.environ.get, names), "torch" in sys.modules)
+"""
+
+
+def settings_of_threads(names: tuple[str, ...], given: dict[str, str]) -> list[str]:
+    """These variables in a command, of which the user sets some; and whether it loads PyTorch."""
+    unset = dict[str, str | None].fromkeys(names)
+    out = printed("-c", SETTINGS_OF_THREADS, " ".join(names), **unset | given)
+    return out.splitlines()[-1].split()
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="PyTorch may use OpenBLAS on this CPU")
@@ -430,47 +438,17 @@ def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Pat
     [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2"), ({"OMP_NUM_THREADS": "2"}, "None")],
 )
 def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given: dict[str, str], found: str):
-    script = """
-import os, sys
-sys.argv = ["mtkit", "--version"]
-from mtkit.cli import main
-try:
-    main()
-except SystemExit:
-    print(os.environ.get("OPENBLAS_NUM_THREADS"))
-"""
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={k: v for k, v in os.environ.items() if k not in names} | given,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == found
+    assert settings_of_threads(THREADS, given)[0] == found
 
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
 def test_waiting_threads_sleep_after_a_moment_unless_the_user_sets_how_they_wait(
     given: dict[str, str],
 ):
-    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-    script = """
-import os, sys
-sys.argv = ["mtkit", "--version"]
-from mtkit.cli import main
-try:
-    main()
-except SystemExit:
-    print(os.environ.get("OMP_WAIT_POLICY"), os.environ.get("GOMP_SPINCOUNT"))
-    print("torch" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={k: v for k, v in os.environ.items() if k not in names} | given,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    policy, spins, *_, is_loaded = settings_of_threads(WAITING, given)
     expected = given or {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
-    settings = " ".join(str(expected.get(name)) for name in names[:2])
-    assert done.stdout.splitlines()[-2:] == [settings, "False"]
+    assert [policy, spins] == [str(expected.get(name)) for name in WAITING[:2]]
+    assert is_loaded == "False"
 
 
 @pytest.mark.parametrize(
@@ -547,22 +525,12 @@ except KeyboardInterrupt:
 """
 
 
-def run_code(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What Python code does in a process of its own; its arguments follow it."""
-    return subprocess.run(
-        [sys.executable, "-c", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path) -> None:
-    done = run_code(IMPORTS_WHILE_INTERRUPTED, number, folder=tmp_path)
+    done = python("-c", IMPORTS_WHILE_INTERRUPTED, number, cwd=tmp_path, **PATHS)
     assert (done.stdout, done.stderr) == ("imported True\ninterrupted\n", "")
 
 
@@ -581,22 +549,9 @@ program()
 """
 
 
-def stopped_by(number: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command that gets a signal while it works."""
-    return subprocess.run(
-        [sys.executable, "-c", STOPPED, number],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 def test_a_signal_ends_a_command_with_one_line(number: str, tmp_path: Path) -> None:
-    done = stopped_by(number, tmp_path)
+    done = python("-c", STOPPED, number, cwd=tmp_path, **PATHS)
     # Click ends the line that a terminal has begun with ^C.
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmtkit: interrupted\n")
 
@@ -604,19 +559,18 @@ def test_a_signal_ends_a_command_with_one_line(number: str, tmp_path: Path) -> N
 def test_sigterm_ends_a_worker_at_once(tmp_path: Path) -> None:
     # The launcher ends with it the workers that wait for one that has failed.
     worker = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
-    assert stopped_by("SIGTERM", tmp_path, **worker).returncode == -signal.SIGTERM
+    done = python("-c", STOPPED, "SIGTERM", cwd=tmp_path, **PATHS, **worker)
+    assert done.returncode == -signal.SIGTERM
 
 
-def test_workers_ask_for_their_rank_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_ask_for_their_rank_without_pytorch() -> None:
     # An interrupt asks, and it may come while PyTorch is loaded.
     code = (
         "import sys; from mtkit.cli.console import is_later_worker; "
         "print(is_later_worker(), 'torch' in sys.modules)"
     )
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
-        monkeypatch.setenv(name, value)
-    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert printed == "True False\n"
+    worker = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    assert printed("-c", code, **worker) == "True False\n"
 
 
 ON_WINDOWS = """
@@ -631,7 +585,7 @@ program()
 
 @pytest.mark.parametrize("argument", ["--help", "translate"])
 def test_windows_is_refused_in_one_line(argument: str, tmp_path: Path) -> None:
-    done = run_code(ON_WINDOWS, argument, folder=tmp_path)
+    done = python("-c", ON_WINDOWS, argument, cwd=tmp_path, **PATHS)
     (line,) = done.stderr.splitlines()
     assert line.startswith("mtkit: error: Windows is not supported; ")
     assert (done.returncode, done.stdout) == (1, "")

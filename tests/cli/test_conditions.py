@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from conftest import TinyText
 from support.command_line import Place, prepare_arguments
 from support.forked import PIPE, Forked
+from support.program import python
 
 from mtkit import cli
 from mtkit.run_folder import Run
@@ -157,21 +157,13 @@ def test_what_is_printed_is_utf8_in_every_locale(
     folder.mkdir()
     for name, text in (("hyp", "Straße 日本\n"), ("ref", "Straße 日本\n")):
         (folder / name).write_text(text, encoding="utf-8")
-    kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("LC_", "PYTHON"))
-    }
-    environment = kept | {"PYTHONPATH": str(HERE.parent)} | LOCALES[locale]
-    command = ["score", "größe/hyp", "--reference", "größe/ref", "--sentence"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mtkit", *command],
-        cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=600,
-    )  # fmt: skip
+    usual = dict[str, str | None].fromkeys(k for k in os.environ if k.startswith(("LC_", "PYTHON")))
+    environment = usual | {"PYTHONPATH": str(HERE.parent)} | LOCALES[locale]
+    score = ["-m", "mtkit", "score", "größe/hyp", "--reference"]
+    done = python(*score, "größe/ref", "--sentence", cwd=tmp_path, **environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.decode("utf-8").split("\t")[-2:] == ["Straße 日本", "Straße 日本\n"]
-    missing = subprocess.run(
-        [sys.executable, "-m", "mtkit", "score", "größe/hyp", "--reference", "größe/no\udcff\n"],
-        cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=600,
-    )  # fmt: skip
+    assert done.stdout.split("\t")[-2:] == ["Straße 日本", "Straße 日本\n"]
+    missing = python(*score, "größe/no\udcff\n", cwd=tmp_path, **environment)
     assert missing.returncode == 1
-    assert missing.stderr.count(b"\n") == 1
-    assert missing.stderr.endswith(b"No such file or directory\n")
+    assert missing.stderr.count("\n") == 1
+    assert missing.stderr.endswith("No such file or directory\n")

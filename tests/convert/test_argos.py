@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import sentencepiece
 from conftest import changed
-from support.exported import NUMBERS, needs, python, skipped_without
+from support.exported import NUMBERS, needs, skipped_without
+from support.program import python
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name, libretranslate_code, standard_tag

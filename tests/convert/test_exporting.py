@@ -16,7 +16,8 @@ import pytest
 import torch
 from conftest import GREEK, changed, random_ending_run
 from support.command_line import Place, full_disk
-from support.exported import LIBRARIES, NUMBERS, needs, python, refusals
+from support.exported import LIBRARIES, NUMBERS, needs, refusals
+from support.program import python
 from support.runs import contents, remade
 
 from mtkit.base.errors import MtkitError

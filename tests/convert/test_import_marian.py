@@ -18,9 +18,9 @@ import torch
 from conftest import TinyText, changed, slow
 from safetensors.torch import load_file, save_file
 from support.command_line import Place
-from support.exported import python
 from support.hub import Hub, Repository, client_environment
 from support.marian import Shape, edit, unigram, write_marian, write_npz
+from support.program import python
 from support.translators import loaded
 
 from mtkit.base.errors import MtkitError

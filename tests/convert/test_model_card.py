@@ -16,7 +16,8 @@ import sacrebleu
 import yaml
 from conftest import changed, reseal
 from support.command_line import Place
-from support.exported import LIBRARIES, NUMBERS, needs, python
+from support.exported import LIBRARIES, NUMBERS, needs
+from support.program import python
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support import hostile_engine
 from support.engine_builds import sanitized
+from support.program import printed
 
 
-def results(count: int, **options: object) -> tuple[int, int]:
+def results(count: int, **environment: str) -> tuple[int, int]:
     """How often `hostile_engine` was refused something, and how often it was done."""
-    done = subprocess.run(
-        [sys.executable, hostile_engine.__file__, str(count)],
-        capture_output=True,
-        text=True,
-        **options,
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
-    found = re.fullmatch(r"(\d+) refused, (\d+) done\n", done.stdout)
+    text = printed(hostile_engine.__file__, count, **environment)
+    found = re.fullmatch(r"(\d+) refused, (\d+) done\n", text)
     assert found is not None
     return int(found[1]), int(found[2])
 
@@ -34,5 +27,5 @@ def test_damaged_models_and_requests_are_refused_or_give_ids_of_the_vocabulary()
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_no_damaged_model_or_request_reads_or_writes_outside_of_its_memory(tmp_path: Path):
-    refused, done = results(2000, env=sanitized(tmp_path))
+    refused, done = results(2000, **sanitized(tmp_path))
     assert min(refused, done) > 1000

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support.program import printed
 
 from mtkit.batches import pad_ids
 from mtkit.model import Transformer
@@ -195,9 +193,8 @@ def test_settings_above_32_bits_mean_what_they_mean_in_pytorch(
 
 # A program that holds two models and drops one of them.
 HOLDING = """
-import random, sys
-sys.path.insert(0, sys.argv[1])
-from hostile_engine import V, small_config, weights_of
+import random
+from support.hostile_engine import V, small_config, weights_of
 from mtkit import native
 from mtkit.native.library import library
 free = library().mtkit_free
@@ -212,20 +209,15 @@ print("end", flush=True)
 
 def test_a_model_is_freed_when_it_is_dropped_but_not_at_exit() -> None:
     """A daemon thread may still be in the engine then."""
-    support = str(Path(__file__).parents[1] / "support")
-    done = subprocess.run(
-        [sys.executable, "-c", HOLDING, support], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "freed\nend\n"
+    assert printed("-c", HOLDING) == "freed\nend\n"
 
 
 # A program that encodes batches in a thread; it prints the memory (KiB) that it needed at most, and
 # what it holds at the end, both above what it holds after a small batch.
 ENCODING = """
-import random, sys
+import random
 from concurrent.futures import ThreadPoolExecutor
-sys.path.insert(0, sys.argv[1])
-from hostile_engine import V, small_config, weights_of
+from support.hostile_engine import V, small_config, weights_of
 from mtkit import native
 def memory(file, name):
     lines = open(f"/proc/self/{file}").read().splitlines()
@@ -244,11 +236,7 @@ print(memory("status", "VmHWM:") - held[0], held[-1] - held[0])
 
 
 def test_a_thread_does_not_keep_the_memory_of_its_largest_batch() -> None:
-    support = str(Path(__file__).parents[1] / "support")
-    done = subprocess.run(
-        [sys.executable, "-c", ENCODING, support], capture_output=True, text=True, check=True
-    )
-    most, held = map(int, done.stdout.split())
+    most, held = map(int, printed("-c", ENCODING).split())
     assert most > 30_000
     assert held < most / 10
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.engine_builds import sanitized
+from support.program import python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -43,8 +44,6 @@ def test_the_sanitizers_find_a_read_past_the_end(environment: dict[str, str]):
         "short = numpy.ones(3, numpy.int32);"
         "library().mtkit_new(Shape.from_address(address(short)), 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
+    done = python("-c", code, **environment)
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr

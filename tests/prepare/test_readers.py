@@ -8,8 +8,6 @@ import json
 import lzma
 import os
 import re
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from support.hostile import INVALID, hostile_lines
+from support.program import printed
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
@@ -559,9 +558,7 @@ def test_a_compressed_file_of_zeros_takes_little_memory(tmp_path: Path):
         "except Exception as error: print(error)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - limit)"
     )
-    program = [sys.executable, "-c", code, str(file)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    message, peak = done.stdout.splitlines()
+    message, peak = printed("-c", code, file).splitlines()
     assert message.startswith(f"{file}, line 1: is longer than 64 MiB")
     assert int(peak) < 250_000  # in KiB: the part that was read, and a copy
 
@@ -925,4 +922,4 @@ def test_reading_lines_loads_no_slow_library():
         "import sys, mtkit.prepare.readers;"
         "assert not {'datasets', 'pyarrow', 'torch', 'huggingface_hub'} & {*sys.modules}"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    printed("-c", code)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
+from support.program import printed
 
 from mtkit.base.errors import MtkitError
 from mtkit.score import (
@@ -106,9 +104,8 @@ def test_words_in_chrf_and_lowercase_have_the_signature_of_sacrebleus_program(
     hypotheses = [line.upper() for line in edited(GERMAN, seed=1)]
     for name, lines in (("hyp", hypotheses), ("ref", GERMAN)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    program = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-w", "8", *options]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, check=True)
-    theirs = json.loads(done.stdout)
+    files = (tmp_path / "ref", "-i", tmp_path / "hyp")
+    theirs = json.loads(printed("-m", "sacrebleu", *files, "-w", "8", *options))
     ours = score(
         hypotheses, [GERMAN], metric=metric, lowercase=options[-1] in ("-lc", "--chrf-lowercase")
     )
@@ -240,13 +237,9 @@ def edited(lines: list[str], seed: int) -> list[str]:
 
 def moses(lines: list[str], lang: str) -> list[str]:
     """The lines as sacremoses' own program tokenises them."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from sacremoses.cli import cli; cli()", "-l", lang, "tokenize"],
-        input="".join(f"{line}\n" for line in lines).encode(),
-        capture_output=True,
-        check=True,
-    )
-    return done.stdout.decode().split("\n")[: len(lines)]
+    program = ("-c", "from sacremoses.cli import cli; cli()", "-l", lang, "tokenize")
+    out = printed(*program, stdin="".join(f"{line}\n" for line in lines))
+    return out.split("\n")[: len(lines)]
 
 
 def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
@@ -320,15 +313,10 @@ def by_sacrebleus_program(
     files |= {system.name: list(system.translations) for system in systems}
     for name, lines in files.items():
         Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    program = [sys.executable, "-m", "sacrebleu", str(folder / "reference"), "-m", metric]
-    done = subprocess.run(
-        # Its JSON cannot hold the numbers of chrF and TER.
-        [*program, "-w", "8", "-f", "text", f"--paired-{test}", "-i", *(s.name for s in systems)],
-        capture_output=True,
-        check=True,
-        env={key: value for key, value in os.environ.items() if key != "SACREBLEU_SEED"},
-    )
-    table = done.stdout.decode().split("\n\n")[0]
+    program = ("-m", "sacrebleu", folder / "reference", "-m", metric, f"--paired-{test}")
+    # Its JSON cannot hold the numbers of chrF and TER.
+    options = ("-w", "8", "-f", "text", "-i", *(system.name for system in systems))
+    table = printed(*program, *options, SACREBLEU_SEED=None).split("\n\n")[0]
     number = r"(\d+\.\d+)"
     inside = rf" +\({number} ± {number}\)" if test == "bs" else ""
     scores = re.findall(rf"│ +{number}{inside} +│", table)

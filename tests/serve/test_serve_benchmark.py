@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 from conftest import TinyText
 from support.benchmarks import BENCHMARKS, benchmark
+from support.program import printed
 
 from mtkit.run_folder import Run
 
@@ -18,10 +17,7 @@ BENCHMARK = BENCHMARKS / "serve.py"
 
 def measured(run: Run, *options: str) -> list[str]:
     """The lines that the benchmark prints."""
-    command = [sys.executable, str(BENCHMARK), "--run", str(run.path), "--clients", "3", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    return printed(BENCHMARK, "--run", run.path, "--clients", "3", *options).splitlines()
 
 
 def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(

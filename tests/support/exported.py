@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,20 +36,6 @@ def skipped_without(format: str) -> pytest.MarkDecorator:
     names = (target.library, *target.more_libraries)
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
-
-
-def python(
-    *arguments: object, cwd: Path | None = None, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Run Python, away from the network."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | more,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def damage(file: Path, how: str) -> None:

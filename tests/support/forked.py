@@ -23,6 +23,7 @@ from typing import IO, Any
 # What the programs import on their way too, so that not every one does.
 LIBRARIES = ["worker", "torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
 LIBRARIES += ["tensorboardX.proto.event_pb2", "tensorboardX.record_writer"]
+LIBRARIES += ["jinja2", "portalocker", "sacrebleu", "safetensors.torch"]
 
 PIPE = subprocess.PIPE
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
 from support.command_line import Place
-from support.exported import needs, python
+from support.exported import needs
 from support.prepared import prepare_several
+from support.program import python
 from support.runs import remade
 from support.served import Served
 

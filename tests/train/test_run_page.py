@@ -7,8 +7,6 @@ import math
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
+from support.program import printed
 
 from mtkit.check.model.confidence import Quality, Tenth
 from mtkit.run_folder import Run
@@ -115,8 +114,7 @@ def test_importing_the_module_loads_no_library() -> None:
         "import sys, mtkit.train.report_page; "
         "print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert done.stdout.strip() == b"[]"
+    assert printed("-c", program) == "[]\n"
 
 
 def test_settings_of_matplotlib_change_nothing_and_are_left_as_they_were() -> None:

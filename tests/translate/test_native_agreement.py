@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import UNTRAINED, random_run
 from support.command_line import Place
+from support.program import printed
 from support.translators import changed_to, loaded, numbers
 
 from mtkit import native
@@ -167,15 +166,7 @@ program()
 
 def said(run: Run, *arguments: str, text: str = "") -> str:
     """What the program prints where PyTorch cannot be loaded; the data is where the run says."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PYTORCH, "-q", *arguments, "--run", str(run.path)],
-        input=text,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed("-c", WITHOUT_PYTORCH, "-q", *arguments, "--run", run.path, stdin=text)
 
 
 def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run: Run):
