@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import IO, Any
 
 # What the programs import on their way too, so that not every one does.
-LIBRARIES = ["worker", "torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
+LIBRARIES = ["conftest", "support.worker", "torch._dynamo", "jinja2", "sacrebleu", "portalocker"]
+LIBRARIES += ["safetensors.torch", "matplotlib.figure", "matplotlib.backends.backend_svg"]
 LIBRARIES += ["tensorboardX.proto.event_pb2", "tensorboardX.record_writer"]
-LIBRARIES += ["jinja2", "portalocker", "sacrebleu", "safetensors.torch"]
 
 PIPE = subprocess.PIPE
 
@@ -194,6 +194,8 @@ def _call(
     err: Path | None,
     given: dict[int, _Descriptor],
 ) -> None:
+    # Python does not say what could not be loaded before.
+    assert "support.worker" in sys.modules
     os.environ.update(environment)
     if err is not None:
         with err.open("wb") as file:
