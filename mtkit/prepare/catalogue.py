@@ -1,17 +1,17 @@
 """The catalogue of corpora that `prepare` knows by name: sources, sizes and licences.
 
-`CATALOGUE` lists them, each in both directions, and `find_corpus` looks one up. The text of the
-demo corpora is made by `demo`.
+They are in `catalogue.yaml`. `CATALOGUE` lists them, each in both directions, and `find_corpus`
+looks one up. The text of the demo corpora is made by `demo`.
 """
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
+from importlib import resources
 
 from mtkit.base.errors import MtkitError
-
-Pair = tuple[str, str]
+from mtkit.base.yaml import parse_yaml
 
 BUILT_IN = "built in"
 
@@ -47,7 +47,10 @@ class CatalogueEntry:
         return self.source == BUILT_IN
 
 
-def _both_directions(*corpora: CatalogueEntry) -> tuple[CatalogueEntry, ...]:
+def _read_catalogue() -> tuple[CatalogueEntry, ...]:
+    """The corpora of `catalogue.yaml`, each in both directions."""
+    text = (resources.files("mtkit") / "prepare" / "catalogue.yaml").read_text(encoding="utf-8")
+    corpora = [CatalogueEntry(**entry) for entry in parse_yaml(text)]
     return tuple(
         way
         for entry in corpora
@@ -55,50 +58,7 @@ def _both_directions(*corpora: CatalogueEntry) -> tuple[CatalogueEntry, ...]:
     )
 
 
-# newstest2013 is the validation set and newstest2014 (all 3,003 sentences) the test set of WMT14.
-_WMT14 = CatalogueEntry(
-    family="wmt14",
-    src_lang="en",
-    tgt_lang="de",
-    vocab_size=37_000,  # the paper, Section 5.1
-    train_pairs=4_508_785,
-    download_mb=820,
-    licence="research use; see statmt.org/wmt14",
-    source="wmt/wmt14",
-    config="de-en",
-)
-
-CATALOGUE: tuple[CatalogueEntry, ...] = _both_directions(
-    _WMT14,
-    replace(
-        _WMT14,
-        tgt_lang="fr",
-        vocab_size=32_000,  # the paper, Section 5.1
-        train_pairs=40_836_715,
-        download_mb=7_400,
-        config="fr-en",
-    ),
-    CatalogueEntry(
-        family="multi30k",
-        src_lang="en",
-        tgt_lang="de",
-        vocab_size=8_000,
-        train_pairs=29_000,
-        download_mb=5,
-        licence="research use; see github.com/multi30k/dataset",
-        source="bentrevett/multi30k",
-    ),
-    CatalogueEntry(
-        family="demo",
-        src_lang="en",
-        tgt_lang="de",
-        vocab_size=2_000,
-        train_pairs=30_000,
-        download_mb=None,
-        licence="MIT, as mtkit",
-        source=BUILT_IN,
-    ),
-)
+CATALOGUE = _read_catalogue()
 
 
 def find_corpus(name: str) -> CatalogueEntry:
