@@ -104,23 +104,6 @@ def _check_capability(device: torch.device) -> None:
     )
 
 
-def attention_kernels() -> str:
-    """Which of PyTorch's attention kernels for a GPU are enabled, for the log."""
-    switches = {
-        "flash": "flash",
-        "memory-efficient": "mem_efficient",
-        "math": "math",
-        "cuDNN": "cudnn",
-    }
-    enabled = {
-        name: getattr(torch.backends.cuda, f"{switch}_sdp_enabled")()
-        for name, switch in switches.items()
-    }
-    on = " or ".join(name for name in enabled if enabled[name])
-    off = ", ".join(name for name in enabled if not enabled[name])
-    return f"attention by {on}" + (f" ({off} off)" if off else "")
-
-
 def workers_wanted(device: str) -> int:
     """The default number of training workers: one per GPU, or one on a CPU; in a worker, all."""
     if given_rank() is not None:

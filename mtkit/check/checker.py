@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from mtkit.base.invisible import bounds_in
@@ -56,10 +56,11 @@ class Checked:
         return result
 
 
+@dataclass
 class Checker:
     """Checks pairs of two languages; can be sent to other processes.
 
-    Args:
+    Attributes:
         facts: of the languages and the corpus.
         coverage: of a run; without it, omissions and additions are not found.
         forecast: of a run; without it, there is no confidence.
@@ -67,20 +68,12 @@ class Checker:
         fitted_to: of a run, the checkpoint that the forecast was fitted to, in words.
     """
 
-    def __init__(
-        self,
-        facts: PairFacts,
-        *,
-        coverage: Coverage | None = None,
-        forecast: Forecast | None = None,
-        alphabet: frozenset[str] = frozenset(),
-        fitted_to: str = "",
-    ) -> None:
-        self.facts = facts
-        self.coverage = coverage
-        self.forecast = forecast
-        self.alphabet = alphabet
-        self.fitted_to = fitted_to
+    facts: PairFacts
+    _: KW_ONLY
+    coverage: Coverage | None = None
+    forecast: Forecast | None = None
+    alphabet: frozenset[str] = frozenset()
+    fitted_to: str = ""
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, and its confidence.

@@ -91,17 +91,14 @@ def check_block(
     rows: list[str] = []
     objects: list[str] = []
     of_model: Sequence[Decoded | None] = [None] * len(pairs) if decoded is None else decoded
-    for place_of_pair, (number, pair, known) in enumerate(
-        zip(numbers, pairs, of_model, strict=True), first
-    ):
+    lines = zip(numbers, pairs, of_model, strict=True)
+    for order, (number, pair, known) in enumerate(lines, first):
         checked = checker.check(*pair, known)
         if with_objects:
             objects.append(json_text({"line": number, **checked.as_dict()}) + "\n")
         counts.add_pair(checked.findings)
         if with_rows:
-            rows += sortable_rows(
-                checked.findings, pair, number=number, place=place, order=place_of_pair
-            )
+            rows += sortable_rows(checked.findings, pair, number=number, place=place, order=order)
     return BlockReport(counts, rows, "".join(objects))
 
 

@@ -274,7 +274,7 @@ class _TaggedTokenizer(Tokenizer):
         ids: list[int] = super().encode(rest)
         return [self._pieces.piece_to_id(tag), *ids]
 
-    def encode_batch(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line, as from `encode`."""
         return [self.encode(line) for line in lines]
 

@@ -99,7 +99,7 @@ class LoadedModel(Protocol):
 def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
     """Translate lines with two models, and score the first model's translations with both."""
     lines = text.lines
-    mine, other = (list(map(_comparable, of.translate(lines))) for of in (ours, theirs))
+    mine, other = (list(map(comparable, of.translate(lines))) for of in (ours, theirs))
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     scored = ([rows[: text.positions] for rows in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [
@@ -117,7 +117,7 @@ def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreemen
     )
 
 
-def _comparable(text: str) -> str:
+def comparable(text: str) -> str:
     """A translation without differences that are due to the tokenizers.
 
     Other software keeps invisible characters; Marian removes a space at the end, and has U+FFFD for

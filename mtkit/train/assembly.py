@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 import mtkit
-from mtkit.base.devices import attention_kernels, choose_device, describe_device
+from mtkit.base.devices import choose_device, describe_device
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import FileLock
 from mtkit.base.memory import disable_malloc_trim, memory_explained
@@ -163,7 +163,6 @@ def _report_start(job: Job, trainer: Trainer) -> None:
         *([f"{at_once} micro-batches at a time"] if at_once > 1 else []),
         trainer.precision,
         f"matrices by {trainer.matmul_backend}",
-        *([attention_kernels()] if trainer.device.type == "cuda" else []),
         parameters_in_words(trainer),
     ]
     log.info("training %s on %s: %s", job.run_path, job.data.path, ", ".join(facts))

@@ -396,26 +396,6 @@ def test_workers_that_share_a_gpu_are_named(monkeypatch: pytest.MonkeyPatch):
         assembly._check_own_gpus(workers, torch.device("cuda", 1))
 
 
-def test_the_first_line_of_a_training_on_a_gpu_names_the_kernels_of_attention(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "H100")
-    monkeypatch.setattr(assembly, "parameters_in_words", lambda _: "9 parameters")
-    job: Any = SimpleNamespace(run_path=Path("run"), data=SimpleNamespace(path=Path("data")))
-    trainer: Any = SimpleNamespace(
-        device=torch.device("cuda"),
-        workers=Workers(),
-        micro_batches=SimpleNamespace(at_once=1),
-        precision="bf16",
-        matmul_backend="cuBLAS",
-    )
-    with caplog.at_level(logging.INFO, logger="mtkit"):
-        assembly._report_start(job, trainer)
-    assert caplog.messages[0].startswith(
-        "training run on data: GPU (H100), bf16, matrices by cuBLAS, attention by flash or "
-    )
-
-
 # The second worker does not see the checkpoints listed, as on a slow shared file system.
 LATE = {"sees": [1, "checkpoints"]}
 
