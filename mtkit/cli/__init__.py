@@ -138,34 +138,25 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
 class _Commands(Mapping[str, click.Command]):
     """The commands by their names. Each is imported when it is asked for, because it takes time."""
 
-    # Of each command its module and its name there.
-    places: Mapping[str, tuple[str, str]] = {
-        "prepare": ("prepare", "prepare"),
-        "train": ("train", "train"),
-        "translate": ("translate", "translate"),
-        "align": ("align", "align"),
-        "check": ("check", "check"),
-        "serve": ("serve", "serve"),
-        "inspect": ("inspect", "inspect"),
-        "score": ("score", "score"),
-        "score-trees": ("score_trees", "score_trees"),
-        "score-alignments": ("score_alignments", "score_alignments"),
-        "force-decode": ("force_decode", "force_decode"),
-        "compare": ("compare", "compare"),
-        "export": ("export", "export"),
-        "import": ("import_model", "import_"),
-    }
+    names = (
+        *("prepare", "train", "translate", "align", "check", "serve", "inspect", "score"),
+        *("score-trees", "score-alignments", "force-decode", "compare", "export", "import"),
+    )
 
     def __getitem__(self, name: str) -> click.Command:
-        module, attribute = self.places[name]
+        if name not in self.names:
+            raise KeyError(name)
+        module = attribute = name.replace("-", "_")
+        if name == "import":  # a word of Python
+            module, attribute = "import_model", "import_"
         command: click.Command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.names)
 
 
 @click.group(

@@ -118,10 +118,7 @@ def align(
         inputs = {"SRC": src_path, "TGT": tgt_path}
         check_output(output, inputs, restart=restart, shard=shard)
     run = shared.open_run(run_path)
-    if run.manifest.data.task == "parsing":
-        raise MtkitError(
-            f"{run.path}: is a parser, and mtkit align is for translations; give --run"
-        )
+    shared.refuse_parser(run)
     reverse = None if reverse_path is None else shared.open_run(reverse_path)
     options = shared.DecodeOptions.parse(workers=1, **shared.IN_PYTORCH, **decode)
     with ExitStack() as stack:
@@ -134,8 +131,8 @@ def align(
             _check_languages(run, translator, reverse, backward)
         for used in filter(None, (translator, backward)):
             used.decoder.try_weights()
-        names = shared.name_of(src_path), shared.name_of(tgt_path)
-        pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
+        files = src_path, tgt_path
+        pairs = shared.zip_lines(*map(shared.lines_of, files), paths=files)
         if tune:
             from mtkit.align import tune_heads
             from mtkit.cli.progress import shown_progress
@@ -231,7 +228,7 @@ def _golds(pairs: Sequence[tuple[str, str]], src_path: Path, path: Path, first: 
     from mtkit.align import index_doubt, read_golds, refuse_words
 
     name, advice = shared.name_of(path), "give --one-based"
-    both = shared.zip_lines(pairs, shared.lines_of(path), names=(shared.name_of(src_path), name))
+    both = shared.zip_lines(pairs, shared.lines_of(path), paths=(src_path, path))
     lines = [line for _, line in both]
     golds = read_golds(lines, name=name, first=first)
     for number, (pair, gold) in enumerate(zip(pairs, golds, strict=True), start=1):

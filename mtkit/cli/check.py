@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -63,12 +63,7 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
     help="Print a JSON object per pair, with its findings, and with --run its confidence, which is"
     " printed nowhere else: a forecast of the chrF that the translation would get, 0 to 100.",
 )
-@shared.in_out_option(
-    "--output FILE",
-    "output_path",
-    help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
-    " standard output.",
-)
+@shared.output_option
 @shared.one_run_option(
     shared.model_option,
     help="Run folder, whose data say what is usual, and which words translate each other."
@@ -82,9 +77,7 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
 )
 @language_option("--src-lang L", help="Source language. Default: identified, or that of the run.")
 @language_option("--tgt-lang L", help="Target language. Default: identified, or that of the run.")
-@shared.hardware_option(
-    "--workers N", type=shared.WORKERS, help="Processes. Default: one per core."
-)
+@shared.processes_option
 def check(
     src_path: Path | None,
     tgt_path: Path | None,
@@ -130,11 +123,11 @@ def check(
     for option, language in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if language is not None:
             check_language(option, language)
-    names = shared.name_of(src_path), shared.name_of(tgt_path)
-    pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
+    files = src_path, tgt_path
+    pairs = shared.zip_lines(*map(shared.lines_of, files), paths=files)
     run = None if run_path is None else shared.open_run(run_path)
-    if run is not None and run.manifest.data.task == "parsing":
-        raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
+    if run is not None:
+        shared.refuse_parser(run)
     if fit and run is not None:
         _fit_to_pairs(run, pairs, src_lang, tgt_lang)
         return
@@ -149,7 +142,7 @@ def check(
         table = None
         if findings_path is not None:
             table = stack.enter_context(FindingTable(findings_path))
-        function = _CheckBlock(checker, with_rows=table is not None, with_objects=as_json)
+        function = partial(_check_block, checker, with_rows=table is not None, with_objects=as_json)
         blocks = _blocks(pairs, translator)
         parts = _checked(function, blocks, counts, table, workers or available_cores())
         if as_json:
@@ -180,27 +173,13 @@ def check(
             log.info("wrote %s", findings_path)
 
 
-@dataclass(frozen=True)
-class _CheckBlock:
-    """Checks a block, in any process."""
+def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
+    """Check a block, in any process."""
+    from mtkit.check import check_block
 
-    checker: Checker
-    with_rows: bool
-    with_objects: bool
-
-    def __call__(self, block: Block) -> BlockReport:
-        from mtkit.check import check_block
-
-        first, pairs, decoded = block
-        return check_block(
-            self.checker,
-            pairs,
-            decoded=decoded,
-            numbers=range(first, first + len(pairs)),
-            first=first,
-            with_rows=self.with_rows,
-            with_objects=self.with_objects,
-        )
+    first, pairs, decoded = block
+    numbers = range(first, first + len(pairs))
+    return check_block(checker, pairs, decoded=decoded, numbers=numbers, first=first, **wanted)
 
 
 def _fit_to_pairs(
@@ -219,17 +198,8 @@ def _fit_to_pairs(
 def _fit_to_data(run: Run) -> None:
     """Fit the checks of a run to the data that it was trained on, and say where they are."""
     from mtkit.check import fit_run
-    from mtkit.data import is_prepared
 
-    if not is_prepared(run.data_path):
-        raise MtkitError(
-            f"{run.path}: its data, {run.data_path}, is not there; give SRC and TGT instead"
-        )
-    data = shared.open_data(run.data_path)
-    if data.fingerprint != run.data_fingerprint:
-        raise MtkitError(
-            f"{run.path}: was trained on other data than {data.path} has now; give SRC and TGT"
-        )
+    data = shared.data_of(run, advice="give SRC and TGT instead")
     with _fitted(run):
         if fit_run(run, data) is None:
             raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
@@ -241,8 +211,7 @@ def _fitted(run: Run) -> Iterator[None]:
     from mtkit.run_folder import CONFIDENCE, LEXICON, PAGE, Run
     from mtkit.train import refresh_confidence
 
-    if run.manifest.data.task == "parsing":
-        raise MtkitError(f"{run.path}: is a parser, and mtkit check is for translations")
+    shared.refuse_parser(run)
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
     # A training may be writing the same files.
@@ -310,7 +279,7 @@ def _blocks(pairs: Iterator[Pair], translator: Translator | None) -> Iterator[Bl
 
 
 def _checked(
-    function: _CheckBlock,
+    function: Callable[[Block], BlockReport],
     blocks: Iterator[Block],
     counts: Counts,
     table: FindingTable | None,

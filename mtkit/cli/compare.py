@@ -118,9 +118,8 @@ def compare(
     from mtkit.score import note_tokenised
 
     runs = {path: shared.open_run(path) for path in paths if path not in files}
-    for path, run in runs.items():
-        if run.manifest.data.task != "translation":
-            raise MtkitError(f"{path}: is a parser, and mtkit compare takes translations")
+    for run in runs.values():
+        shared.refuse_parser(run)
     given_lines = {path: list(shared.lines_of(path, keeps_mark=True)) for path in files}
     text, has_directions = _text(list(runs.values()), given_lines, src_path, references, choice)
     sizes = [(str(path), text.size) for path in paths]

@@ -107,9 +107,10 @@ def inspect(
     if as_svg and len(sources) > 1:
         raise click.UsageError("--svg requires one sentence")
     translations: Iterable[str | None] = itertools.repeat(None, len(sources))
-    if target_path is not None:
-        names = name, shared.name_of(target_path)
-        both = shared.zip_lines(sources, shared.lines_of(target_path), names=names)
+    if input_path is not None and target_path is not None:
+        both = shared.zip_lines(
+            sources, shared.lines_of(target_path), paths=(input_path, target_path)
+        )
         translations = [translation for _, translation in both]
     elif targets:
         translations = [_line_of(text, "--target") for text in targets]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,32 +33,28 @@ def _refuse_nan(_: object, __: object, value: float | None) -> float | None:
     return value
 
 
-def check_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of the checks, for a command that translates."""
-    for option in (
-        checks_option(
-            "--reject BELOW",
-            "reject",
-            type=click.FloatRange(0, 100),
-            callback=_refuse_nan,
-            help="Leave the lines empty whose confidence is below this, 0 to 100, and report how"
-            " many these are.",
-        ),
-        checks_option(
-            "--findings FILE",
-            "findings_path",
-            help="Write a table of what is probably wrong, worst first: line, kind, severity,"
-            " reason, source and translation, tab-separated.",
-        ),
-        checks_option(
-            "--check",
-            "is_checked",
-            help="Check each translation, and report at the end how many are probably wrong. With"
-            " --json, each line also has its confidence and findings.",
-        ),
-    ):
-        function = option(function)
-    return function
+# Of a command that translates.
+check_options = shared.together(
+    checks_option(
+        "--check",
+        "is_checked",
+        help="Check each translation, and report at the end how many are probably wrong. With"
+        " --json, each line also has its confidence and findings.",
+    ),
+    checks_option(
+        "--findings FILE",
+        "findings_path",
+        help="Write a table of what is probably wrong, worst first: line, kind, severity,"
+        " reason, source and translation, tab-separated.",
+    ),
+    checks_option(
+        "--reject BELOW",
+        type=click.FloatRange(0, 100),
+        callback=_refuse_nan,
+        help="Leave the lines empty whose confidence is below this, 0 to 100, and report how"
+        " many these are.",
+    ),
+)
 
 
 def table_of(path: Path | None, others: Mapping[str, Path | None]) -> Path | None:

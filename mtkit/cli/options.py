@@ -119,7 +119,7 @@ def option_group(heading: str) -> Callable[..., Decorator]:
     return partial(click.option, cls=GroupedOption, group=heading)
 
 
-def _together(*options: Decorator) -> Decorator:
+def together(*options: Decorator) -> Decorator:
     """Several options as one decorator."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,7 +242,7 @@ checkpoint_option = model_option(
     " Default: the average that the configuration of the run sets.",
 )
 
-language_options = _together(
+language_options = together(
     model_option(
         "--src-lang L",
         help="Source language, of a model with several. It changes no translation, but a"
@@ -251,13 +251,15 @@ language_options = _together(
     model_option("--tgt-lang L", help="Target language, of a model with several."),
 )
 
-output_options = _together(
-    in_out_option(
-        "--output FILE",
-        "output_path",
-        help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
-        " standard output.",
-    ),
+output_option = in_out_option(
+    "--output FILE",
+    "output_path",
+    help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
+    " standard output.",
+)
+
+output_options = together(
+    output_option,
     in_out_option(
         "--restart",
         help="With --output: discard the partial results of an interrupted run and start over.",
@@ -273,7 +275,7 @@ output_options = _together(
 json_option = in_out_option("--json", "as_json", help="Print JSON.")
 
 # Which text of the data of runs is translated.
-data_text_options = _together(
+data_text_options = together(
     in_out_option(
         "--data FOLDER",
         "data_path",
@@ -303,7 +305,7 @@ test_set_option = in_out_option(
 
 def segment_score_options(option: Callable[..., Decorator]) -> Decorator:
     """`--segment-scores` and `--lower-is-better`, in the group of `option`."""
-    return _together(
+    return together(
         option(
             "--segment-scores NAME=FILE",
             "segment_scores",
@@ -323,7 +325,7 @@ def segment_score_options(option: Callable[..., Decorator]) -> Decorator:
 
 
 analysis_option = option_group("Comparison and analysis")
-analysis_options = _together(
+analysis_options = together(
     analysis_option(
         "--paired",
         help="Test the difference of each system from the first: p-values of paired bootstrap"
@@ -352,7 +354,7 @@ length_penalty_option = search_option(
     help="Length penalty alpha: higher favours longer translations, 0 is off.",
 )
 
-beam_options = _together(
+beam_options = together(
     search_option("--beam-size N", help="Beam size. 1: greedy search."), length_penalty_option
 )
 
@@ -383,6 +385,14 @@ precision_option = hardware_option(
     " less accurate.",
 )
 
+processes_option = hardware_option(
+    "--workers N", type=WORKERS, help="Processes. Default: one per core."
+)
+
+settings_option = information_option(
+    "--settings", "list_settings", help="Print every setting and its default."
+)
+
 # What PyTorch alone computes is in float32, whatever precision the run translates in.
 IN_PYTORCH: dict[str, Any] = {"engine": "torch", "precision": "fp32"}
 
@@ -390,7 +400,7 @@ batch_tokens_option = hardware_option(
     "--batch-tokens N", help="Batch size in source tokens. Lower it if memory runs out."
 )
 
-hardware_options = _together(
+hardware_options = together(
     device_option,
     hardware_option(
         "--engine [auto|native|torch]",
@@ -437,20 +447,10 @@ class DecodeOptions:
         """The value that a setting has: that of the option, else that of the run."""
         return self.changes.get(name, getattr(run.config.decode, name))
 
-    def load(
-        self,
-        runs: Sequence[Run],
-        *,
-        glossary: Path | None = None,
-        tokenized: bool = False,
-        exact: bool = True,
-    ) -> Translator:
+    def load(self, runs: Sequence[Run], **more: Any) -> Translator:
         """A translator with one run, or with several as an ensemble of the first one's settings.
 
-        Args:
-            glossary: its file.
-            tokenized: whether the lines for a parser are words already.
-            exact: as in `Translator.load`.
+        `more` are other arguments of `Translator.load`.
         """
         from mtkit.config import change_decoding
         from mtkit.translate import Translator
@@ -461,11 +461,9 @@ class DecodeOptions:
             config=change_decoding(runs[0].config.decode, self.changes),
             device=self.device,
             workers=self.workers,
-            glossary=glossary,
-            tokenized=tokenized,
             src_lang=self.src_lang,
             tgt_lang=self.tgt_lang,
-            exact=exact,
+            **more,
         )
 
 
@@ -503,6 +501,33 @@ def open_run(path: Path | None) -> Run:
     return run
 
 
+def refuse_parser(run: Run) -> None:
+    """Refuse a run of another task, for a command that is for translations."""
+    if run.manifest.data.task != "translation":
+        command = click.get_current_context().command_path
+        raise MtkitError(
+            f"{run.path}: is a parser, and {command} is for translations; give another run"
+        )
+
+
+def data_of(run: Run, *, advice: str) -> PreparedData:
+    """The data that a run was trained on, unchanged since then.
+
+    Raises:
+        MtkitError: with the advice, if it is not there or has changed.
+    """
+    from mtkit.data import PreparedData, is_prepared
+
+    if not is_prepared(run.data_path):
+        raise MtkitError(f"{run.path}: its data, {run.data_path}, is not there; {advice}")
+    data = PreparedData.open(run.data_path)
+    if data.fingerprint != run.data_fingerprint:
+        raise MtkitError(
+            f"{data.path}: was prepared anew after {run.path} was trained on it; {advice}"
+        )
+    return data
+
+
 def identity(run: Run) -> str:
     """The name of a run, and what tells it from others of this name."""
     from mtkit.base.files import sha256_of_json
@@ -531,7 +556,7 @@ def refuse_stdin_twice(paths: Iterable[Path | None], *, advice: str = "") -> Non
 
 
 def zip_lines(
-    lines: Iterable[One], others: Iterable[Other], *, names: tuple[str, str]
+    lines: Iterable[One], others: Iterable[Other], *, paths: tuple[Path, Path]
 ) -> Iterator[tuple[One, Other]]:
     """Each line with the same line of another input, while both are read.
 
@@ -540,6 +565,6 @@ def zip_lines(
     """
     for number, (line, other) in enumerate(itertools.zip_longest(lines, others), start=1):
         if line is None or other is None:
-            shorter, longer = names if line is None else names[::-1]
+            shorter, longer = map(name_of, paths if line is None else paths[::-1])
             raise MtkitError(f"{shorter}: has no line {number:,}, but {longer} has one")
         yield line, other

@@ -84,16 +84,12 @@ two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument),
     help="Check the pairs that are kept, as mtkit check does, and write a table of findings, worst"
     " first: file, line, kind, severity, reason, source and target, tab-separated.",
 )
-@shared.hardware_option(
-    "--workers N", type=shared.WORKERS, help="Processes. Default: one per core."
-)
+@shared.processes_option
 @shared.information_option(
     "--dry-run", help="Print how many pairs would be dropped, with samples. Write nothing."
 )
 @shared.information_option("--list", "list_corpora", help="Print the catalogue of corpora.")
-@shared.information_option(
-    "--settings", "list_settings", help="Print every setting and its default."
-)
+@shared.settings_option
 def prepare(
     name: str | None,
     corpus_file: Path | None,

@@ -12,7 +12,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli.console import print_text
-from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_given
+from mtkit.cli.options import DecodeOptions, data_of, lines_of, name_of, refuse_given
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
@@ -132,7 +132,7 @@ def _texts_of_data(
 
 def _data_of(run: Run, choice: TextChoice) -> PreparedData:
     """The chosen data, or else the data that a run was trained on, unchanged since then."""
-    from mtkit.data import PreparedData, is_prepared
+    from mtkit.data import PreparedData
 
     if choice.data_path is not None:
         return PreparedData.open(choice.data_path)
@@ -140,19 +140,7 @@ def _data_of(run: Run, choice: TextChoice) -> PreparedData:
         raise MtkitError(
             f"{run.path}: was imported, so it has no test set; give --data, {choice.advice}"
         )
-    try:
-        data = PreparedData.open(run.data_path)
-    except MtkitError as error:
-        reason = error if is_prepared(run.data_path) else f"{run.data_path} is not there"
-        raise MtkitError(
-            f"--data: give the folder with the test set of {run.path}, {choice.advice} ({reason})"
-        ) from error
-    if data.fingerprint != run.data_fingerprint:
-        raise MtkitError(
-            f"{data.path}: was prepared anew after {run.path} was trained on it; "
-            "give --data to score on it nevertheless"
-        )
-    return data
+    return data_of(run, advice=f"give --data, {choice.advice}")
 
 
 def is_multilingual(run: Run) -> bool:

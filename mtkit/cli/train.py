@@ -90,9 +90,7 @@ configuration_option = shared.option_group("Configuration")
 @shared.information_option(
     "--list", "list_presets", help="Print the presets, with a line about each."
 )
-@shared.information_option(
-    "--settings", "list_settings", help="Print every setting and its default."
-)
+@shared.settings_option
 def train(
     config_name: str | None,
     data_path: Path | None,

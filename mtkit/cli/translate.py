@@ -22,7 +22,7 @@ import click
 
 from mtkit.cli import options as shared
 from mtkit.cli.line_checks import check_options, line_checks, table_of
-from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
+from mtkit.cli.output import Recut, Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -225,12 +225,15 @@ def translate(
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
-        if format_ == "text":
+        recut: Recut = iter
+        if format_ == "html":
+            from mtkit.translate import markup_windows as recut
+        else:
             lines = with_format_noted(lines)
         prefixes = None if prefix_path is None else list(shared.lines_of(prefix_path))
-        if prefixes is not None:
-            names = shared.name_of(input_path or Path("-")), str(prefix_path)
-            lines = (line for line, _ in shared.zip_lines(lines, prefixes, names=names))
+        if prefixes is not None and prefix_path is not None:
+            both = shared.zip_lines(lines, prefixes, paths=(input_path or Path("-"), prefix_path))
+            lines = (line for line, _ in both)
         translator = stack.enter_context(
             options.load(runs, glossary=glossary_path, tokenized=tokenized, exact=False)
         )
@@ -273,7 +276,7 @@ def translate(
             # The table of findings is of all lines, and parts of an earlier start have none.
             restart=restart or (checks is not None and output_path is not None),
             typed=typed,
-            recut=_recut_markup if format_ == "html" else iter,
+            recut=recut,
         )
         line_translator.doubts.report()
 
@@ -469,12 +472,6 @@ class _LineTranslator:
             **({} if self.checks is None else {"--check": f"below {self.checks.reject}"}),
             **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
         }
-
-
-def _recut_markup(windows: Iterable[list[str]]) -> Iterator[list[str]]:
-    from mtkit.translate import markup_windows
-
-    return markup_windows(windows)
 
 
 def _digest(text: str) -> str:

@@ -231,12 +231,12 @@ def test_a_run_is_refused_where_it_cannot_be_compared(
 
 def test_a_parser_is_refused(place: Place, parser: Run) -> None:
     error = place.refused("compare", parser.path, "--output", "page.html")
-    assert "is a parser, and mtkit compare takes translations" in error
+    assert "is a parser, and mtkit compare is for translations" in error
 
 
 def test_a_run_without_its_data_is_refused_with_advice(trained: Place) -> None:
     shutil.rmtree(trained.folder / "data")
     for path in Path(trained.folder / "runs").iterdir():
         error = trained.refused("compare", path, *OUTPUT)
-        assert error.startswith("mtkit: error: --data: give the folder with the test set of")
-        assert ", or --src and --reference (" in error
+        assert error.startswith(f"mtkit: error: {path}: its data, ")
+        assert error.endswith(" is not there; give --data, or --src and --reference")

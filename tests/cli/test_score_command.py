@@ -438,10 +438,8 @@ def test_score_without_the_data_of_the_run_says_what_to_give(trained: Place):
     moved_away(trained.folder / "runs" / "tiny", trained.folder / "gone")
     shutil.rmtree(trained.folder / "data" / "tiny")
     error = trained.refused("score")
-    assert error.startswith(
-        "mtkit: error: --data: give the folder with the test set of runs/tiny, or"
-    )
-    assert "gone is not there" in error
+    assert error.startswith("mtkit: error: runs/tiny: its data, ")
+    assert error.endswith("gone, is not there; give --data, or HYP and --reference")
 
 
 def test_score_on_data_that_was_prepared_anew_is_refused(trained: Place, tiny_text: TinyText):
