@@ -30,7 +30,7 @@ from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import to_marian
 from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from mtkit.translate import LoadedRuns, Translator, torch_backend
+from mtkit.translate import LoadedRuns, Torch, Translator
 
 # Largest difference of two logits in float64.
 LOGITS_BOUND = 1e-8
@@ -163,7 +163,7 @@ def compare_translations(
     changes = {"beam_size": beam_size, "length_penalty": 0.0}
     config = translator.config.model_copy(update=changes)
     runs = LoadedRuns(translator.vocabularies, config)
-    ours = Translator(runs, torch_backend([translator.model], runs))
+    ours = Translator(runs, Torch([translator.model], runs))
     mine = list(ours.translate(lines))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
@@ -171,7 +171,7 @@ def compare_translations(
         write_ctranslate2(ours.model, ours.vocabularies, place, longest=longest)
         theirs = CTranslate2Model(place, ours.vocabularies, config).translate(lines)
     model, *_ = real_case(ours, lines[:1])
-    exact = Translator(runs, torch_backend([model], runs))
+    exact = Translator(runs, Torch([model], runs))
     different, better = [], 0
     for source, one, other in zip(lines, mine, theirs, strict=True):
         if one != other:

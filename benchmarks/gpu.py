@@ -63,7 +63,8 @@ from mtkit.train.loss import label_smoothed_loss
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.trainer import Trainer
 from mtkit.translate import LoadedRuns, Translator
-from mtkit.translate.pytorch.models import pack_weights, torch_backend
+from mtkit.translate.pytorch.decoder import Torch
+from mtkit.translate.pytorch.models import pack_weights
 
 COMPILED = "train.compile=true"
 WAYS = {
@@ -469,7 +470,7 @@ def translating(bench: Bench) -> Iterator[Row]:
         pack_weights(model.eval(), precision)
         select_matmul_backend(bench.device)
         runs = LoadedRuns(data.vocabularies, config.decode)
-        translator = Translator(runs, torch_backend([model], runs, bench.device))
+        translator = Translator(runs, Torch([model], runs, bench.device))
         list(translator.translate(data.lines[:8]))
         texts = [[line] for line in data.lines[: sizes.lines[1]]] if single else [data.lines]
         tokens, count, started = 0, 0, time.monotonic()

@@ -34,7 +34,7 @@ from mtkit.convert.sentence_model import sentence_model
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
 from mtkit.run_folder import Run
-from mtkit.translate import LoadedRuns, Translator, torch_backend
+from mtkit.translate import LoadedRuns, Torch, Translator
 
 # What Argos calls CTranslate2 with.
 _LENGTH_PENALTY, _BATCH_TOKENS = 0.2, 32
@@ -225,7 +225,7 @@ class _Argos(Target):
         longest = {"max_extra_length": MAX_LENGTH, "max_length": MAX_LENGTH}
         decode = translator.config.model_copy(update=longest)
         runs = LoadedRuns(translator.vocabularies, decode, src_prefix=translator.src_prefix)
-        greedy = Translator(runs, torch_backend(translator.models, runs))
+        greedy = Translator(runs, Torch(translator.models, runs))
         return compare(_SpacedModel(greedy), theirs, text)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:

@@ -47,7 +47,7 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
 from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies
-from mtkit.translate import LoadedRuns, Translator, torch_backend
+from mtkit.translate import LoadedRuns, Torch, Translator
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def _translator(run: Run) -> Translator:
         src = _TaggedTokenizer(src.model)
     config = run.config.decode.greedy().model_copy(update=_CHECKED)
     runs = LoadedRuns(Vocabularies(src, tgt), config)
-    return Translator(runs, torch_backend([model.eval()], runs))
+    return Translator(runs, Torch([model.eval()], runs))
 
 
 def _compare(folder: Path, translator: Translator, checked: CheckText, *, out: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -152,8 +152,7 @@ def load_untagged(run: Run, **options: Any) -> Translator:
     """
     tags = run.tokenizers().src.language_tags
     translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
-    translator.src_prefix = []
-    return translator
+    return Translator(replace(translator.runs, src_prefix=()), translator.decoder)
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -54,8 +53,8 @@ class Directions:
                     )
                 self._runs[pair] = run
                 self._translators[pair] = translator
-                whole = self._unsplit[pair] = copy.copy(translator)
-                whole.config = whole.config.model_copy(update={"split_sentences": False})
+                whole = translator.config.model_copy(update={"split_sentences": False})
+                self._unsplit[pair] = translator.variant(config=whole)
                 languages = translator.src_lang, translator.tgt_lang
                 if checks and (known := checks.direction(*languages)):
                     self._loaders[pair] = partial(checks.checker, run, known)

@@ -21,5 +21,5 @@ from .reading import Window as Window, ready_lines as ready_lines, windows as wi
 from .requests import Sentence as Sentence, Translation as Translation
 from .resumable import ResumableOutput as ResumableOutput
 from .glossary.terms import Glossary as Glossary
-from .pytorch.models import torch_backend as torch_backend
+from .pytorch.decoder import Torch as Torch
 from .translator import Translator as Translator

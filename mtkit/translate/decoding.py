@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
 from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
-from mtkit.parsing import Task
 from mtkit.search_settings import Array, Constraints, Hypothesis, Sampling, SearchSettings, uniforms
-from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.requests import (
     PendingBatch,
     PendingWindow,
@@ -51,11 +50,19 @@ MIN_LENGTH_ON_GPU = 16
 USUAL_HYPOTHESES = 4
 
 
+class Checkpoints(NamedTuple):
+    """What messages say about a backend: the checkpoint of each run, and the hardware."""
+
+    descriptions: Sequence[str]
+    choice: EngineChoice
+    hardware: str
+
+
 class Backend:
     """Decodes batches of sentences; what `search` and `sample` do depends on the engine.
 
     Args:
-        tokenizer: of the target language.
+        checkpoints: of the weights; None for those of a model in training.
 
     Attributes:
         capacity: number of batches that keep all threads busy.
@@ -74,11 +81,18 @@ class Backend:
     needs_torch = True
     weights = checkpoint = summary = ""
 
-    def __init__(self, tokenizer: Tokenizer, config: DecodeConfig, *, task: Task | None) -> None:
-        self.tokenizer = tokenizer
-        self.config = config
-        self.precision: str = config.precision
-        self._task = task or Task()
+    def __init__(self, runs: LoadedRuns, checkpoints: Checkpoints | None = None) -> None:
+        self.tokenizer = runs.vocabularies.tgt
+        self.config = runs.config
+        self.precision: str = runs.config.precision
+        self._task = runs.task
+        if checkpoints is not None:
+            descriptions, choice, hardware = checkpoints
+            named = zip(runs.folders, descriptions, strict=True)
+            self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
+            self.checkpoint = ", ".join(descriptions)
+            self.summary = choice.in_words(hardware)
+            self.precision = choice.precision_label
 
     @cached_property
     def models(self) -> Sequence[Transformer]:
@@ -92,17 +106,7 @@ class Backend:
 
         return torch.device(self.device_type)
 
-    def loaded(
-        self, runs: LoadedRuns, descriptions: Sequence[str], choice: EngineChoice, hardware: str
-    ) -> Self:
-        """Set what messages say about the weights; returns this backend."""
-        named = zip(runs.folders, descriptions, strict=True)
-        self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
-        self.checkpoint = ", ".join(descriptions)
-        self.summary = choice.in_words(hardware)
-        self.precision = choice.precision_label
-        return self
-
+    @cached_property
     def with_terms(self) -> Backend:
         """What decodes sentences with terms of a glossary, with the same weights."""
         return self

@@ -15,11 +15,10 @@ from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig
-from mtkit.parsing import Task
 from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
-from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.tokenizer import EOS_ID
 from mtkit.translate.choosing import EngineChoice, choose, threads_wanted
-from mtkit.translate.decoding import Backend
+from mtkit.translate.decoding import Backend, Checkpoints
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.requests import (
     PendingBatch,
@@ -48,7 +47,7 @@ class Native(Backend):
 
     Args:
         threads: batches are decoded by this many threads.
-        origin: the run, and the checkpoints of it that `model` has.
+        selection: the checkpoints of the run that `model` has.
     """
 
     needs_torch = False
@@ -56,15 +55,14 @@ class Native(Backend):
     def __init__(
         self,
         model: native.NativeModel,
-        tokenizer: Tokenizer,
-        config: DecodeConfig,
+        runs: LoadedRuns,
         *,
         threads: int = 1,
-        task: Task | None = None,
-        origin: tuple[LoadedRuns, Selection] | None = None,
+        selection: Selection | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
-        super().__init__(tokenizer, config, task=task)
-        self._model, self._origin = model, origin
+        super().__init__(runs, checkpoints)
+        self._model, self._runs, self._selection = model, runs, selection
         self.threads = threads
         # One thread needs no batches in advance.
         self.capacity = _AT_A_TIME * threads if threads > 1 else 1
@@ -99,33 +97,24 @@ class Native(Backend):
         except MtkitError as error:
             raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
         note_weights(run, description)
-        origin = runs, selection
-        backend = cls(model, tgt, runs.config, threads=threads, task=runs.task, origin=origin)
-        return backend.loaded(runs, [description], choice, hardware)
+        checkpoints = Checkpoints([description], choice, hardware)
+        return cls(model, runs, threads=threads, selection=selection, checkpoints=checkpoints)
 
     @cached_property
     def models(self) -> Sequence[Transformer]:
         """The models for PyTorch, on the CPU."""
         from mtkit.translate.pytorch.models import load_models
 
-        assert self._origin is not None
-        return load_models(*self._origin)[0]
-
-    def with_terms(self) -> Backend:
-        """As `Backend.with_terms`: PyTorch searches, and loads the model once."""
-        return self._with_terms
+        return load_models(self._runs, self._selection)[0]
 
     @cached_property
-    def _with_terms(self) -> Backend:
+    def with_terms(self) -> Backend:
+        """As `Backend.with_terms`: PyTorch searches, and loads the model once."""
         from mtkit.translate.pytorch.models import with_native_steps
 
-        assert self._origin is not None
-        runs, selection = self._origin
+        assert self._selection is not None
         choice = choose(self.config.model_copy(update={"engine": "auto"}), has_terms=True)
-        backend = with_native_steps(self.models, runs, choice.precision)
-        return backend.loaded(
-            runs, [selection.description], choice, native.kernels(choice.precision)
-        )
+        return with_native_steps(self.models, self._runs, [self._selection.description], choice)
 
     def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
         """As `Backend.batch_budget`."""
@@ -268,10 +257,10 @@ def backend_in_training(
     changes = {"engine": engine, "precision": "auto"}
     choice = choose(runs.config.model_copy(update=changes), device=device.type)
     if choice.search == "PyTorch":
-        from mtkit.translate.pytorch.models import torch_backend
+        from mtkit.translate.pytorch.decoder import Torch
 
-        return torch_backend([model], runs, device)
+        return Torch([model], runs, device)
     weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     tgt, src_size = runs.vocabularies.tgt, runs.vocabularies.own_src_size
     copied = native.NativeModel(weights, model.config, len(tgt), src_size, precision="fp32")
-    return Native(copied, tgt, runs.config, threads=threads, task=runs.task)
+    return Native(copied, runs, threads=threads)

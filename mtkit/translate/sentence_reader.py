@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from mtkit.base.copied import has_language
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
-from mtkit.parsing import Task
-from mtkit.tokenizer import Vocabularies
 from mtkit.translate.doubts import IncompleteTranslations, check_sentence
+from mtkit.translate.loading import LoadedRuns
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
 
@@ -30,19 +29,15 @@ log = logging.getLogger(__name__)
 class SentenceReader:
     """Makes sentences of lines, and lines of their translations.
 
-    A sentence has at most `limit` subwords without EOS; more are cut off. Every source begins with
-    the ids of `src_prefix`.
+    A sentence has at most `decode.max_source_tokens` subwords with EOS; more are cut off.
     """
 
-    vocabularies: Vocabularies
-    task: Task
-    limit: int
-    src_lang: str = ""
-    tgt_lang: str = ""
-    splits: bool = False
-    copies: bool = True
-    src_prefix: Sequence[int] = ()
+    runs: LoadedRuns
     glossary: Glossary | None = None
+
+    @property
+    def _limit(self) -> int:
+        return self.runs.config.max_source_tokens - 1
 
     def read(self, window: Window) -> list[list[Sentence]]:
         """The sentences of each line.
@@ -54,7 +49,7 @@ class SentenceReader:
         Raises:
             MtkitError: if a parser is given beginnings of trees.
         """
-        if self.task.name == "parsing" and any(window.prefixes or []):
+        if self.runs.task.name == "parsing" and any(window.prefixes or []):
             raise MtkitError("a parser cannot be combined with target prefixes")
         prefixes = window.prefixes or [""] * len(window.lines)
         spans = list(map(self._cut, window.lines, prefixes))
@@ -67,13 +62,13 @@ class SentenceReader:
             for line, prefix, of_line in zip(window.lines, prefixes, spans, strict=True)
             for index, (start, end) in enumerate(of_line)
         ]
-        encoded = self._encode([self.task.source_text(text) for text, _, _ in cut])
-        forced = self.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
-        sentences = []
+        encoded = self._encode([self.runs.task.source_text(text) for text, _, _ in cut])
+        forced = self.runs.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
+        sentences, copies = [], self.runs.config.copy_numbers
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
             truncated = self._truncate(ids, number % SENTENCE_STRIDE)
-            terms, words = self._demanded(text, ids), self.task.words(text)
-            is_copied = self.copies and not (words or prefix or terms or has_language(text))
+            terms, words = self._demanded(text, ids), self.runs.task.words(text)
+            is_copied = copies and not (words or prefix or terms or has_language(text))
             source = [] if is_copied else ids
             sentences.append(Sentence(number, source, prefix, terms, words, text, span, truncated))
         rest = iter(sentences)
@@ -91,43 +86,43 @@ class SentenceReader:
 
     def _encode(self, lines: Sequence[str]) -> list[list[int]]:
         """As `encode`, of any length."""
-        encoded = self.vocabularies.src.encode_batch(lines)
+        encoded = self.runs.vocabularies.src.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
                 # Some spaces, such as U+0085, are subwords to the tokenizer.
                 ids.clear()
             elif ids:
-                ids[:0] = self.src_prefix
+                ids[:0] = self.runs.src_prefix
         return encoded
 
     def _truncate(self, ids: list[int], number: int) -> bool:
         """Cut the ids of a line to the limit, with a warning; whether they were longer."""
-        if len(ids) <= self.limit:
+        if len(ids) <= self._limit:
             return False
         log.warning(
             "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
             number,
             len(ids) + 1,
-            self.limit + 1,
+            self._limit + 1,
         )
-        del ids[self.limit :]
+        del ids[self._limit :]
         return True
 
     def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:
         """The target terms that the translation of a text must contain."""
         if self.glossary is None:
             return []
-        tokenizer = self.vocabularies.src
+        tokenizer = self.runs.vocabularies.src
         # Of a text that was cut, only what is left is translated.
-        whole = text if len(ids) < self.limit else tokenizer.decode(ids)
-        return self.glossary.demands(whole, tokenizer, prefix=self.src_prefix)
+        whole = text if len(ids) < self._limit else tokenizer.decode(ids)
+        return self.glossary.demands(whole, tokenizer, prefix=self.runs.src_prefix)
 
     def _cut(self, line: str, prefix: str) -> list[Range]:
         """The characters of each sentence, without spaces around it."""
-        if self.task.name == "parsing" or not self.splits:
+        if self.runs.task.name == "parsing" or self.runs.config.split_sentences is False:
             return [(0, len(line))]
-        together = len(split(prefix, self.tgt_lang)) if prefix else 1
-        spans = list(_spans(split(line, self.src_lang)))
+        together = len(split(prefix, self.runs.tgt_lang)) if prefix else 1
+        spans = list(_spans(split(line, self.runs.src_lang)))
         spans[:together] = [(spans[0][0], spans[:together][-1][1])]
         return spans
 
@@ -139,7 +134,7 @@ class SentenceReader:
             return [Translation(sentence.text.strip())]
         results = []
         for t in translations:
-            text, repaired = self.task.result(sentence.words, t.text)
+            text, repaired = self.runs.task.result(sentence.words, t.text)
             results.append(replace(t, text=text, repaired=repaired, truncated=sentence.truncated))
         return results
 
@@ -175,7 +170,7 @@ class SentenceReader:
     def _line(self, sentences: Sequence[Sentence], results: Sequence[Translation]) -> Translation:
         texts: list[str] = []
         parts: list[Part] = []
-        end, between = 0, separator(self.tgt_lang)
+        end, between = 0, separator(self.runs.tgt_lang)
         for sentence, result in zip(sentences, results, strict=True):
             if result.text:
                 start = end + len(between) * bool(texts)

@@ -6,10 +6,10 @@ it.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -274,40 +274,36 @@ class Translator:
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         glossary: Glossary | None = None,
+        config: DecodeConfig | None = None,
     ) -> Translator:
         """A translator with the same weights for another direction, or with a glossary.
 
+        `config` may have other settings of how lines are read; those of the search stay.
         With a glossary PyTorch decodes, and the first such variant loads the model for it.
 
         Raises:
             MtkitError: if the run does not have the languages, or cannot be combined with a
                 glossary.
         """
-        other = copy.copy(self)
+        runs = self.runs if config is None else replace(self.runs, config=config)
         if src_lang is not None or tgt_lang is not None:
             tags = self.vocabularies.src.language_tags
-            pair = choose_direction(self.runs.folders[0], tags, src_lang, tgt_lang)
-            other.src_lang, other.tgt_lang = pair
-            other.src_prefix = [tags[other.tgt_lang]] if tags else []
-        if glossary is not None:
-            check_combination(self.config, self.task, glossary)
-            other.glossary, other.decoder = glossary, self.decoder.with_terms()
+            src, tgt = choose_direction(runs.folders[0], tags, src_lang, tgt_lang)
+            prefix = [tags[tgt]] if tags else ()
+            runs = replace(runs, src_lang=src, tgt_lang=tgt, src_prefix=prefix)
+        backend = self.decoder
+        if glossary is None:
+            glossary = self.glossary
+        else:
+            backend = backend.with_terms
+        other = Translator(runs, backend, glossary=glossary)
+        other._heads = self._heads
         return other
 
     @property
     def reader(self) -> SentenceReader:
         """Makes the sentences that `decoder` decodes of lines, and lines of their translations."""
-        return SentenceReader(
-            self.vocabularies,
-            self.task,
-            limit=self.config.max_source_tokens - 1,
-            src_lang=self.src_lang,
-            tgt_lang=self.tgt_lang,
-            splits=self.config.split_sentences is not False,
-            copies=self.config.copy_numbers,
-            src_prefix=self.src_prefix,
-            glossary=self.glossary,
-        )
+        return SentenceReader(self.runs, self.glossary)
 
     def _finish(
         self,
@@ -410,7 +406,7 @@ class Translator:
 
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)
-        return score_pairs(self.models, self.reader, pairs, config=self.config, device=self.device)
+        return score_pairs(self.models, self.reader, pairs, device=self.device)
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:

@@ -531,13 +531,10 @@ def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
         def fail(*_: Any, **__: Any) -> Any:
             raise MtkitError("/srv/runs/mine: was deleted; start the command again")
 
-        for owner, name in (
-            (translator.decoder, "decode"),
-            (translator.decoder, "with_terms"),
-            (translator, "aligner"),
-        ):
-            if name != "decode" or not fields:
-                setattr(owner, name, fail)
+        kind = type(translator.decoder)
+        broken_methods = {"with_terms": property(fail)} | ({} if fields else {"decode": fail})
+        translator.decoder.__class__ = type("Broken", (kind,), broken_methods)
+        translator.aligner = fail  # type: ignore[method-assign]
 
     with Served([untrained], changed=broken) as server:
         for form in ("text", "html"):

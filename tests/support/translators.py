@@ -12,7 +12,7 @@ import pytest
 from mtkit import native
 from mtkit.config import DecodeConfig
 from mtkit.run_folder import Run
-from mtkit.translate.pytorch.models import torch_backend
+from mtkit.translate.pytorch.decoder import Torch
 from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
 
@@ -67,7 +67,7 @@ def changed_to(translator: Translator, **settings: Any) -> Translator:
     """The same models in PyTorch, under other settings of `decode`."""
     config = translator.config.model_copy(update=settings)
     runs = replace(translator.runs, config=config)
-    return Translator(runs, torch_backend(translator.models, runs, translator.device))
+    return Translator(runs, Torch(translator.models, runs, translator.device))
 
 
 def texts_of(found: Iterable[list[Translation]]) -> list[list[str]]:

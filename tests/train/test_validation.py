@@ -19,7 +19,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
 from mtkit.train.validation import Validation, Validator
-from mtkit.translate import LoadedRuns, Translation, Translator, torch_backend
+from mtkit.translate import LoadedRuns, Torch, Translation, Translator
 
 CPU = torch.device("cpu")
 
@@ -83,7 +83,7 @@ def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: 
     trainer.update(next(trainer.batches))
     found = trainer.validate().translations
     runs = LoadedRuns(tiny_data.tokenizers(), config.decode.greedy())
-    translator = Translator(runs, torch_backend([trainer.model.eval()], runs))
+    translator = Translator(runs, Torch([trainer.model.eval()], runs))
     wanted = translator.translate_nbest(tiny_data.text("valid")[0], n_best=1)
     for mine, (theirs,) in zip(found, wanted, strict=True):
         assert mine.text == theirs.text

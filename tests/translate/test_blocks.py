@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,7 @@ def test_an_ensemble_translates_the_same_in_blocks_of_any_size() -> None:
 
 def block_of(translator: Translator, model: Transformer, path: str, device_type: str, **given: Any):
     config = translator.config.model_copy(update={"gpu_path": path})
-    decoder = Torch([model], translator.tokenizer, config, device=CPU)
+    decoder = Torch([model], replace(translator.runs, config=config))
     decoder.device_type = device_type
     return decoder._block(SearchSettings(given.pop("limits", [3, 20]), 1, 2, 0.6, **given))
 

@@ -15,8 +15,9 @@ from mtkit.kernels.cpu_loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate import LoadedRuns, Translator
+from mtkit.translate.pytorch.decoder import Torch
 from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.pytorch.models import pack_weights, torch_backend
+from mtkit.translate.pytorch.models import pack_weights
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24
@@ -66,7 +67,7 @@ def counted(
     with pretended_gpu() as counts:
         pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32")
         runs = LoadedRuns(vocabularies, settings)
-        translator = Translator(runs, torch_backend([model], runs, GPU))
+        translator = Translator(runs, Torch([model], runs, GPU))
         prefixes = ["eins zwei drei vier fünf"] * len(lines) if name == "prefixes" else None
         assert len(list(translator.translate_nbest(lines, n_best=1, prefixes=prefixes))) == len(
             lines

@@ -35,8 +35,8 @@ CPU = torch.device("cpu")
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
     """The same translator, which decodes with such a model."""
     config = translator.config.model_copy(update=changes)
-    backend = Native(model, translator.tokenizer, config, threads=threads)
-    return Translator(replace(translator.runs, config=config), backend)
+    runs = replace(translator.runs, config=config)
+    return Translator(runs, Native(model, runs, threads=threads))
 
 
 def test_a_forked_process_translates_in_threads_of_its_own(translator: Translator):
@@ -332,7 +332,7 @@ def test_a_batch_has_so_many_source_tokens_that_its_hypotheses_need_little_memor
 ):
     model: Any = Copier({}, precision="fp32")
     config = DecodeConfig(**settings)
-    decoder = Native(model, translator.tokenizer, config)
+    decoder = Native(model, replace(translator.runs, config=config))
     assert decoder.batch_budget(config, n_best) == expected
 
 

@@ -11,13 +11,11 @@ from support.translators import changed_to, numbers, texts_of
 
 from mtkit.base.sentences import LineFacts
 from mtkit.config import dump_config
-from mtkit.parsing.task import Task
 from mtkit.run_folder import Run
 from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
-from mtkit.translate.sentence_reader import SentenceReader
 from mtkit.translate.translator import Translator
 
 
@@ -103,7 +101,7 @@ def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(
             log_probs=(log_prob / tokens,) * tokens,
         )
 
-    reader = SentenceReader(translator.vocabularies, Task(), 100, "en", "de", splits=True)
+    reader = changed_to(translator, split_sentences=True).reader
     (sentences,) = reader.read(Window(1, ["One. Two."]))
     one = [sentence("a", -1.0, 1), sentence("b", -3.0, 20)]
     two = [sentence("c", -4.0, 2), sentence("d", -8.0, 12)]

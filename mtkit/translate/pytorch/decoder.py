@@ -10,13 +10,12 @@ from typing import Any
 import torch
 
 from mtkit.batches import pad_ids
-from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing import Task
 from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
-from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.translate.decoding import Backend
+from mtkit.tokenizer import EOS_ID
+from mtkit.translate.decoding import Backend, Checkpoints
 from mtkit.translate.glossary.placement import Plan, TermPlanner
+from mtkit.translate.loading import LoadedRuns
 from mtkit.translate.pytorch.ensemble import Ensemble
 from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.pytorch.native_step import NativeStep
@@ -26,6 +25,7 @@ from mtkit.translate.search.independent import greedy_search
 from mtkit.translate.search.phrase_search import constrained_search
 from mtkit.translate.search.sampling import sample
 
+CPU = torch.device("cpu")
 # The host asks a GPU once in this many steps which sentences are finished.
 STEPS_OF_BLOCK = 8
 
@@ -36,21 +36,19 @@ class Torch(Backend):
     Args:
         models: on their device, in evaluation mode; their weights are not copied. With several,
             the mean of their probabilities is used.
-        tokenizer: of the target language of all models.
         steps: what computes the steps of each model; by default PyTorch.
     """
 
     def __init__(
         self,
         models: Sequence[Transformer],
-        tokenizer: Tokenizer,
-        config: DecodeConfig,
+        runs: LoadedRuns,
+        device: torch.device = CPU,
         *,
-        device: torch.device,
-        task: Task | None = None,
         steps: Sequence[Engine | NativeStep] = (),
+        checkpoints: Checkpoints | None = None,
     ) -> None:
-        super().__init__(tokenizer, config, task=task)
+        super().__init__(runs, checkpoints)
         self.device = device
         self.device_type = device.type
         self.models = models

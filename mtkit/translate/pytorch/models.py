@@ -22,13 +22,12 @@ from mtkit.kernels.cpu_loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.choosing import EngineChoice
+from mtkit.translate.decoding import Checkpoints
 from mtkit.translate.loading import LoadedRuns, note_weights
-from mtkit.translate.pytorch.decoder import Torch
+from mtkit.translate.pytorch.decoder import CPU, Torch
 from mtkit.translate.pytorch.native_step import NativeStep
 
 log = logging.getLogger(__name__)
-
-CPU = torch.device("cpu")
 
 
 def load_torch(
@@ -48,17 +47,14 @@ def load_torch(
     on_device = choose_device(device)
     _note_process(workers, on_device)
     models, descriptions = load_models(runs, checkpoint, on_device)
-    hardware = describe_device(on_device)
     if choice.model == "native":
-        hardware = native.kernels(choice.precision)
-        backend = with_native_steps(models, runs, choice.precision)
-    else:
-        if choice.precision == "bf16":
-            choose_precision("bf16", on_device)  # It warns of a GPU without bf16.
-        if prepared and on_device.type != "cpu":
-            pack_weights(nn.ModuleList(models), choice.precision)
-        backend = torch_backend(models, runs, on_device)
-    return backend.loaded(runs, descriptions, choice, hardware)
+        return with_native_steps(models, runs, descriptions, choice)
+    if choice.precision == "bf16":
+        choose_precision("bf16", on_device)  # It warns of a GPU without bf16.
+    if prepared and on_device.type != "cpu":
+        pack_weights(nn.ModuleList(models), choice.precision)
+    checkpoints = Checkpoints(descriptions, choice, describe_device(on_device))
+    return Torch(models, runs, on_device, checkpoints=checkpoints)
 
 
 def load_models(
@@ -80,23 +76,16 @@ def load_models(
     return models, descriptions
 
 
-def torch_backend(
+def with_native_steps(
     models: Sequence[Transformer],
     runs: LoadedRuns,
-    device: torch.device = CPU,
-    steps: Sequence[NativeStep] = (),
-) -> Torch:
-    """The backend of given models on their device; arguments are those of `Torch`."""
-    return Torch(
-        models, runs.vocabularies.tgt, runs.config, device=device, task=runs.task, steps=steps
-    )
-
-
-def with_native_steps(
-    models: Sequence[Transformer], runs: LoadedRuns, precision: native.Precision
+    descriptions: Sequence[str],
+    choice: EngineChoice,
 ) -> Torch:
     """PyTorch's search over models of the native engine, which have copies of the weights."""
-    return torch_backend(models, runs, steps=[NativeStep(model, precision) for model in models])
+    steps = [NativeStep(model, choice.precision) for model in models]
+    checkpoints = Checkpoints(descriptions, choice, native.kernels(choice.precision))
+    return Torch(models, runs, steps=steps, checkpoints=checkpoints)
 
 
 class PaddedLinear(nn.Module):

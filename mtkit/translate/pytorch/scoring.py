@@ -11,7 +11,6 @@ import torch
 from mtkit.base.errors import MtkitError
 from mtkit.batch_plan import plan_batches
 from mtkit.batches import pad_ids
-from mtkit.config import DecodeConfig
 from mtkit.kernels.cpu_loss import widened
 from mtkit.model import Transformer
 from mtkit.search_settings import length_penalty
@@ -52,16 +51,15 @@ def score_pairs(
     reader: SentenceReader,
     pairs: Iterable[tuple[str, str]],
     *,
-    config: DecodeConfig,
     device: torch.device,
 ) -> Iterator[Translation]:
     """Score pairs of a line and a given translation, in order; 0 if both are blank."""
-    tokenizer = reader.vocabularies.tgt
+    config, task, tokenizer = reader.runs.config, reader.runs.task, reader.runs.vocabularies.tgt
     for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
         numbers = range(first, first + len(window))
-        src = reader.encode([reader.task.source_text(line) for line, _ in window], numbers)
+        src = reader.encode([task.source_text(line) for line, _ in window], numbers)
         given = [text for _, text in window]
-        tgt = tokenizer.encode_batch(list(map(reader.task.target_text, given, numbers)))
+        tgt = tokenizer.encode_batch(list(map(task.target_text, given, numbers)))
         results = list(map(Translation, given))
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
         lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
