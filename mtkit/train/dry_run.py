@@ -186,8 +186,7 @@ def speeds_in_training(trainer: Trainer, world_size: int) -> list[float]:
         for step in range(1, last + 1):
             update = updates.next()
             losses = trainer.update(update.batches, update.own)
-            own = chain.from_iterable(pass_.micro_batches for pass_ in update.own)
-            tokens += sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in own)
+            tokens += sum(pass_.target_tokens for pass_ in update.own)
             if step < _WARM_UP or (step - _WARM_UP) % _TIMED_TOGETHER:
                 continue
             losses.translation.item()

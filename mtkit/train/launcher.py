@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,10 +188,6 @@ def _how(failure: ProcessFailure) -> str:
 def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     """A list to which the first SIGINT or SIGTERM is appended; the second has its usual effect."""
     received: list[int] = []
-    # Python handles signals only in the main thread; in others the caller handles them.
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
 
     def handle(number: int, _: Any) -> None:
         received.append(number)
@@ -205,30 +201,32 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
-    with _restored(_stopping()) as previous:
-        for wanted in previous:
-            signal.signal(wanted, handle)
+    with _handled(handle) as previous:
         yield received
 
 
 @contextmanager
 def interrupt_on_signal(*, ignores: bool) -> Iterator[None]:
     """SIGINT and SIGTERM raise KeyboardInterrupt, or do nothing if this process `ignores` them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def handle(_number: int, _: Any) -> None:
         if not ignores:
             raise KeyboardInterrupt
 
-    with _restored(_stopping()) as previous:
-        for wanted in previous:
-            signal.signal(wanted, handle)
+    with _handled(handle):
         yield
 
 
-def _stopping() -> tuple[signal.Signals, ...]:
-    """The signals that ask this process to stop."""
+@contextmanager
+def _handled(handle: Callable[[int, Any], None]) -> Iterator[dict[int, Any]]:
+    """Have `handle` called for the signals that ask to stop; gives the handlers of before."""
+    # Python handles signals only in the main thread; in others the caller handles them.
+    if threading.current_thread() is not threading.main_thread():
+        yield {}
+        return
     # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
-    return (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)
+    with _restored(numbers) as previous:
+        for number in numbers:
+            signal.signal(number, handle)
+        yield previous

@@ -6,10 +6,9 @@ faster gradient; tests compare them. Change all three together.
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from mtkit.kernels.cpu_loss import possible_tokens, widened
+from mtkit.kernels.cpu_loss import possible_tokens, smoothed_targets, widened
 
 
 def label_smoothed_loss(
@@ -37,20 +36,10 @@ def label_smoothed_loss(
         The summed loss in natural logarithms.
     """
     # At least float32, for the sums.
-    logits, targets = widened(logits.flatten(0, -2)), tgt_out.flatten()
-    real, correction = targets != pad_id, logits.new_zeros(())
+    log_probs, real = widened(logits).log_softmax(-1), tgt_out != pad_id
     possible = None if bias is None else possible_tokens(bias)
-    V = logits.shape[-1] if possible is None else int(possible.sum())
-    # PyTorch gives each of the V tokens the same share of its ε, the true one too.
-    share = label_smoothing * V / (V - 1)
-    if possible is not None:
-        # PyTorch needs a possible target: token 0 stands for an impossible one.
-        replaced = (real & ~possible[targets]).nonzero().squeeze(-1)
-        true = logits[replaced, targets[replaced]]
-        # Possible tokens are numbered from 0.
-        logits, targets = logits[:, possible], ((possible.cumsum(0) - 1) * possible)[targets]
-        correction = (1.0 - share) * (logits[replaced, 0] - true).sum()
-    # PyTorch ignores the target -100.
-    targets = targets.where(real, -100)
-    loss = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=share)
-    return loss + correction
+    low, extra = smoothed_targets(label_smoothing, logits.shape[-1], possible)
+    true = log_probs.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+    all_possible = log_probs if possible is None else log_probs.where(possible, 0.0)
+    losses = -(extra * true + low * all_possible.sum(-1))
+    return losses.where(real, 0.0).sum()

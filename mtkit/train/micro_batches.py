@@ -57,6 +57,11 @@ class Pass:
         """Whether it has no pairs, because there are more workers than pairs."""
         return not any(len(indices) for _, indices in self.micro_batches)
 
+    @property
+    def target_tokens(self) -> int:
+        """The target tokens of its pairs."""
+        return sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in self.micro_batches)
+
     def halves(self) -> list[Pass]:
         """Two passes with half of the tokens each, or itself if it has only one pair."""
         batches = [indices for _, indices in self.micro_batches]

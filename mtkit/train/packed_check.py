@@ -55,7 +55,9 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
     micro_batches.packed = False
     with torch.compiler.set_stance("force_eager") if gradients.compiled else nullcontext():
         plain = _loss_and_norm(alone, [Pass(i, [part]) for i, part in enumerate(some)])
-    if not wrong and not _agree(packed, plain, _TOLERANCE[gradients.precision]):
+    tolerance = _TOLERANCE[gradients.precision]
+    # False for NaN as well.
+    if not wrong and not torch.isclose(packed, plain, rtol=tolerance, atol=0.0).all():
         (loss, norm), (plain_loss, plain_norm) = packed.tolist(), plain.tolist()
         wrong = (
             f"has loss {loss:.6g} and gradient norm {norm:.6g}, and batch by batch they are "
@@ -89,20 +91,11 @@ def _some_batches(gradients: Gradients) -> list[MicroBatch]:
 
 def _loss_and_norm(gradients: Gradients, passes: list[Pass]) -> Tensor:
     """(2,): the summed loss of this worker, and the norm of the gradient of all."""
-    losses = gradients.add_up(passes, step=0, tokens=_target_tokens(passes))
+    tokens = sum(pass_.target_tokens for pass_ in passes)
+    losses = gradients.add_up(passes, step=0, tokens=tokens)
     gradient = [p.grad for p in gradients.model.parameters() if p.grad is not None]
     norm: Tensor = torch.nn.utils.get_total_norm(gradient)
     if hasattr(norm, "full_tensor"):  # of a model that is sharded over the workers
         norm = norm.full_tensor()
     gradients.model.zero_grad()
     return torch.stack((losses.translation.double(), norm.double())).cpu()
-
-
-def _target_tokens(passes: list[Pass]) -> int:
-    parts: list[MicroBatch] = [part for pass_ in passes for part in pass_.micro_batches]
-    return sum(int(pairs.tgt.lengths[indices].sum()) for pairs, indices in parts)
-
-
-def _agree(first: Tensor, second: Tensor, tolerance: float) -> bool:
-    """Whether all are finite numbers and nearly the same."""
-    return bool(torch.isclose(first, second, rtol=tolerance, atol=0.0).all())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -27,112 +26,83 @@ from mtkit.train.parameters import TrainedParameters
 from mtkit.train.validation import Validator
 
 
-class Parts(NamedTuple):
-    """The parts of a training.
+class Parts:
+    """The parts of a training; arguments as for `Trainer`.
 
     Attributes:
         matmul_backend: the library that multiplies matrices.
         facts: what the page of the run says about them, by its label.
     """
 
-    precision: devices.Precision
-    matmul_backend: str
-    vocabularies: Vocabularies
-    pairs: SentencePairs
-    micro_batches: MicroBatches
-    batches: TokenBatches
-    model: Transformer
-    trained: TrainedParameters
-    optimizer: torch.optim.Optimizer
-    gradients: Gradients
-    validator: Validator
-    facts: dict[str, str]
+    def __init__(
+        self,
+        config: Config,
+        data: PreparedData,
+        device: torch.device,
+        *,
+        workers: Workers,
+        initial: Tensors | None,
+    ) -> None:
+        settings = config.train
+        self.precision = precision = devices.choose_precision(settings.precision, device)
+        self.matmul_backend = devices.select_matmul_backend(device, precision)
 
+        self.vocabularies, self.pairs = data.tokenizers(), data.pairs("train")
+        self.micro_batches = MicroBatches(
+            config, self.pairs, self.vocabularies, device_type=device.type, task=data.task
+        )
+        self.batches = _plan(settings, self.pairs, longest=self.micro_batches.longest)
+        self.micro_batches.choose(self.batches, workers.world_size)
 
-def build(
-    config: Config,
-    data: PreparedData,
-    device: torch.device,
-    *,
-    workers: Workers,
-    initial: Tensors | None = None,
-) -> Parts:
-    """Build the parts; arguments as for `Trainer`."""
-    settings = config.train
-    precision = devices.choose_precision(settings.precision, device)
-    matmul_backend = devices.select_matmul_backend(device, precision)
+        torch.manual_seed(settings.seed)
+        self.model = model = new_model(config, self.vocabularies).to(device)
+        if config.model.positions == "words":
+            tokens = map(torch.from_numpy, counted_words(self.vocabularies))
+            model.set_word_tokens(*(tensor.to(device) for tensor in tokens))
+        if initial is not None:
+            model.load_state_dict(initial)
+        is_compiled = _compile(model, config, device)
+        # Sharding replaces the parameters, so it comes before they are chosen, and sharing after.
+        parallel: nn.Module = _shard(model, workers, precision, device) if settings.fsdp else model
+        self.trained = TrainedParameters(model, settings)
+        if not settings.fsdp:
+            parallel = workers.share_gradients(model)
 
-    vocabularies, pairs = data.tokenizers(), data.pairs("train")
-    micro_batches = MicroBatches(
-        config, pairs, vocabularies, device_type=device.type, task=data.task
-    )
-    batches = _plan(settings, pairs, longest=micro_batches.longest)
-    micro_batches.choose(batches, workers.world_size)
-
-    torch.manual_seed(settings.seed)
-    model = new_model(config, vocabularies).to(device)
-    if config.model.positions == "words":
-        tokens = map(torch.from_numpy, counted_words(vocabularies))
-        model.set_word_tokens(*(tensor.to(device) for tensor in tokens))
-    if initial is not None:
-        model.load_state_dict(initial)
-    is_compiled = _compile(model, config, device)
-    # Sharding replaces the parameters, so it comes before they are chosen, and sharing after that.
-    parallel: nn.Module = _shard(model, workers, precision, device) if settings.fsdp else model
-    trained = TrainedParameters(model, settings)
-    if not settings.fsdp:
-        parallel = workers.share_gradients(model)
-
-    optimizer = new_optimizer(
-        trained.named, settings, dtype=torch.bfloat16 if precision == "bf16" else torch.float32
-    )
-    guided = None
-    if settings.guided_alignment:
-        guided = GuidedAlignment(config, pairs, vocabularies)
-        guided.observe(model)
-    gradients = Gradients(
-        settings,
-        model,
-        parallel,
-        pairs,
-        micro_batches=micro_batches,
-        workers=workers,
-        precision=precision,
-        guided=guided,
-        compiled=is_compiled,
-    )
-    validator = Validator(
-        config,
-        vocabularies,
-        data,
-        device=device,
-        precision=precision,
-        loss=partial(gradients.translation_loss, label_smoothing=0.0),
-        budget=min(batches.budget, micro_batches.limit),
-    )
-    directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
-    others = f" × {workers.world_size}" if workers.world_size > 1 else ""
-    count = sum(parameter_counts(model).values())
-    facts = {
-        "Data": f"{data.name}, {len(pairs):,} pairs, {', '.join(directions)}",
-        "Parameters": f"{count:,}",
-        "Trained parameters": f"{trained.count:,}" if trained.count != count else "",
-        "Device": f"{devices.describe_device(device)}{others}, {precision}",
-    }
-    return Parts(
-        precision,
-        matmul_backend,
-        vocabularies,
-        pairs,
-        micro_batches,
-        batches,
-        model,
-        trained,
-        optimizer,
-        gradients,
-        validator,
-        facts,
-    )
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.optimizer = new_optimizer(self.trained.named, settings, dtype=dtype)
+        guided = None
+        if settings.guided_alignment:
+            guided = GuidedAlignment(config, self.pairs, self.vocabularies)
+            guided.observe(model)
+        self.gradients = Gradients(
+            settings,
+            model,
+            parallel,
+            self.pairs,
+            micro_batches=self.micro_batches,
+            workers=workers,
+            precision=precision,
+            guided=guided,
+            compiled=is_compiled,
+        )
+        self.validator = Validator(
+            config,
+            self.vocabularies,
+            data,
+            device=device,
+            precision=precision,
+            loss=partial(self.gradients.translation_loss, label_smoothing=0.0),
+            budget=min(self.batches.budget, self.micro_batches.limit),
+        )
+        directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
+        others = f" × {workers.world_size}" if workers.world_size > 1 else ""
+        count, trained = sum(parameter_counts(model).values()), self.trained.count
+        self.facts = {
+            "Data": f"{data.name}, {len(self.pairs):,} pairs, {', '.join(directions)}",
+            "Parameters": f"{count:,}",
+            "Trained parameters": f"{trained:,}" if trained != count else "",
+            "Device": f"{devices.describe_device(device)}{others}, {precision}",
+        }
 
 
 def new_model(config: Config, vocabularies: Vocabularies) -> Transformer:

@@ -34,7 +34,7 @@ from mtkit.train.memory_check import check_memory
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import Pass
 from mtkit.train.packed_check import use_plain_if_packed_differs
-from mtkit.train.parts import build, new_model
+from mtkit.train.parts import Parts, new_model
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress_meter import Meter, TrainingProgress, report_stop
 from mtkit.train.report_page import summary
@@ -75,7 +75,7 @@ class Trainer:
         self.history = ValidationHistory(config.train)
         self.stopped = False
 
-        parts = build(config, data, device, workers=self.workers, initial=initial)
+        parts = Parts(config, data, device, workers=self.workers, initial=initial)
         self.precision, self.matmul_backend = parts.precision, parts.matmul_backend
         self.vocabularies, self.tokenizer = parts.vocabularies, parts.vocabularies.tgt
         self.pairs, self.valid_text = parts.pairs, data.text("valid")
