@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Tran
         # The paper's length penalty at its alpha of 0.6.
         scores = [part.log_prob / ((5 + len(part.pieces)) / 6) ** 0.6 for part in parts]
         assert line.score == pytest.approx(sum(scores) / max(1, len(scores)), abs=1e-5)
-    by_sentence.tgt_lang = "ja"
-    assert next(by_sentence.translate([lines[1]])) == one.text + two.text
+    japanese = Translator(replace(by_sentence.runs, tgt_lang="ja"), by_sentence.decoder)
+    assert next(japanese.translate([lines[1]])) == one.text + two.text
 
 
 def test_sentences_of_a_line_are_drawn_each_by_itself(exact: Translator):

@@ -48,13 +48,9 @@ class Failing(Threaded):
 
 
 def with_decoder(translator: Translator, kind: Any) -> Translator:
-    config = translator.config
-    if issubclass(kind, Native):
-        model: Any = None
-        decoder = kind(model, translator.tokenizer, config, threads=THREADS)
-    else:
-        decoder = kind(translator.tokenizer, config, task=None)
-    return Translator(translator.runs, decoder)
+    runs, model = translator.runs, None
+    decoder = kind(model, runs, threads=THREADS) if issubclass(kind, Native) else kind(runs)
+    return Translator(runs, decoder)
 
 
 @pytest.fixture(params=[AtOnce, Threaded])
