@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.output import check_output, is_resumable, output_of
 
 if TYPE_CHECKING:
     from mtkit.check import Checked, Checker, Counts, FindingTable
@@ -55,30 +53,6 @@ check_options = shared.together(
         " many these are.",
     ),
 )
-
-
-def table_of(path: Path | None, others: Mapping[str, Path | None]) -> Path | None:
-    """The file of --findings; a link to a file stays a link.
-
-    Args:
-        others: by option or argument; `-` is standard input.
-
-    Raises:
-        MtkitError: if it cannot be written.
-        click.UsageError: if it is a stream, or would replace another file.
-    """
-    if path is None:
-        return None
-    file = output_of(path)
-    if file is None or not (is_resumable(file) or file.is_dir()):
-        raise click.UsageError(f"--findings: give the name of a file, not {path}")
-    for name, other in others.items():
-        if other is not None and file == other:
-            raise click.UsageError(f"--findings would replace the {name}")
-    check_output(file, others, option="--findings")
-    if not os.access(file.parent, os.W_OK):
-        raise MtkitError(f"{file}: the folder {file.parent} is not writable")
-    return file
 
 
 @dataclass

@@ -82,6 +82,30 @@ def check_output(
         raise click.UsageError(f"--shard requires {name}, and a file there")
 
 
+def new_file(option: str, path: Path | None, others: Mapping[str, Path | None]) -> Path | None:
+    """The file that an option names; a link to a file stays a link.
+
+    Args:
+        others: by option or argument; `-` is standard input.
+
+    Raises:
+        MtkitError: if it cannot be written.
+        click.UsageError: if it is a stream, or would replace another file.
+    """
+    if path is None:
+        return None
+    file = output_of(path)
+    if file is None or not (is_resumable(file) or file.is_dir()):
+        raise click.UsageError(f"{option}: give the name of a file, not {path}")
+    for name, other in others.items():
+        if other is not None and file == other:
+            raise click.UsageError(f"{option} would replace the {name}")
+    check_output(file, others, option=option)
+    if not os.access(file.parent, os.W_OK):
+        raise MtkitError(f"{file}: the folder {file.parent} is not writable")
+    return file
+
+
 def refuse_torchrun(command: str, *, advice: str = "run it without") -> None:
     """Refuse a command of one process, if torchrun has started several."""
     from mtkit.base.launched import given_world_size

@@ -13,7 +13,7 @@ import click
 
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, say
-from mtkit.cli.output import is_resumable, output_of
+from mtkit.cli.output import new_file
 
 if TYPE_CHECKING:
     from mtkit.prepare import Corpus, Report, Source
@@ -153,11 +153,8 @@ def prepare(
     target = out or shared.DATA_ROOT / name
     inputs = [] if isinstance(corpus, str) else corpus.files
     inputs += [corpus_file] if corpus_file else []
-    # A link to a file stays a link.
-    check_path = None if check_path is None else output_of(check_path) or check_path
-    for option, path in (("--report", page_path), ("--check", check_path)):
-        if path:
-            _check_place(option, path, target, inputs)
+    page_path = _file("--report", page_path, target, inputs)
+    check_path = _file("--check", check_path, target, inputs)
     if page_path and page_path == check_path:
         raise click.UsageError("--check and --report: give two files")
     options = PrepareOptions(
@@ -241,20 +238,13 @@ def _own_corpus(name: str, src_lang: str, tgt_lang: str, **data: Any) -> Corpus:
     return Corpus(name, [direction])
 
 
-def _check_place(option: str, file: Path, out: Path, inputs: Sequence[Path]) -> None:
-    """Refuse a file that would replace an input, be in the output folder, or cannot be written."""
+def _file(option: str, path: Path | None, out: Path, inputs: Sequence[Path]) -> Path | None:
+    """The file that an option names; refuses an input, and a file in the output folder."""
     from mtkit.base.files import resolved
-    from mtkit.prepare import check_page
 
-    for path in inputs:
-        if file.exists() and path.exists() and file.samefile(path):
-            raise click.UsageError(f"{option} would replace the input {path}; give another file")
-    if resolved(file).is_relative_to(resolved(out)):
+    if path is not None and resolved(path).is_relative_to(resolved(out)):
         raise click.UsageError(
-            f"{option}: {file} is in the output folder {out}, which is written as a whole; give a "
+            f"{option}: {path} is in the output folder {out}, which is written as a whole; give a "
             "file outside it"
         )
-    # Now, not after hours of work.
-    if str(file) == "-" or not (is_resumable(file) or file.is_dir()):
-        raise click.UsageError(f"{option}: give the name of a file, not {file}")
-    check_page(file)
+    return new_file(option, path, {f"input {file}": file for file in inputs})

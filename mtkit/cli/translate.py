@@ -21,8 +21,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.cli import options as shared
-from mtkit.cli.line_checks import check_options, line_checks, table_of
-from mtkit.cli.output import Recut, Windows, check_output, output_of, refuse_torchrun, write_output
+from mtkit.cli.line_checks import check_options, line_checks
+from mtkit.cli.output import (
+    Recut,
+    Windows,
+    check_output,
+    new_file,
+    output_of,
+    refuse_torchrun,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -214,7 +222,7 @@ def translate(
     files |= {"--glossary": glossary_path}
     shared.refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output_path, files, restart=restart, shard=shard)
-    findings_path = table_of(findings_path, files | {"file of --output": output_path})
+    findings_path = new_file("--findings", findings_path, files | {"file of --output": output_path})
     from mtkit.base.text import decode_lines, open_binary, with_format_noted
     from mtkit.cli.progress import part_with_progress
     from mtkit.translate import IncompleteTranslations

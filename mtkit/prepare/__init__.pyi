@@ -9,5 +9,5 @@ from .run import (
     prepare_files as prepare_files,
 )
 from .source import Source as Source
-from .statistics import check_page as check_page, write_page as write_page
+from .statistics import write_page as write_page
 from .treebank import Treebank as Treebank

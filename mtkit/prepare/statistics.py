@@ -11,7 +11,6 @@ import bisect
 import functools
 import itertools
 import operator
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.base.errors import MtkitError, one_line
+from mtkit.base.errors import one_line
 from mtkit.base.files import naming_file, write_whole
 from mtkit.base.html import ONE, TWO, Chart, Line, render, share
 from mtkit.data import IntArray, PreparedData, Split, TokenArray, also_split
@@ -45,19 +44,6 @@ _MUCH_DROPPED = 0.2
 _MUCH_IN_BYTES = 0.005
 _MUCH_RARE = 0.2
 _UNLIKE = 1.2
-
-
-def check_page(path: Path) -> None:
-    """Refuse, before any work is done, a file that cannot be written.
-
-    Raises:
-        MtkitError: if it cannot be written, with the reason.
-    """
-    if path.is_dir():
-        raise MtkitError(f"{path}: is a folder; give a file name")
-    folder = path.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise MtkitError(f"{path}: cannot be written, because {folder} is not a writable folder")
 
 
 def write_page(path: Path, data: PreparedData, report: Report) -> None:

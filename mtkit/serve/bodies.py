@@ -39,6 +39,11 @@ class Parameters(dict[str, Any]):
 
     is_json = False
 
+    def first(self, name: str) -> Any:
+        """A parameter; the first one, if a form has several of the name."""
+        value = self.get(name)
+        return value[0] if isinstance(value, list) and value and not self.is_json else value
+
 
 async def read_parameters(
     request: Request, *, most: int, seconds: float, has_file: bool = False
@@ -151,9 +156,7 @@ def flag_of(parameters: Parameters, name: str) -> bool:
     Raises:
         RequestError: if it is something else.
     """
-    value = parameters.get(name)
-    if isinstance(value, list) and value and not parameters.is_json:
-        value = value[0]
+    value = parameters.first(name)
     if value is None or isinstance(value, bool):
         return bool(value)
     if parameters.is_json or value not in _FLAGS:
@@ -165,9 +168,7 @@ def choice_of(parameters: Parameters, name: str, choices: Collection[str]) -> st
     """A parameter that is one of some words, in lower case; empty if it is not given, None if it
     is another one. Numbers and booleans of JSON are words too.
     """
-    value = parameters.get(name)
-    if isinstance(value, list) and value and not parameters.is_json:
-        value = value[0]
+    value = parameters.first(name)
     if value is None or value == "":
         return ""
     word = str(value).lower() if isinstance(value, str | int) else None
@@ -180,9 +181,5 @@ def text_of(parameters: Parameters, name: str) -> str:
     Raises:
         RequestError: if it is something else.
     """
-    value = parameters.get(name)
-    if isinstance(value, list) and value and not parameters.is_json:
-        value = value[0]
-    if value is None:
-        return ""
-    return texts_of([value], name)[0]
+    value = parameters.first(name)
+    return "" if value is None else texts_of([value], name)[0]

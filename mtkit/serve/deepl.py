@@ -75,7 +75,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     return {
         "translations": [
             {
-                "detected_source_language": _code(answer.source.language),
+                "detected_source_language": answer.source.language.upper(),
                 "text": best.text,
                 "billed_characters": len(text),
             }
@@ -94,7 +94,7 @@ async def list_languages(
     directions, kind = service.directions, text_of(given, "type") or "source"
     if kind == "source":
         return [
-            {"language": _code(code), "name": language_name(code)}
+            {"language": code.upper(), "name": language_name(code)}
             for code in sorted(directions.sources)
         ]
     if kind != "target":
@@ -102,7 +102,7 @@ async def list_languages(
     return [
         {"language": variant, "name": language_name(code), "supports_formality": False}
         for code in directions.targets()
-        for variant in _VARIANTS.get(code, [_code(code)])
+        for variant in _VARIANTS.get(code, [code.upper()])
     ]
 
 
@@ -139,7 +139,3 @@ def _tags(given: Parameters, name: str) -> frozenset[str]:
     is_html = str(given.get("tag_handling")).lower() == "html"
     names = (name.strip() for text in texts for name in text.split(","))
     return frozenset(name.lower() if is_html else name for name in names if name)
-
-
-def _code(code: str) -> str:
-    return code.upper()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from mtkit.base.language_id import language_name
@@ -11,8 +12,6 @@ from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
 from mtkit.serve.texts import Format
 
-_NO_FILES = "Files translation are disabled on this server."
-_NO_SUGGESTIONS = "Suggestions are disabled on this server."
 _FORMS: dict[str, Format] = {"": "text", "text": "text", "html": "html"}
 
 
@@ -24,9 +23,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     extensions are `missingTerms`, of a glossary, and `truncated`, which is there if a text is. With
     `check`, the answer has for each text its `confidence` and its `findings`.
     """
-    q = given.get("q")
-    if isinstance(q, list) and not given.is_json:
-        q = q[0]
+    q = given.first("q")
     for name, value in (("q", q), ("source", given.get("source")), ("target", given.get("target"))):
         if not value:
             service.admit(caller)
@@ -141,14 +138,13 @@ async def health(_service: Service, _given: Parameters, _caller: Caller) -> dict
     return {"status": "ok"}
 
 
-async def no_files(_service: Service, _given: Parameters, _caller: Caller) -> None:
-    """`/translate_file`, which is not available."""
-    raise RequestError(403, _NO_FILES)
+async def _disabled(what: str, _service: Service, _given: Parameters, _caller: Caller) -> None:
+    raise RequestError(403, f"{what} are disabled on this server.")
 
 
-async def no_suggestions(_service: Service, _given: Parameters, _caller: Caller) -> None:
-    """`/suggest`, which is not available."""
-    raise RequestError(403, _NO_SUGGESTIONS)
+# `/translate_file` and `/suggest`, which are not available.
+no_files = partial(_disabled, "Files translation")
+no_suggestions = partial(_disabled, "Suggestions")
 
 
 def key_of(given: Parameters, _authorization: str) -> str:

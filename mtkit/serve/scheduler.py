@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, repeat
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from mtkit.translate import Sentence, Translation, Translator
 
@@ -192,23 +192,16 @@ class Scheduler:
         seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
         return min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY)
 
-    async def in_torch_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Call a function that uses PyTorch in the thread that is for it.
+    async def in_thread(
+        self, task: Literal["torch", "check"], function: Callable[..., Result], *arguments: object
+    ) -> Result:
+        """Call a function that uses PyTorch, or checks translations, in the thread for that.
 
         Raises:
             Exception: that of the function.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._groups[0].pool, function, *arguments)
-
-    async def in_check_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Call a function that checks translations in the thread that is for it.
-
-        Raises:
-            Exception: that of the function.
-        """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._checking, function, *arguments)
+        pool = self._groups[0].pool if task == "torch" else self._checking
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     def check(self, tokens: float, request: Request | None = None) -> None:
         """Refuse more tokens than may wait, counted with those of the other requests.

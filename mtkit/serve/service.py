@@ -201,7 +201,7 @@ class Service:
         """What checks the translations of a direction."""
         directions = self.directions
         if direction not in directions.checkers:
-            await self.scheduler.in_check_thread(directions.load_checker, direction)
+            await self.scheduler.in_thread("check", directions.load_checker, direction)
         if direction not in directions.checkers:
             pair = " to ".join(direction)
             raise RequestError(400, f"Invalid request: {pair} cannot be checked on this server")
@@ -286,7 +286,7 @@ class Service:
                     glossary = await asyncio.to_thread(self._glossary, request.glossary)
                     # The first one loads PyTorch.
                     vary = functools.partial(translator.variant, glossary=glossary)
-                    translator = await scheduler.in_torch_thread(vary)
+                    translator = await scheduler.in_thread("torch", vary)
                 with scheduler.request(translator, request.alternatives + 1) as queued:
                     texts = await translate_texts(
                         scheduler, queued, request.texts, request.form, request.rules

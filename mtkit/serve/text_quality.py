@@ -35,7 +35,7 @@ async def check_texts(
     """Check the translation of each text, line by line."""
     checked = list[CheckedText]()
     for lines in _parts(line for text in texts for line in text.lines):
-        checked += await scheduler.in_check_thread(_check_lines, checker, lines)
+        checked += await scheduler.in_thread("check", _check_lines, checker, lines)
     left = iter(checked)
     return [_joined(list(islice(left, len(text.lines)))) for text in texts]
 

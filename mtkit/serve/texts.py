@@ -231,7 +231,7 @@ async def _alignments(
     for start in range(0, len(pairs.sources), _PAIRS):
         part = slice(start, start + _PAIRS)
         some = MarkupPairs(pairs.sources[part], pairs.translations[part], pairs.numbers[part])
-        alignments += await scheduler.in_torch_thread(_aligned, translator, some)
+        alignments += await scheduler.in_thread("torch", _aligned, translator, some)
     return alignments
 
 

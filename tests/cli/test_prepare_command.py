@@ -96,8 +96,11 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
 ):
     monkeypatch.setattr("mtkit.prepare.prepare", None)
     (place.folder / "circle.html").symlink_to("circle.html")
+    place.write("file", "")
     for page, why in (
-        ("none/page.html", "cannot be written, because"),
+        ("none/page.html", "the folder none does not exist"),
+        ("file/page.html", "the folder file does not exist"),
+        (".", "is a folder; give --report FILE"),
         ("circle.html", "Too many levels of symbolic links"),
     ):
         error = place.refused(*prepare_arguments(tiny_text), "--report", page)
@@ -237,7 +240,7 @@ def test_a_table_of_findings_that_cannot_be_written_is_refused(place: Place, tin
 
     assert "--check would replace the input" in refused("--check", str(tiny_text.train[0]))
     assert "--check: data/tiny/x is in the output folder" in refused("--check", "data/tiny/x")
-    assert "nowhere is not a writable folder" in refused("--check", "nowhere/x")
+    assert "the folder nowhere does not exist" in refused("--check", "nowhere/x")
     assert "--check and --report: give two files" in refused("--check", "x", "--report", "x")
     error = place.refused("prepare", "parser.yaml", "--check", "x")
     assert "--check is for sentence pairs, and not for a treebank" in error

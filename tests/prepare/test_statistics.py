@@ -19,7 +19,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.prepare.results import Report
-from mtkit.prepare.statistics import check_page, data_page, write_page
+from mtkit.prepare.statistics import data_page, write_page
 
 Pairs = list[tuple[str, str]]
 
@@ -311,23 +311,3 @@ def test_a_page_is_written_whole_or_not_at_all(
     write_page(place, tiny.data, tiny.report)
     assert os.listdir(tmp_path) == ["page.html"]
     assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
-def test_a_place_that_cannot_be_written_gives_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    for place, reason in (
-        (tmp_path / "none" / "page.html", "is not a writable folder"),
-        (tmp_path / "file" / "page.html", "is not a writable folder"),
-        (tmp_path, "is a folder"),
-    ):
-        with pytest.raises(MtkitError, match=reason) as caught:
-            check_page(place)
-        assert str(caught.value).startswith(f"{place}: ")
-        assert "\n" not in str(caught.value)
-    check_page(tmp_path / "page.html")
-    check_page(tmp_path / "file")
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may everything
-    with pytest.raises(MtkitError, match="not a writable folder"):
-        check_page(tmp_path / "page.html")
