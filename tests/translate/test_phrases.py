@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
-from mtkit.translate.search.phrase_search import constrained_search
+from mtkit.translate.search.beam import beam_search
+from mtkit.translate.search.phrase_search import Banks
 from mtkit.translate.search.phrases import (
     MAX_SLOTS,
     Deadline,
@@ -74,15 +75,15 @@ def search(
 ) -> list[list[Hypothesis]]:
     trackers = [Tracker(of_sentence, breaks) for of_sentence in phrases]
     width = max(slots_for(beam_size, tracker.total) for tracker in trackers)
-    return constrained_search(
+    settings = SearchSettings([limit] * len(phrases), BOS, EOS, alpha, constraints=constraints)
+    return beam_search(
         step_of(width, VOCAB),
         Prefixes(tables or list(range(len(phrases))), width),
-        SearchSettings([limit] * len(phrases), BOS, EOS, alpha, constraints=constraints),
-        trackers,
+        settings,
         beam_size=beam_size,
         n_best=n_best,
-        deadlines=[deadlines] * len(phrases),
         rank_cut_off=rank_cut_off,
+        chooser=Banks(settings, trackers, [deadlines] * len(phrases), beam_size),
     )
 
 

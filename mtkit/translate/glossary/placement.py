@@ -5,9 +5,9 @@ another word for the same word of the source, and the term belongs in its place.
 one which becomes the most improbable if the source term is erased (prediction difference, Li et al.
 2019, https://aclanthology.org/P19-1124): this needs no aligner, and it works for any model.
 
-`constrained_search` then finds the translation with the term. It keeps what stands before the place
-but for a few words, which may have to agree with the term, and the term must come soon. If no word
-depends on the source term, the term may be anywhere.
+A search with `Banks` then finds the translation with the term. It keeps what stands before the
+place but for a few words, which may have to agree with the term, and the term must come soon. If no
+word depends on the source term, the term may be anywhere.
 
 After a term that a model finds very improbable, a weak one may write anything, and repeat it. Such
 a translation is not used. Instead, in the first translation, the term replaces the word that

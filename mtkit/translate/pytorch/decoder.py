@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from mtkit.translate.pytorch.native_step import NativeStep
 from mtkit.translate.requests import Sentence, Translation, hypotheses_of
 from mtkit.translate.search.beam import beam_search
 from mtkit.translate.search.independent import greedy_search
-from mtkit.translate.search.phrase_search import constrained_search
+from mtkit.translate.search.phrase_search import Banks
 from mtkit.translate.search.sampling import sample
 
 CPU = torch.device("cpu")
@@ -65,37 +65,28 @@ class Torch(Backend):
     ) -> list[list[Hypothesis]]:
         """As `Backend.search`."""
         beam_size = hypotheses_of(self.config, n_best)
-        rank_cut_off = self.config.max_length is not None
         block = self._block(settings)
-        cache, step = self._start(sentences, beam_size, block), self.engine.step
+        cache = self._start(sentences, beam_size, block)
+        best_of = partial(
+            beam_search,
+            self.engine.step,
+            beam_size=beam_size,
+            n_best=n_best,
+            rank_cut_off=self.config.max_length is not None,
+        )
         if beam_size == 1:
-            best = greedy_search(step, cache, settings, block=block)
+            best = greedy_search(self.engine.step, cache, settings, block=block)
         else:
-            best = beam_search(
-                step,
-                cache,
-                settings,
-                beam_size=beam_size,
-                n_best=n_best,
-                rank_cut_off=rank_cut_off,
-                block=block,
-            )
+            best = best_of(cache, settings, block=block)
         if not any(sentence.terms for sentence in sentences):
             return best
 
         def search_with_terms(
             some: Sequence[Sentence], plans: Sequence[Plan], slots: int
         ) -> list[list[Hypothesis]]:
-            return constrained_search(
-                self.engine.step,
-                self._start(some, slots),
-                self.settings(some),
-                [plan.tracker for plan in plans],
-                beam_size=beam_size,
-                deadlines=[plan.deadlines for plan in plans],
-                n_best=n_best,
-                rank_cut_off=rank_cut_off,
-            )
+            own, trackers = self.settings(some), [plan.tracker for plan in plans]
+            banks = Banks(own, trackers, [plan.deadlines for plan in plans], beam_size)
+            return best_of(self._start(some, slots), own, chooser=banks)
 
         return self._planner.complete(
             sentences, best, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms

@@ -13,76 +13,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.search_settings import Array, Hypothesis, SearchSettings
-from mtkit.translate.search.beam import Cache, Choice, Chooser, Step, beam_search
+from mtkit.search_settings import Array, SearchSettings
+from mtkit.translate.search.beam import Choice, Chooser
 from mtkit.translate.search.on_device import top_k
 from mtkit.translate.search.phrases import Deadline, Tracker, slots_for
 
 
-def constrained_search(
-    step: Step[Cache],
-    cache: Cache,
-    settings: SearchSettings,
-    trackers: Sequence[Tracker],
-    *,
-    beam_size: int,
-    deadlines: Sequence[Sequence[Deadline]] | None = None,
-    n_best: int = 1,
-    rank_cut_off: bool = False,
-) -> list[list[Hypothesis]]:
-    """The best hypotheses of B sentences that contain their phrases.
+class Banks(Chooser):
+    """Chooses probable hypotheses of each bank; only those that contain their phrases end.
 
     The candidates of a decoding step are the 2·beam most probable next tokens of each hypothesis,
     and all that advance a phrase. As in `beam_search`, a hypothesis ends if EOS is among the 2·beam
     best candidates (with beam 1, if it is the best one), here of hypotheses with all phrases.
 
     Args:
-        cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
         settings: tokens that advance a phrase are exempt from its `no_repeat_ngram`.
-        trackers: of the phrases of each sentence, which must be `fitting`.
+        trackers: of the phrases of each sentence, which must be `fitting`. The cache has W slots
+            for each, the most that `slots_for` gives for one of them.
         deadlines: per sentence, when it must have phrases; they must be possible.
-        step, others: as in `beam_search`.
-
-    Returns:
-        For each sentence up to `n_best` hypotheses, best first; all have all phrases.
+        beam_size: that of the search.
     """
-    nothing: Sequence[Sequence[Any]] = [()] * len(trackers)
-    prefixes = (settings.constraints and settings.constraints.prefixes) or nothing
-    sentences = [
-        _Sentence(tracker, beam_size, [*of_sentence, Deadline(limit, 0)], len(prefix))
-        for tracker, of_sentence, limit, prefix in zip(
-            trackers, deadlines or nothing, settings.max_lengths, prefixes, strict=True
-        )
-    ]
-    return beam_search(
-        step,
-        cache,
-        settings,
-        beam_size=beam_size,
-        n_best=n_best,
-        rank_cut_off=rank_cut_off,
-        chooser=_Banks(settings, sentences, beam_size),
-    )
-
-
-class _Banks(Chooser):
-    """Chooses probable hypotheses of each bank."""
 
     def __init__(
-        self, settings: SearchSettings, sentences: Sequence[_Sentence], beam_size: int
+        self,
+        settings: SearchSettings,
+        trackers: Sequence[Tracker],
+        deadlines: Sequence[Sequence[Deadline]],
+        beam_size: int,
     ) -> None:
-        slots = max(sentence.slots for sentence in sentences)
-        super().__init__(settings, slots)
-        self._sentences = sentences
+        given = settings.constraints and settings.constraints.prefixes
+        prefixes, limits = given or [()] * len(trackers), settings.max_lengths
+        self._sentences = [
+            _Sentence(tracker, beam_size, [*of_sentence, Deadline(limit, 0)], len(prefix))
+            for tracker, of_sentence, limit, prefix in zip(
+                trackers, deadlines, limits, prefixes, strict=True
+            )
+        ]
+        super().__init__(settings, max(sentence.slots for sentence in self._sentences))
         self._beam_size = beam_size
         # Per sentence and slot, the state of its tracker.
-        self._states = [[0] * slots for _ in sentences]
+        self._states = [[0] * self.slots for _ in self._sentences]
 
     def choose(self, next_RV: Tensor, rows: Tensor, log_probs_BW: Tensor, done: int) -> Choice:
         """As `Chooser.choose`, on the host."""
