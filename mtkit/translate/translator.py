@@ -49,6 +49,11 @@ class Translator:
         runs: what it needs of its runs, besides their weights.
         backend: decodes with their weights.
 
+    Attributes:
+        checkpoint: which checkpoint of each run it has.
+        engine: the engine, its precision and its search, in words.
+        precision: of results, prefixed with the engine if that changes them.
+
     Raises:
         MtkitError: if a glossary is combined with sampling or with a parser.
     """
@@ -63,6 +68,8 @@ class Translator:
         self.src_lang, self.tgt_lang = runs.src_lang, runs.tgt_lang
         self.src_prefix = list(runs.src_prefix)
         self.decoder = backend
+        self.checkpoint, self.engine = backend.checkpoint, backend.summary
+        self.precision = backend.precision
         self.glossary = glossary
         # When they are known; variants share the list.
         self._heads: list[list[AlignmentHead]] = []
@@ -145,21 +152,6 @@ class Translator:
                 loaded, checkpoint, choice, device=device, workers=workers, prepared=prepared
             )
         return cls(loaded, backend, glossary=glossary)
-
-    @property
-    def checkpoint(self) -> str:
-        """Which checkpoint of each run it has."""
-        return self.decoder.checkpoint
-
-    @property
-    def engine(self) -> str:
-        """The engine, its precision and its search, in words."""
-        return self.decoder.summary
-
-    @property
-    def precision(self) -> str:
-        """The precision of results, prefixed with the engine if that changes them."""
-        return self.decoder.precision
 
     @property
     def line_facts(self) -> LineFacts:

@@ -143,7 +143,7 @@ def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer) -> None:
     glossary = Glossary({"two three": "acht", "nine": "neun"})
     found = glossary.demands("one two three nine", tokenizer, prefix=[7])
     encode = tokenizer.encode
-    assert [(demand.term, demand.erased) for demand in found] == [
+    assert [(demand.term, demand.erased()) for demand in found] == [
         ("acht", [7, *encode("one"), UNK_ID, *encode("nine")]),
         ("neun", [7, *encode("one two three"), UNK_ID]),
     ]

@@ -193,7 +193,7 @@ class TermPlanner:
                 given_log_probs(self._models, sources, tokens, device=self._device)
                 for sources in (
                     [draft.sentence.ids for draft, _ in some],
-                    [demand.erased for _, demand in some],
+                    [demand.erased() for _, demand in some],
                 )
             )
             for (draft, demand), log_probs, other in zip(some, with_it, without, strict=True):

@@ -39,17 +39,13 @@ class Demand:
     """A target term that a translation must contain.
 
     Attributes:
-        erase: gives the `erased` ids. They are made when they are needed, because they are as long
-            as the sentence, which may have a term at every word.
+        erased: gives the ids of the source, with the unknown token in the place of the source
+            term. They are made when they are needed, because they are as long as the sentence,
+            which may have a term at every word.
     """
 
     term: str
-    erase: Callable[[], list[int]]
-
-    @property
-    def erased(self) -> list[int]:
-        """The ids of the source, with the unknown token in the place of the source term."""
-        return self.erase()
+    erased: Callable[[], list[int]]
 
 
 class Glossary:
