@@ -78,44 +78,33 @@ class LineChecks:
         self, first_line: int, lines: Sequence[str], hypotheses: list[list[Translation]]
     ) -> list[list[Translation]]:
         """Check the best translation of each line of a window; returns what is left of all."""
-        self._checked = list(map(self._check, lines, hypotheses))
-        for number, (line, translations, checked) in enumerate(
-            zip(lines, hypotheses, self._checked, strict=True), first_line
+        from mtkit.check import decoded_of, sortable_rows
+
+        self._checked, left = [], []
+        for number, (line, translations) in enumerate(
+            zip(lines, hypotheses, strict=True), first_line
         ):
-            self._count(number, line, translations[0].text, checked)
-        if self.reject is None:
-            return hypotheses
-        return list(map(self._left, hypotheses, self._checked))
+            best = translations[0]
+            checked = self.checker.check(line, best.text, decoded_of(best))
+            self._checked.append(checked)
+            self.counts.add_pair(checked.findings)
+            if self.table is not None:
+                self.table.add(sortable_rows(checked.findings, (line, best.text), number=number))
+            if self._is_rejected(checked):
+                self.rejected += 1
+                self.rejected_and_marked += bool(checked.findings)
+                translations = [replace(t, text="", parts=()) for t in translations]
+            left.append(translations)
+        return left
 
     def as_dict(self, index: int) -> dict[str, Any]:
         """The confidence and the findings of a line of the last window, for JSON."""
         checked = self._checked[index]
         return {**checked.as_dict(), **({"rejected": True} if self._is_rejected(checked) else {})}
 
-    def _check(self, line: str, translations: Sequence[Translation]) -> Checked:
-        from mtkit.check import decoded_of
-
-        best = translations[0]
-        return self.checker.check(line, best.text, decoded_of(best))
-
-    def _count(self, number: int, line: str, text: str, checked: Checked) -> None:
-        from mtkit.check import sortable_rows
-
-        self.counts.add_pair(checked.findings)
-        if self._is_rejected(checked):
-            self.rejected += 1
-            self.rejected_and_marked += bool(checked.findings)
-        if self.table is not None:
-            self.table.add(sortable_rows(checked.findings, (line, text), number=number))
-
     def _is_rejected(self, checked: Checked) -> bool:
         confidence = checked.confidence
         return self.reject is not None and confidence is not None and confidence < self.reject
-
-    def _left(self, translations: list[Translation], checked: Checked) -> list[Translation]:
-        if not self._is_rejected(checked):
-            return translations
-        return [replace(translation, text="", parts=()) for translation in translations]
 
 
 @contextmanager

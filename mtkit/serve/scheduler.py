@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count, repeat
 from typing import Literal, NamedTuple, TypeVar
 
 from mtkit.translate import Sentence, Translation, Translator
@@ -46,40 +45,21 @@ class TooLargeError(Exception):
     """A request has more tokens than the queue may have."""
 
 
-class _Job:
-    """Sentences that were given together.
-
-    Attributes:
-        translations: of each sentence; empty while it waits.
-        unfinished: how many sentences wait or are being decoded.
-        done: is set when all are translated, or when one cannot be.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.translations: list[list[Translation]] = [[]] * size
-        self.unfinished = size
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def finish(self, position: int, result: list[Translation] | Exception) -> None:
-        """Set the translations of a sentence, or the error of it."""
-        self.unfinished -= 1
-        if self.done.done():
-            return
-        if isinstance(result, Exception):
-            self.done.set_exception(result)
-            return
-        self.translations[position] = result
-        if not self.unfinished:
-            self.done.set_result(None)
-
-
 class _QueuedSentence(NamedTuple):
-    """A sentence that waits: its tokens with EOS, its job, and its position in the job."""
+    """A sentence that waits: its tokens with EOS, and where its translations go."""
 
     sentence: Sentence
     tokens: int
-    job: _Job
-    position: int
+    translations: asyncio.Future[list[Translation]]
+
+    def finish(self, result: list[Translation] | Exception) -> None:
+        """Set the translations, or the error, unless nobody waits for them any more."""
+        if self.translations.done():
+            return
+        if isinstance(result, Exception):
+            self.translations.set_exception(result)
+        else:
+            self.translations.set_result(result)
 
     @property
     def work(self) -> int:
@@ -121,14 +101,15 @@ class Request:
         sizes = [max(_MIN_LENGTH, len(sentence.ids) + 1) for sentence in sentences]
         if not self._is_served:
             self._scheduler.check(self.tokens + sum(sizes), self)
-        job = _Job(len(sentences))
-        items = list(map(_QueuedSentence, sentences, sizes, repeat(job), count()))
+        loop = asyncio.get_running_loop()
+        translations = [loop.create_future() for _ in sentences]
+        items = list(map(_QueuedSentence, sentences, sizes, translations))
         # Sentences of similar length come into the same batch.
         items.sort(key=lambda item: -item.tokens)
         self._scheduler.add(self, items)
-        await job.done
+        results = await asyncio.gather(*translations)
         self._is_served = True
-        return job.translations
+        return results
 
     def take(self) -> _QueuedSentence:
         """Its next sentence, which waits no longer."""
@@ -293,10 +274,10 @@ class Scheduler:
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
         try:
             for item, result in zip(batch, running.result(), strict=True):
-                item.job.finish(item.position, result)
+                item.finish(result)
         except Exception as error:
             for item in batch:
-                item.job.finish(item.position, error)
+                item.finish(error)
         finally:
             self._plan()
 
