@@ -158,10 +158,8 @@ class Backend:
         yield from windows
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
-        """The translations of each sentence of a batch, best first; it is decoded once."""
-        if pending.translations is None:
-            pending.translations = self.decode(pending.sentences, pending.n_best)
-        return pending.translations
+        """The translations of each sentence of a batch, best first."""
+        return self.decode(pending.sentences, pending.n_best)
 
     def close(self) -> None:
         """End all threads; the next batch starts new ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -69,7 +69,6 @@ class Native(Backend):
         self._stop = np.zeros(1, np.int32)
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0  # the one that the threads of the pool are in
-        self._submitted: dict[PendingBatch, Future[None]] = {}
 
     @classmethod
     def load(
@@ -176,7 +175,7 @@ class Native(Backend):
                     window is None
                     or not window.lines
                     or len(pending) > self.capacity
-                    or self._is_saturated(pending[0].batches)
+                    or self._is_saturated(*pending)
                 ):
                     # It stays in `pending` until it is finished, so that an error cancels it.
                     yield pending[0]
@@ -186,8 +185,10 @@ class Native(Backend):
                 if window is None:
                     return
         finally:
-            for left in pending:
-                self._cancel(left.batches)
+            # Only what no thread has yet can be cancelled.
+            for batch in (batch for left in pending for batch in left.batches):
+                if batch.future is not None:
+                    batch.future.cancel()
 
     def submit(self, batches: Sequence[PendingBatch]) -> None:
         """Decode batches in this order."""
@@ -196,15 +197,8 @@ class Native(Backend):
             self._stop = np.zeros(1, np.int32)
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mtkit")
             self._process = os.getpid()
-            self._submitted.clear()
         for batch in batches:
-            self._submitted[batch] = self._pool.submit(self._decode, batch)
-
-    def _decode(self, batch: PendingBatch) -> None:
-        try:
-            batch.translations = self.decode(batch.sentences, batch.n_best)
-        except Exception as error:
-            batch.error = error
+            batch.future = self._pool.submit(self.decode, batch.sentences, batch.n_best)
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of a batch.
@@ -212,27 +206,19 @@ class Native(Backend):
         Raises:
             MtkitError: if memory ran out, or the decoder was closed.
         """
-        if not pending.is_done:
+        assert pending.future is not None
+        try:
             # The main thread waits here and not in the engine, so that Ctrl-C interrupts it.
-            self._submitted[pending].result()
-        self._submitted.pop(pending, None)
-        if pending.error is not None:
-            raise pending.error
-        assert pending.translations is not None
-        return pending.translations
+            return pending.future.result()
+        except CancelledError:
+            raise MtkitError(_STOPPED) from None
 
-    def _cancel(self, pending: Sequence[PendingBatch]) -> None:
-        """Cancel batches that no thread has yet."""
-        for batch in pending:
-            if future := self._submitted.pop(batch, None):
-                future.cancel()
-
-    def _is_saturated(self, first: Sequence[PendingBatch]) -> bool:
-        """Whether the threads stay busy while the caller waits for these batches."""
-        if self.threads == 1 or all(batch.is_done for batch in first):
+    def _is_saturated(self, first: PendingWindow, *others: PendingWindow) -> bool:
+        """Whether the threads stay busy while the caller waits for the first window."""
+        if self.threads == 1 or all(batch.is_done for batch in first.batches):
             return True
-        ahead = [batch for batch in self._submitted if not batch.is_done and batch not in first]
-        return len(ahead) >= self.capacity
+        ahead = sum(not batch.is_done for window in others for batch in window.batches)
+        return ahead >= self.capacity
 
     def close(self) -> None:
         """Stop decoding and end the threads; the next batch starts new ones."""
@@ -240,9 +226,6 @@ class Native(Backend):
             self._stop[0] = 1
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-            for batch in self._submitted:
-                batch.error = batch.error or MtkitError(_STOPPED)
-            self._submitted.clear()
             self._stop = np.zeros(1, np.int32)
 
 

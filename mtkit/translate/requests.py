@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,17 +88,16 @@ class Translation:
 
 @dataclass(eq=False)
 class PendingBatch:
-    """Sentences that are decoded as one batch, and their translations when they are there."""
+    """Sentences that are decoded as one batch; `future` is set if a thread decodes them."""
 
     sentences: Sequence[Sentence]
     n_best: int
-    translations: list[list[Translation]] | None = None
-    error: Exception | None = None
+    future: Future[list[list[Translation]]] | None = None
 
     @property
     def is_done(self) -> bool:
         """Whether `finish` returns without waiting."""
-        return self.translations is not None or self.error is not None
+        return self.future is not None and self.future.done()
 
 
 @dataclass(frozen=True)
