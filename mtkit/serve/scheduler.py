@@ -167,12 +167,6 @@ class Scheduler:
         """The tokens that wait."""
         return sum(request.tokens for request in self._queue)
 
-    @property
-    def retry_seconds(self) -> int:
-        """Seconds after which a client that was refused may try again."""
-        seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
-        return min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY)
-
     async def in_thread(
         self, task: Literal["torch", "check"], function: Callable[..., Result], *arguments: object
     ) -> Result:
@@ -194,7 +188,8 @@ class Scheduler:
         if tokens > self.most_waiting:
             raise TooLargeError
         if self.waiting - (request.tokens if request else 0) + tokens > self.most_waiting:
-            raise QueueFullError(self.retry_seconds)
+            seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
+            raise QueueFullError(min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY))
 
     def add(self, request: Request, items: Sequence[_QueuedSentence]) -> None:
         """Let sentences of a request wait, and plan to decode."""

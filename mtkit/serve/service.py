@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mtkit.base.copied import has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name
-from mtkit.check import Checker
+from mtkit.check import Checked, Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.counters import Metrics
@@ -21,7 +21,7 @@ from mtkit.serve.directions import Direction, Directions
 from mtkit.serve.http_errors import RequestError
 from mtkit.serve.languages import Detected
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
-from mtkit.serve.text_quality import CheckedText, check_texts
+from mtkit.serve.text_quality import check_texts
 from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, MarkupRules, Translator, markup_text
 
@@ -108,7 +108,7 @@ class TranslationResult(NamedTuple):
     translations: list[list[TranslatedText]]
     source: Detected
     links: list[list[list[WordLink]]]
-    checks: list[CheckedText]
+    checks: list[Checked]
 
 
 class Service:
@@ -174,7 +174,7 @@ class Service:
                 [[TranslatedText(text)] for text in request.texts],
                 source,
                 [[[]]] * len(request.texts),
-                [CheckedText(None, []) for _ in request.texts],
+                [Checked(())] * len(request.texts),
             )
         translator = self.directions.find(source.language, target, splits=request.splits)
         if translator is None:
@@ -274,7 +274,7 @@ class Service:
 
     async def _translations(
         self, translator: Translator, request: TranslationRequest, direction: Direction
-    ) -> tuple[list[list[TranslatedText]], list[list[list[WordLink]]], list[CheckedText]]:
+    ) -> tuple[list[list[TranslatedText]], list[list[list[WordLink]]], list[Checked]]:
         limits, scheduler = self.limits, self.scheduler
         try:
             # Before the texts are split into subwords, their number is not known.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
 
-from mtkit.check import Checker, Finding, decoded_of
+from mtkit.check import Checked, Checker, decoded_of
 from mtkit.serve.scheduler import Scheduler
 from mtkit.serve.texts import LinePair, TranslatedText
 
@@ -18,22 +17,15 @@ _CHARACTERS = 8000
 _LINE = 160
 
 
-class CheckedText(NamedTuple):
-    """What was found in the translation of a text, or of a line of it.
+async def check_texts(
+    scheduler: Scheduler, checker: Checker, texts: Sequence[TranslatedText]
+) -> list[Checked]:
+    """Check the translation of each text, line by line.
 
     The confidence is the lowest of its lines; None if no line was translated. The characters of a
     finding are those of the whole text.
     """
-
-    confidence: float | None
-    findings: list[Finding]
-
-
-async def check_texts(
-    scheduler: Scheduler, checker: Checker, texts: Sequence[TranslatedText]
-) -> list[CheckedText]:
-    """Check the translation of each text, line by line."""
-    checked = list[CheckedText]()
+    checked = list[Checked]()
     for lines in _parts(line for text in texts for line in text.lines):
         checked += await scheduler.in_thread("check", _check_lines, checker, lines)
     left = iter(checked)
@@ -53,26 +45,25 @@ def _parts(lines: Iterable[LinePair]) -> Iterator[list[LinePair]]:
         yield part
 
 
-def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[CheckedText]:
+def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[Checked]:
     return [_check_line(checker, line) for line in lines]
 
 
-def _check_line(checker: Checker, line: LinePair) -> CheckedText:
+def _check_line(checker: Checker, line: LinePair) -> Checked:
     translation = line.translation
     checked = checker.check(line.source, translation.text, decoded_of(translation))
-    findings = [
+    findings = (
         replace(f, src=_moved(f.src, line.source_start), tgt=_moved(f.tgt, line.target_start))
         for f in checked.findings
-    ]
-    return CheckedText(checked.confidence, findings)
+    )
+    return replace(checked, findings=tuple(findings))
 
 
-def _joined(lines: Sequence[CheckedText]) -> CheckedText:
+def _joined(lines: Sequence[Checked]) -> Checked:
     """What was found in a text, from what was found in its lines."""
     confidences = (line.confidence for line in lines if line.confidence is not None)
-    return CheckedText(
-        min(confidences, default=None), [finding for line in lines for finding in line.findings]
-    )
+    findings = tuple(finding for line in lines for finding in line.findings)
+    return Checked(findings, min(confidences, default=None))
 
 
 def _moved(span: range | None, by: int) -> range | None:

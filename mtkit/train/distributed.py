@@ -263,7 +263,9 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
     if is_launched():
         end_with_parent()
     try:
-        store = _rendezvous(workers)
+        store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))[0]
+        store.set(f"here/{rank}", "")
+        store.wait([f"here/{other}" for other in range(workers.world_size)], _RENDEZVOUS_TIMEOUT)
     except (dist.DistError, RuntimeError, ValueError) as error:
         raise TransientError(f"rendezvous of the workers failed: {_first_line(error)}") from error
     # Gloo is used for CPU tensors, also between workers with GPUs.
@@ -289,14 +291,6 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
                 raise StallError(rank, workers.world_size, stall_timeout) from error
             raise PeerLostError(rank, _first_line(error)) from error
         raise
-
-
-def _rendezvous(workers: Workers) -> Store:
-    """The store of the workers, once all of them have joined."""
-    store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))[0]
-    store.set(f"here/{workers.rank}", "")
-    store.wait([f"here/{rank}" for rank in range(workers.world_size)], _RENDEZVOUS_TIMEOUT)
-    return store
 
 
 class TransientError(MtkitError):

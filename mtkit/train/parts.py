@@ -62,13 +62,15 @@ class Parts:
         if initial is not None:
             model.load_state_dict(initial)
         is_compiled = _compile(model, config, device)
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        parallel: nn.Module = model
         # Sharding replaces the parameters, so it comes before they are chosen, and sharing after.
-        parallel: nn.Module = _shard(model, workers, precision, device) if settings.fsdp else model
+        if settings.fsdp:
+            narrow = dtype if precision == "bf16" and device.type == "cuda" else None
+            parallel = workers.shard(model, [*model.encoder, *model.decoder], dtype=narrow)
         self.trained = TrainedParameters(model, settings)
         if not settings.fsdp:
             parallel = workers.share_gradients(model)
-
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.optimizer = new_optimizer(self.trained.named, settings, dtype=dtype)
         guided = None
         if settings.guided_alignment:
@@ -133,11 +135,3 @@ def _compile(model: Transformer, config: Config, device: torch.device) -> bool:
     layers = [*model.encoder, *model.decoder]
     compiling.compile_layers(layer for layer in layers if layer is not hooked)
     return True
-
-
-def _shard(
-    model: Transformer, workers: Workers, precision: devices.Precision, device: torch.device
-) -> nn.Module:
-    in_bf16 = precision == "bf16" and device.type == "cuda"
-    layers = [*model.encoder, *model.decoder]
-    return workers.shard(model, layers, dtype=torch.bfloat16 if in_bf16 else None)
