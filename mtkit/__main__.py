@@ -10,6 +10,8 @@ import sys
 import threading
 from types import FrameType
 
+from mtkit.base.errors import FAULT
+
 # Seconds after which an interrupt that came during an import is raised again.
 _AGAIN = 0.05
 
@@ -37,6 +39,9 @@ def program() -> None:
         status = 130
     except SystemExit as end:
         status = end.code
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        status = FAULT
     finally:
         for number in handled:
             signal.signal(number, signal.SIG_IGN)

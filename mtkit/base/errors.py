@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
+
+# The exit status after a fault of mtkit (EX_SOFTWARE of BSD's sysexits.h).
+FAULT = 70
+# The signals with which a processor ends a program that computes something impossible.
+_CRASHES = (-signal.SIGSEGV, -signal.SIGILL, -signal.SIGFPE)
 
 # Control characters, line separators, and lone surrogates, which stand for the bytes of a file name
 # that is not UTF-8 (PEP 383).
@@ -18,8 +24,8 @@ class MtkitError(Exception):
     """A mistake that the user can fix, in one line.
 
     The text names the file, line, option or key and says what to do. It is made `one_line`.
-    `cli` prints it and exits with `status`; every other exception is our bug and keeps its
-    traceback.
+    `cli` prints it and exits with `status`; every other exception is our bug, keeps its traceback,
+    and ends the program with `FAULT`.
 
     Attributes:
         status: exit status of the program.
@@ -35,6 +41,14 @@ class MtkitError(Exception):
 
 class LostWorkerError(MtkitError):
     """A worker process ended unexpectedly, usually because memory ran out."""
+
+
+def status_after(code: int) -> int:
+    """The exit status of a program whose worker ended with this code (negative: by a signal).
+
+    1 if it was killed from outside, as the system does when memory runs out; otherwise `FAULT`.
+    """
+    return FAULT if code >= 0 or code in _CRASHES else 1
 
 
 def one_line(text: str) -> str:

@@ -25,7 +25,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from mtkit.base.errors import LostWorkerError, MtkitError
+from mtkit.base.errors import LostWorkerError, MtkitError, status_after
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -167,9 +167,11 @@ class Worker(Generic[Item, Result]):
         how = f"status {code}"
         if code is not None and code < 0:
             how = f"killed by {signal.Signals(-code).name}"
-        return LostWorkerError(
+        error = LostWorkerError(
             f"a worker ended unexpectedly ({how}); if memory ran out, fewer --workers need less"
         )
+        error.status = 1 if code is None else status_after(code)
+        return error
 
 
 @contextmanager

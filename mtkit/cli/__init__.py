@@ -17,7 +17,7 @@ from contextlib import suppress
 import click
 
 from mtkit import __version__
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import FAULT, MtkitError
 from mtkit.cli.console import (
     configure_logging,
     is_later_worker,
@@ -55,7 +55,12 @@ def _run() -> None:
     try:
         # By default Click exits with status 1 on Ctrl-C; standalone_mode=False leaves that to us.
         arguments = sys.argv[1:] or ["--help"]
-        status = commands.main(arguments, prog_name="mtkit", standalone_mode=False)
+        try:
+            status = commands.main(arguments, prog_name="mtkit", standalone_mode=False)
+        except click.Abort as error:
+            if isinstance(error.__cause__, EOFError):
+                raise error.__cause__ from None  # Click takes it for Ctrl-C
+            raise
         sys.stdout.flush()
         _leave(status if isinstance(status, int) else 0)
     except click.ClickException as error:
@@ -84,17 +89,18 @@ def _run() -> None:
         # The reader closed the pipe.
         _leave(1)
     except Exception as error:
-        # A worker with such an error is restarted, if --max-restarts allows it.
-        if not is_worker() and (reason := _file_error(error)):
+        if reason := _file_error(error):
             say_error(reason)
-            _leave(1)
-        # Our bug. Its status distinguishes it from an error that the user can fix.
-        if not is_worker():
-            raise
-        from mtkit.train import FAILED
+            if not is_worker():
+                _leave(1)
+            from mtkit.train import TRANSIENT
 
+            # It is restarted, if --max-restarts allows it.
+            _leave(TRANSIENT)
+        if not is_worker():
+            raise  # our bug: `__main__` prints the traceback
         traceback.print_exc()
-        _leave(FAILED)
+        _leave(FAULT)
 
 
 def _file_error(error: Exception) -> str:
@@ -163,6 +169,10 @@ class _Commands(Mapping[str, click.Command]):
     commands=_Commands(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""
+    \b
+    Exit status: 0 done, 1 an error that you can fix, 2 wrong usage,
+    70 a fault of mtkit (please report it), 130 interrupted.
+
     \b
     Shell completion (put the line into the start-up file of your shell):
       bash: eval "$(_MTKIT_COMPLETE=bash_source mtkit)"

@@ -14,7 +14,7 @@ import numpy as np
 
 from mtkit import data
 from mtkit.base.errors import column
-from mtkit.base.files import parse_record, sha256_of, write_record
+from mtkit.base.files import sha256_of, write_record
 from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
 from mtkit.tokenizer import Vocabularies
 
@@ -179,7 +179,7 @@ class PreparedWriter:
             "files": files,
         }
         place = self._folder / data.MANIFEST
-        manifest = parse_record(content, data.DataManifest, name=place.name, advice="report this")
+        manifest = data.DataManifest.model_validate(content)
         write_record(place, manifest)
         # Delete the key first, because a kill may come in between.
         (self._folder / SCRATCH / KEY).unlink(missing_ok=True)

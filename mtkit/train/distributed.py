@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mtkit.base.errors import MtkitError
 from mtkit.base.launched import given_rank
 from mtkit.checkpoint import Tensors
-from mtkit.train.launcher import FAILED, PEER_LOST, end_with_parent, is_launched, tell_launcher
+from mtkit.train.launcher import PEER_LOST, TRANSIENT, end_with_parent, is_launched, tell_launcher
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -296,7 +296,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
 class TransientError(MtkitError):
     """An error that may not occur again after a restart."""
 
-    status = FAILED
+    status = TRANSIENT
 
 
 class PeerLostError(MtkitError):
@@ -314,7 +314,7 @@ class PeerLostError(MtkitError):
 class StallError(MtkitError):
     """Another worker does not do its part, so this one waited for it in vain."""
 
-    status = FAILED
+    status = TRANSIENT
 
     def __init__(self, rank: int, world_size: int, seconds: float) -> None:
         other = f"worker {1 - rank}" if world_size == 2 else "another worker"

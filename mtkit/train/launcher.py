@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import FAULT, MtkitError, status_after
 from mtkit.base.launched import available_cores
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Exit statuses of a worker, besides those of every command, for `launch` to act on.
-FAILED = 70  # may succeed the next time: a traceback, a wait in vain
+TRANSIENT = 74  # may succeed the next time: a wait in vain, an error of a file
 PEER_LOST = 75  # another worker ended first
 _LAUNCH = "MTKIT_LAUNCH"
 # The signals for which PyTorch installs a handler that raises when it starts processes.
@@ -115,7 +115,7 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
             log.warning("%s; restarting from the last checkpoint (%s)", what, turn)
         else:
             log.error("%s; the same command continues from the last checkpoint", what)
-    return 1
+    return 1 if status in (TRANSIENT, PEER_LOST) else status_after(status)
 
 
 def threads_for(count: int) -> int:
@@ -126,7 +126,7 @@ def threads_for(count: int) -> int:
 def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        # Another process may take the port first; then the first worker ends as FAILED.
+        # Another process may take the port first; then the first worker ends as TRANSIENT.
         port = free.getsockname()[1]
     common = {
         "WORLD_SIZE": str(count),
@@ -181,7 +181,8 @@ def _how(failure: ProcessFailure) -> str:
         return f"{who} was killed by {signal.Signals(-exitcode).name}"
     if Path(failure.error_file).is_absolute():  # else `tell_launcher` wrote none
         return str(failure.message)
-    return f"{who} failed" if exitcode == FAILED else f"{who} ended with status {exitcode}"
+    is_known = exitcode in (FAULT, TRANSIENT)
+    return f"{who} failed" if is_known else f"{who} ended with status {exitcode}"
 
 
 @contextmanager

@@ -508,6 +508,69 @@ def test_a_mistake_of_ours_keeps_its_traceback(
         main()
 
 
+# Of each error that a command may raise, the exit status and the last line of standard error.
+ENDS = """
+import os, sys
+import click
+from mtkit import prepare, serve
+from mtkit.__main__ import program
+from mtkit.base.errors import LostWorkerError, MtkitError
+class Unexpected(Exception):
+    pass
+def raising(error):
+    def broken(*_, **__):
+        raise error
+    return broken
+for error in [
+    ValueError("ours"), RuntimeError("ours"), AssertionError("ours"), KeyError("ours"),
+    Unexpected("ours"), RecursionError("ours"), NotImplementedError("ours"), MemoryError("ours"),
+    ModuleNotFoundError("ours"), OSError("ours"), EOFError("ours"), StopIteration("ours"),
+    MtkitError("theirs"), LostWorkerError("theirs"), FileNotFoundError(2, "theirs", "a.txt"),
+    click.UsageError("theirs"), KeyboardInterrupt(), click.Abort(),
+]:
+    for command in (["prepare", "demo-en-de"], ["serve", "--keys", "keys.txt"]):
+        pid = os.fork()
+        if not pid:
+            sys.argv = ["mtkit", *command]
+            prepare.prepare = serve.read_keys = raising(error)
+            program()
+        print(type(error).__name__, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def test_the_exit_status_tells_a_fault_of_mtkit_from_an_error_that_a_user_can_fix(tmp_path: Path):
+    done = run_code(ENDS, folder=tmp_path)
+    statuses = {}
+    for name, status in (line.split() for line in done.stdout.splitlines()):
+        assert statuses.setdefault(name, int(status)) == int(status), name
+    expected = {"MtkitError": 1, "LostWorkerError": 1, "FileNotFoundError": 1, "UsageError": 2}
+    expected |= {"KeyboardInterrupt": 130, "Abort": 130}
+    assert {name: status for name, status in statuses.items() if status != 70} == expected
+    faults = [name for name, status in statuses.items() if status == 70]
+    assert len(faults) == 12
+    assert done.stderr.count("Traceback") == 2 * len(faults)
+    assert done.stderr.count("mtkit: error: ") == 2 * 4
+
+
+WITHOUT_A_MODULE = """
+import sys
+sys.modules[sys.argv.pop(1)] = None
+from mtkit.__main__ import program
+program()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "pydantic", "mtkit.cli.console"])
+def test_an_incomplete_installation_is_a_fault_too(module: str, tmp_path: Path):
+    done = run_code(WITHOUT_A_MODULE, module, "prepare", "demo-en-de", folder=tmp_path)
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+
+
+def test_help_says_what_the_exit_statuses_mean(place: Place):
+    assert "70 a fault of mtkit" in place.mtkit("--help").out
+
+
 IMPORTS_WHILE_INTERRUPTED = """
 import signal, sys, time
 from pathlib import Path

@@ -196,7 +196,7 @@ def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
     waiting = team_of_two[1 - who]
     try:
         _, err = waiting.communicate(timeout=600)
-        assert waiting.returncode == 70, err.decode()
+        assert waiting.returncode == 74, err.decode()
         waited = "waited 8 seconds (train.stall_timeout)"
         errors = [line for line in err.decode().splitlines() if "error" in line.lower()]
         assert errors == [f"mtkit: error: worker {1 - who}: {waited} for worker {who}"]
@@ -229,7 +229,7 @@ def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
     team = Team(trainings, "run", meeting=2)
     team.use_command_line()
     (status,), (said,) = team.end(team.start(2, ranks=[0]))
-    assert status == 70, said
+    assert status == 74, said
     assert "mtkit: error: rendezvous of the workers failed: " in said
 
 
@@ -240,7 +240,7 @@ def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings
         other.bind(("127.0.0.1", 0))
         other.listen()
         (status,), (said,) = team.end(team.start(2, ranks=[0], port=other.getsockname()[1]))
-    assert status == 70, said
+    assert status == 74, said
     assert said.count("\n") == 1
     assert "EADDRINUSE" in said
 

@@ -216,7 +216,18 @@ def test_workers_that_break_down_are_started_again_as_often_as_asked(
     assert launcher.launch(["-c", BREAKS_ONCE], 2, max_restarts=1) == 0
     (line,) = caplog.messages
     assert "failed; restarting from the last checkpoint (1 of 1)" in line
-    assert launcher.launch(["-c", BREAKS_ONCE], 2) == 1
+    assert launcher.launch(["-c", BREAKS_ONCE], 2) == 70
+
+
+# Two workers end so: with a status, or by a signal. 70 is a fault of mtkit, 74 a wait in vain, and
+# 75 the end of another worker.
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [(70, 70), (3, 70), (-11, 70), (-4, 70), (74, 1), (75, 1), (-9, 1), (1, 1), (2, 2), (130, 130)],
+)
+def test_the_launcher_ends_with_70_after_a_fault_of_a_worker(how: int, status: int):
+    end = f"os.kill(os.getpid(), {-how})" if how < 0 else f"os._exit({how})"
+    assert launcher.launch(["-c", f"import os; {end}"], 2) == status
 
 
 # A worker that says that it is ready, and ends as training does when it is interrupted.
