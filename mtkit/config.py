@@ -296,8 +296,9 @@ class TrainConfig(Section):
     )
     keep_checkpoints: Count = setting(5, "newest checkpoints to keep, and the best one")
     keep_every: Count | None = setting(None, "also keep the checkpoints at multiples of this step")
-    best_metric: Literal["bleu", "chrf", "f1", "loss"] = setting(
-        "bleu", "metric that selects the best checkpoint: bleu, chrf or loss; parsers: f1 or loss"
+    best_metric: Literal["bleu", "chrf", "chrf++", "f1", "loss"] = setting(
+        "bleu",
+        "metric that selects the best checkpoint: bleu, chrf, chrf++ or loss; parsers: f1 or loss",
     )
     patience: Count | None = setting(
         None, "stop after this many validations in a row without a new best; null: never"

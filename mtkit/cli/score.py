@@ -74,7 +74,13 @@ class _Scores:
     lower_is_better: tuple[str, ...]
     paired: bool
     sentence: bool
+    no_interval: bool
     as_json: bool
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether scores of texts are printed with their intervals."""
+        return not (self.no_interval or self.sentence)
 
     def of_lines(self, systems: Sequence[tuple[str, int]]) -> list[SegmentMetric]:
         """The scores from outside, of systems given by name and number of lines."""
@@ -108,6 +114,9 @@ class _Scores:
     " tokenisation and split compounds.",
 )
 @metric_option("--lowercase", help="Ignore upper and lower case. TER always does.")
+@metric_option(
+    "--no-interval", help="Leave out the 95 % intervals, by bootstrap resampling, of the scores."
+)
 @shared.segment_score_options(metric_option)
 @metric_option(
     "--tgt-lang L",
@@ -147,6 +156,8 @@ def score(
     score for each direction, and a parser has those of trees (mtkit score-trees).
     """
     scores = _Scores(**{field.name: values.pop(field.name) for field in fields(_Scores)})
+    if scores.paired or scores.sentence:
+        shared.refuse_given(["no_interval"], "cannot be combined with --paired or --sentence")
     decode = shared.DecodeOptions.parse(**values)
     choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang)
     if hypotheses:
@@ -251,7 +262,7 @@ def _check(scores: _Scores, tgt_lang: str | None) -> None:
 
     if scores.protocol == "paper" and not tgt_lang:
         raise click.UsageError("--protocol paper requires --tgt-lang, for its tokeniser")
-    if scores.paired:
+    if scores.has_intervals:
         check_seed()
 
 
@@ -290,9 +301,11 @@ def _print(
             by_line = [metric.of_lines() for metric in all_metrics]
             scored_texts.print_sentences(systems[0].translations, text.references, by_line)
             return
-        by_metric = [
-            metric.compare() if scores.paired else metric.means() for metric in all_metrics
-        ]
+        if scores.paired:
+            by_metric = [metric.compare() for metric in all_metrics]
+        else:
+            by_metric = [metric.means(interval=scores.has_intervals) for metric in of_text]
+            by_metric += [metric.means() for metric in outside]
         printed[direction] = tables.scores(
             [one_line(system.name) for system in systems], by_metric, groups, as_json=scores.as_json
         )

@@ -166,7 +166,7 @@ def scores(
     if len(names) == 1:
         return "".join(f"{metric[0]}\n" for metric in by_metric)
     # With intervals and p-values, each metric gets its own table.
-    is_compared = by_metric[0][0].mean is not None
+    is_compared = by_metric[0][-1].identical is not None
     tables = [[metric] for metric in by_metric] if is_compared else [by_metric]
     signatures = [f"{metric[0].name} {metric[0].signature}\n" for metric in by_metric]
     return "".join([*(_table_of_scores(names, table, groups) for table in tables), *signatures])
@@ -313,18 +313,23 @@ def _spread(scores: Sequence[Score], group: Sequence[int]) -> dict[str, float]:
 def _table_of_scores(
     names: Sequence[str], by_metric: Sequence[Sequence[Score]], groups: Sequence[Sequence[int]]
 ) -> str:
-    is_compared = by_metric[0][0].mean is not None
+    is_compared = by_metric[0][-1].identical is not None
     more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []
     headings = [heading for metric in by_metric for heading in (_escaped(metric[0].name), *more)]
+    if not is_compared:
+        # Behind all scores, whose columns are the same with and without intervals.
+        headings += [f"{of[0].name} 95 % INTERVAL" for of in by_metric if of[0].shown_interval]
     table = _table("SYSTEM", *headings, wraps=0, right=range(1, 1 + len(headings)))
     for name, *of_system in zip(names, *by_metric, strict=True):
         cells = []
         for value in of_system:
             cells.append(value.shown(value.value))
-            if value.mean is not None and value.interval is not None:
-                cells.append(f"{value.shown(value.mean)} ± {value.shown(value.interval)}")
+            if is_compared:
                 p_values = map(_p_value, (value.p_bootstrap, value.p_randomisation))
+                cells.append(value.shown_interval)
                 cells += ["identical"] * 2 if value.identical else p_values
+        if not is_compared:
+            cells += [value.shown_interval for value in of_system if value.shown_interval]
         table.add_row(_escaped(name), *cells)
     for group in groups:
         cells = []

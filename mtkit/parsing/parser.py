@@ -65,10 +65,12 @@ class Parsing(Task):
         tree, repaired = restore(text, words)
         return str(tree), repaired
 
-    def metrics(self, results: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """F1 of labelled brackets."""
+    def metrics(
+        self, results: Sequence[str], references: Sequence[str], *, best_metric: str = "f1"
+    ) -> dict[str, tuple[float, float | None]]:
+        """F1 of labelled brackets, without an interval."""
         trees, golds = (list(parse_trees(lines, name="valid")) for lines in (results, references))
-        return {"f1": score_trees(trees, golds).all.f1}
+        return {"f1": (score_trees(trees, golds).all.f1, None)}
 
     def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask]:
         """Masks that keep the search to well-formed trees.

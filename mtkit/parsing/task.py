@@ -40,14 +40,17 @@ class Task:
         """The result for what the model wrote, and whether that was repaired; None for text."""
         return text, None
 
-    def metrics(self, results: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """The scores of validation, in points."""
-        from mtkit.score import score
+    def metrics(
+        self, results: Sequence[str], references: Sequence[str], *, best_metric: str = "bleu"
+    ) -> dict[str, tuple[float, float | None]]:
+        """The scores of validation, in points, each with half its 95 % interval if it has one."""
+        from mtkit.score import Metric, score
 
-        return {
-            "bleu": score(results, [references]).value,
-            "chrf": score(results, [references], metric="chrf").value,
-        }
+        names: list[Metric] = ["bleu", "chrf"]
+        if best_metric == "chrf++":
+            names.append("chrf++")
+        scores = {name: score(results, [references], metric=name, interval=True) for name in names}
+        return {name: (value.value, value.interval) for name, value in scores.items()}
 
     def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask] | None:
         """Masks that keep the search to well-formed results; None if there is no such rule.

@@ -35,6 +35,8 @@ PAPER_NOTE = (
 )
 
 _TOKENISED_LINES = 100
+# Bootstrap samples, as in sacreBLEU's own program.
+_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class Score:
         value: in points, from 0 to 100; TER may be above 100.
         signature: everything that the value depends on besides the text.
         lower_is_better: whether the metric counts errors.
-        mean: mean score of the bootstrap samples; this and the rest only from `compare`.
-        interval: half the width of the 95 % confidence interval.
+        mean: mean score of the bootstrap samples.
+        interval: half the width of the 95 % confidence interval around it.
         p_bootstrap: p-value of the difference to the baseline, by paired bootstrap resampling;
-            None for the baseline itself, and for a system identical to it.
+            None for the baseline itself, and for a system identical to it. This and the rest are
+            only from `compare`.
         p_randomisation: the same, by approximate randomisation.
         identical: whether every line has the same statistics as the baseline's, so that there is
             no difference to test; None for the baseline.
@@ -71,8 +74,16 @@ class Score:
         """A value of this metric as it is printed."""
         return f"{value:.{self.DECIMALS}f}"
 
+    @property
+    def shown_interval(self) -> str:
+        """The mean of the bootstrap samples and the 95 % interval; empty if not computed."""
+        if self.mean is None or self.interval is None:
+            return ""
+        return f"{self.shown(self.mean)} ± {self.shown(self.interval)}"
+
     def __str__(self) -> str:
-        return f"{self.name} {self.shown(self.value)} {self.signature}"
+        interval = self.shown_interval and f" 95 %: {self.shown_interval}"
+        return f"{self.name} {self.shown(self.value)} {self.signature}{interval}"
 
 
 AnyScore = TypeVar("AnyScore", bound=Score)
@@ -112,12 +123,21 @@ class TextMetric:
         for system in self.systems:
             _check(system.translations, self.references)
 
-    def means(self) -> list[Score]:
-        """The score of each system."""
+    def means(self, *, interval: bool = False) -> list[Score]:
+        """The score of each system, if wanted with its 95 % interval: see `_add_interval`."""
         scorer = self._scorer(of_sentences=False)
-        references = list(map(list, self.references))
-        results = [scorer.corpus_score(list(lines), references) for _, lines in self.systems]
-        return self._scores(results, scorer)
+        scorer._ref_cache = scorer._cache_references(list(map(list, self.references)))
+        results = []
+        for _, lines in self.systems:
+            statistics = scorer._extract_corpus_statistics(list(lines), None)
+            results.append(scorer._aggregate_and_compute(statistics))
+            if interval:
+                _add_interval(results[-1], statistics, scorer)
+        scores = self._scores(results, scorer)
+        if interval:
+            pairs = zip(scores, results, strict=True)
+            scores = [replace(s, mean=float(r._mean), interval=float(r._ci)) for s, r in pairs]
+        return scores
 
     def of_lines(self) -> list[Score]:
         """The score of every sentence of the first system by itself.
@@ -169,15 +189,18 @@ def score(
     tgt_lang: str | None = None,
     lowercase: bool = False,
     test_set: str | None = None,
+    interval: bool = False,
 ) -> Score:
     """Score detokenised translations, one per sentence; references and options as `TextMetric`.
+
+    With `interval`, the score has its `mean` and 95 % `interval`, by bootstrap resampling.
 
     Raises:
         MtkitError: if the numbers of lines differ, or there are none.
     """
     systems = [System("", hypotheses)]
     options = (metric, tgt_lang, lowercase, test_set)
-    return TextMetric(systems, references, *options).means()[0]
+    return TextMetric(systems, references, *options).means(interval=interval)[0]
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -284,6 +307,24 @@ def paired_tests(
             )
         )
     return scores
+
+
+def _add_interval(result: Any, statistics: Sequence[Sequence[float]], scorer: Any) -> None:
+    """Give a score of sacreBLEU its 95 % interval, as `sacrebleu --confidence` does.
+
+    The samples are the same, but drawn one after the other: all at once need 30 KB for each line.
+    """
+    seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
+    random = np.random.default_rng(None if seed == "none" else int(seed))
+    of_lines = np.array(statistics, dtype=np.float32)
+    drawn = (random.integers(len(of_lines), size=len(of_lines)) for _ in range(_SAMPLES))
+    sums = (of_lines[indices].sum(0) for indices in drawn)
+    scores = [scorer._compute_score_from_stats(sample) for sample in sums]
+    if len({type(score.score) for score in scores}) > 1:
+        # As of a text with hardly any words; sacreBLEU stops at that.
+        for score in scores:
+            score.score = float(score.score)
+    result.estimate_ci(scores)
 
 
 def note_tokenised(name: str, lines: Sequence[str]) -> None:

@@ -296,7 +296,9 @@ def check_task(config: Config, data: PreparedData) -> None:
                 f"data.{key}: the configuration wants {wanted}, {data.path} has {actual}"
             )
     metric = config.train.best_metric
-    suitable = ("f1", "loss") if data.task == "parsing" else ("bleu", "chrf", "loss")
+    suitable: tuple[str, ...] = ("bleu", "chrf", "chrf++", "loss")
+    if data.task == "parsing":
+        suitable = ("f1", "loss")
     if metric not in suitable:
         raise MtkitError(
             f"train.best_metric: {metric} is not a metric of {data.task}, the task of {data.path}; "

@@ -47,12 +47,13 @@ class TrainingCost(Record):
 
 
 class _Scores(MetricsRow):
-    """The scores of a validation; of a parser F1, of others BLEU and chrF."""
+    """The scores of a validation; of a parser F1, of others BLEU, chrF and perhaps chrF++."""
 
     @model_validator(mode="after")
     def _check_scores(self) -> Self:
         names = {key for key, value in (self.model_extra or {}).items() if value is not None}
         both = {"valid_loss", "valid_perplexity"}
+        names.discard("valid_chrf++")
         if names not in (both | {"valid_bleu", "valid_chrf"}, both | {"valid_f1"}):
             raise ValueError("must have valid_bleu and valid_chrf, or valid_f1, besides the loss")
         return self

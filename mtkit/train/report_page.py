@@ -90,6 +90,8 @@ def run_page(facts: RunFacts) -> str:
     metrics = [("f1", "F1")]
     if all(row.get("valid_f1") is None for row in rows):
         metrics = [("bleu", "BLEU"), ("chrf", "chrF")]
+        if any("valid_chrf++" in row for row in rows):
+            metrics.append(("chrf++", "chrF++"))
     metrics += [
         (f"{key}@{name}", f"{label}, {name}")
         for name in sets
@@ -103,6 +105,7 @@ def run_page(facts: RunFacts) -> str:
         facts=facts,
         charts=_charts(rows, facts.best_step, list(sets)),
         metrics=metrics,
+        has_intervals=any(key.startswith("valid_interval_") for row in rows for key in row),
         confidence=[
             (quality, _confidence_chart(name, quality)) for name, quality in facts.confidence
         ],
@@ -138,10 +141,11 @@ def with_confidence(page: str, confidence: Sequence[tuple[str, Quality]]) -> str
 def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str, str] | None:
     """The name and the value of the score of the best validation, if there is one."""
     scores = (
-        (label, f"{row[key]:.1f}")
+        (label, f"{row[f'valid_{key}']:.1f}" + (f" ± {half:.1f}" if half is not None else ""))
         for row in rows
-        for key, label in (("valid_f1", "F1"), ("valid_bleu", "BLEU"))
-        if row["step"] == best_step and row.get(key) is not None
+        for key, label in (("f1", "F1"), ("bleu", "BLEU"))
+        for half in [row.get(f"valid_interval_{key}")]
+        if row["step"] == best_step and row.get(f"valid_{key}") is not None
     )
     return next(scores, None)
 
@@ -176,6 +180,7 @@ _CHARTS: tuple[
         (
             ("valid_bleu", "BLEU", ONE, "o"),
             ("valid_chrf", "chrF", TWO, "s"),
+            ("valid_chrf++", "chrF++", TWO, "o"),
             ("valid_f1", "F1 of brackets", ONE, "o"),
         ),
     ),

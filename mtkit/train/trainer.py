@@ -375,7 +375,7 @@ class Trainer:
         early = best = False
         if self.workers.is_rank_zero:
             row = report_validation(self.step, validation)
-            metrics.log(row)
+            metrics.log(row | validation.row(intervals=True))
             metrics.add_samples(self.step, *self.valid_text, validation.translations)
             # No checkpoint has the weights that fine-tuning starts from: they cannot be the best.
             if self.step:

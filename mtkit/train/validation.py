@@ -28,7 +28,7 @@ from mtkit.translate import Backend, LoadedRuns, Translation, Translator, backen
 log = logging.getLogger(__name__)
 
 # The scores as they are printed.
-_NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
+_NAMES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "f1": "F1"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,30 +84,36 @@ class Validation:
     Attributes:
         loss: natural-logarithm cross-entropy per target token, without smoothing.
         scores: of the greedy translations, in points, by name: `bleu` and `chrf`, on detokenised
-            text; of a parser `f1`.
+            text, and `chrf++` if it selects the best checkpoint; of a parser `f1`.
         translations: of every line.
         also: the same of the further validation sets, by name.
+        intervals: half the width of the 95 % interval of a score; none of the mean of several sets.
     """
 
     loss: float
     scores: dict[str, float]
     translations: list[Translation]
     also: Mapping[str, Validation] = field(default_factory=dict)
+    intervals: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
         """e to the loss, per subword."""
         return math.exp(min(self.loss, 700.0))
 
-    def row(self) -> dict[str, Any]:
-        """Its row of metrics, without the step."""
-        row: dict[str, Any] = {f"valid_{key}": value for key, value in self._values().items()}
+    def row(self, *, intervals: bool = False) -> dict[str, Any]:
+        """Its row of metrics, without the step. Checkpoints have no intervals."""
+        row: dict[str, Any] = {f"valid_{key}": v for key, v in self._values(intervals).items()}
         if self.also:
-            row["valid_also"] = {name: of_set._values() for name, of_set in self.also.items()}
+            also = {name: of_set._values(intervals) for name, of_set in self.also.items()}
+            row["valid_also"] = also
         return row
 
-    def _values(self) -> dict[str, float]:
-        return {"loss": self.loss, "perplexity": self.perplexity, **self.scores}
+    def _values(self, intervals: bool) -> dict[str, float]:
+        values = {"loss": self.loss, "perplexity": self.perplexity, **self.scores}
+        if intervals:
+            values |= {f"interval_{key}": half for key, half in self.intervals.items()}
+        return values
 
 
 # The summed loss of some pairs, without smoothing: a scalar, in natural logarithms.
@@ -160,16 +166,21 @@ class Validator:
             backend = backend_in_training(model, self._runs, device=device, threads=threads)
             translated = [self._translate(backend, workers, valid) for valid in self._sets]
         validations = {
-            valid: Validation(
-                mean_loss,
-                self._task.metrics([t.text for t in translations], valid.tgt),
-                translations,
-            )
+            valid: self._scored(valid, mean_loss, translations)
             for valid, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
         }
         main = {valid: validation for valid, validation in validations.items() if valid.is_main}
         also = {valid.name: validation for valid, validation in validations.items() if valid.name}
         return replace(_joined(main), also=also)
+
+    def _scored(
+        self, valid: ValidationSet, loss: float, translations: list[Translation]
+    ) -> Validation:
+        metric, texts = self.config.train.best_metric, [t.text for t in translations]
+        scores = self._task.metrics(texts, valid.tgt, best_metric=metric)
+        values = {name: value for name, (value, _) in scores.items()}
+        halves = {name: half for name, (_, half) in scores.items() if half is not None}
+        return Validation(loss, values, translations, intervals=halves)
 
     def _mean_loss(self, model: Transformer, workers: Workers, measured: ValidationSet) -> float:
         pairs, rows = measured.pairs, measured.indices

@@ -24,8 +24,10 @@ def test_score_prints_metric_value_and_signature_on_one_line(place: Place):
     outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt")
     # A text scores 100 against itself.
     assert outcome.status == 0
-    assert re.fullmatch(r"BLEU 100\.00 \S*tok:13a\S*\n", outcome.out)
+    assert re.fullmatch(r"BLEU 100\.00 \S*tok:13a\S* 95 %: 100\.00 ± 0\.00\n", outcome.out)
     assert outcome.err == ""
+    plain = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt", "--no-interval")
+    assert re.fullmatch(r"BLEU 100\.00 \S*tok:13a\S*\n", plain.out)
 
 
 def test_a_tokenised_text_is_named_in_one_line(place: Place):
@@ -71,7 +73,11 @@ def test_json_is_the_same_for_programs(place: Place):
     assert system["system"] == "-"
     (value,) = system["scores"]
     line = place.mtkit(*arguments, stdin=text).out
-    assert line == f"{value['name']} {value['value']:.2f} {value['signature']}\n"
+    interval = f"95 %: {value.pop('mean'):.2f} ± {value.pop('interval'):.2f}"
+    assert line == f"{value['name']} {value['value']:.2f} {value['signature']} {interval}\n"
+    # These two keys are all that an interval adds.
+    plain = place.mtkit(*arguments, "--json", "--no-interval", stdin=text).out
+    assert json.loads(plain)["systems"] == [system]
 
 
 CAPTIONS = [
@@ -91,18 +97,34 @@ def captions(place: Place) -> Place:
     return place
 
 
+NO = "--no-interval"
+
+
 def test_several_systems_are_a_table_with_the_signatures_below(captions: Place):
     metrics = ["--metric", "bleu", "--metric", "ter"]
     out = captions.mtkit("score", "a.txt", "b.txt", "--reference", "ref.txt", *metrics).out
     heading, first, second, *signatures = out.splitlines()
-    assert heading.split() == ["SYSTEM", "BLEU", "TER"]
+    behind = ["BLEU", "95", "%", "INTERVAL", "TER", "95", "%", "INTERVAL"]
+    assert heading.split() == ["SYSTEM", "BLEU", "TER", *behind]
     for name, row in (("a.txt", first), ("b.txt", second)):
         alone = captions.mtkit("score", name, "--reference", "ref.txt", *metrics).out
         values = [line.split(" ", 2)[1] for line in alone.splitlines()]
-        assert row.split() == [name, *values]
-        assert [line.split(" ", 2)[2] for line in alone.splitlines()] == [
+        intervals = [line.split(" 95 %: ")[1] for line in alone.splitlines()]
+        assert row.split() == [name, *values, *" ".join(intervals).split()]
+        assert [line.split(" ")[2] for line in alone.splitlines()] == [
             line.split(" ", 1)[1] for line in signatures
         ]
+    plain = captions.mtkit("score", "a.txt", "b.txt", "--reference", "ref.txt", *metrics, NO).out
+    assert plain.splitlines()[0].split() == ["SYSTEM", "BLEU", "TER"]
+    assert plain.splitlines()[1].split() == first.split()[:3]
+
+
+@pytest.mark.parametrize("options", [["b.txt", "--paired"], ["--sentence"]])
+def test_only_whole_scores_without_a_comparison_can_leave_out_their_interval(
+    options: list[str], captions: Place
+):
+    arguments = ["score", "a.txt", *options, "--reference", "ref.txt", NO]
+    assert f"{NO} cannot be combined with --paired or --sentence" in captions.refused(*arguments)
 
 
 def test_paired_tests_say_how_sure_a_difference_is(captions: Place):
@@ -268,8 +290,11 @@ def test_a_seed_that_is_none_is_refused(
     seed: str, captions: Place, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SACREBLEU_SEED", seed)
-    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt", "--paired"]
+    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt"]
+    assert "SACREBLEU_SEED" in captions.refused(*arguments, "--paired")
     assert "SACREBLEU_SEED" in captions.refused(*arguments)
+    # Nothing is drawn.
+    assert captions.mtkit(*arguments, NO).status == 0
 
 
 def rewrite_config(run: Path, text: str) -> None:
@@ -477,7 +502,7 @@ ERRORS = ["--segment-scores", "errors=a.errors", "--segment-scores", "errors=b.e
 
 
 def test_scores_from_outside_are_columns_of_the_table_with_a_signature(rated: Place):
-    out = rated.mtkit(*BOTH, *COMETS, *ERRORS, "--lower-is-better", "errors").out
+    out = rated.mtkit(*BOTH, *COMETS, *ERRORS, "--lower-is-better", "errors", NO).out
     heading, first, second, *signatures = out.splitlines()
     assert heading.split() == ["SYSTEM", "BLEU", "COMET", "errors"]
     assert first.split()[2:] == ["0.8000", "1.5000"]

@@ -235,6 +235,77 @@ def edited(lines: list[str], seed: int) -> list[str]:
     ]
 
 
+# sacreBLEU's own program on files NAME.hyp, NAME.1 and NAME.2; a fork each, as it loads slowly.
+CONFIDENCE = """
+import os, sys
+from sacrebleu.sacrebleu import main
+for number, options in enumerate((["bleu", "chrf", "ter"], ["chrf", "--chrf-word-order", "2"])):
+    for name in sys.argv[1:]:
+        if not os.fork():
+            references = [name + end for end in (".1", ".2") if os.path.exists(name + end)]
+            sys.argv = ["sacrebleu", *references, "-i", f"{name}.hyp", "-w", "2", "--confidence"]
+            sys.argv += ["-m", *options]
+            os.dup2(os.open(f"{name}.{number}.json", os.O_WRONLY | os.O_CREAT), 1)
+            main()
+            sys.stdout.flush()
+            os._exit(0)
+        assert os.wait()[1] == 0, name
+"""
+
+
+@pytest.mark.parametrize("seed", [None, "7"])
+def test_intervals_are_those_of_sacrebleu_with_confidence(
+    seed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed:
+        monkeypatch.setenv("SACREBLEU_SEED", seed)
+    rng = random.Random(1)
+    numbers = [
+        " ".join(str(rng.randrange(50)) for _ in range(rng.randrange(25))) for _ in range(97)
+    ]
+    sets = {
+        "german": (edited(GERMAN, seed=1), [GERMAN]),
+        "numbers, and empty lines": (edited(numbers, seed=2), [numbers]),
+        "two references": (edited(20 * FRENCH, seed=3), [20 * FRENCH, edited(20 * FRENCH, seed=4)]),
+        "one line": (edited(GERMAN[:1], seed=5), [GERMAN[:1]]),
+    }
+    for name, (lines, references) in sets.items():
+        for end, text in zip(("hyp", "1", "2"), (lines, *references), strict=False):
+            written = "".join(f"{line}\n" for line in text)
+            (tmp_path / f"{name}.{end}").write_text(written, encoding="utf-8")
+    subprocess.run([sys.executable, "-c", CONFIDENCE, *sets], cwd=tmp_path, check=True)
+    for name, (lines, references) in sets.items():
+        theirs: list[dict[str, Any]] = []
+        for number in (0, 1):
+            of_file = json.loads((tmp_path / f"{name}.{number}.json").read_text(encoding="utf-8"))
+            theirs += of_file if isinstance(of_file, list) else [of_file]
+        metrics: list[Any] = ["bleu", "chrf", "ter", "chrf++"]
+        for metric, expected in zip(metrics, theirs, strict=True):
+            ours = score(lines, references, metric=metric, interval=True)
+            # The program prints no interval of zero.
+            keys = ("confidence_mean", "confidence_var")
+            printed = " ± ".join(f"{expected.get(key, 0.0):.2f}" for key in keys)
+            assert ours.shown_interval == printed, (name, metric)
+            assert str(ours).endswith(f"|version:{sacrebleu.__version__} 95 %: {printed}")
+            # The score is the same as without an interval, and so is its signature.
+            plain = score(lines, references, metric=metric)
+            assert (ours.value, ours.signature) == (plain.value, plain.signature)
+            assert plain.shown_interval == ""
+
+
+def test_statistics_are_computed_once_for_a_score_and_its_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sacrebleu.metrics.ter import TER
+
+    compute, computed = TER._compute_segment_statistics, []
+    monkeypatch.setattr(
+        TER, "_compute_segment_statistics", lambda *given: computed.append(1) or compute(*given)
+    )
+    score(edited(GERMAN, seed=1), [GERMAN], metric="ter", interval=True)
+    assert len(computed) == len(GERMAN)
+
+
 def moses(lines: list[str], lang: str) -> list[str]:
     """The lines as sacremoses' own program tokenises them."""
     program = ("-c", "from sacremoses.cli import cli; cli()", "-l", lang, "tokenize")

@@ -193,6 +193,18 @@ def test_every_validation_is_in_the_table_newest_first_and_the_best_is_marked() 
     assert not well_formed(run_page(replace(FACTS, best_step=None))).all("tr", **{"class": "best"})
 
 
+def test_a_page_shows_the_interval_of_a_score_where_it_shows_the_score() -> None:
+    best = VALIDATION[0] | {"valid_chrf": 40.0, "valid_chrf++": 38.5, "valid_interval_bleu": 1.25}
+    row = best | {"valid_interval_chrf": 0.5, "valid_interval_chrf++": 0.75}
+    row |= {"valid_also": {"news": {"loss": 2.0, "bleu": 9.0, "interval_bleu": 2.0}}}
+    page = well_formed(run_page(replace(FACTS, metrics=[row, VALIDATION[1]])))
+    assert page.texts("strong") == ["21.5 ± 1.2"]
+    newest, of_best = rows_of(page)
+    assert newest == "4002.12508.3730.7555.50–––––"
+    assert of_best == ("best 2003.250025.7921.50 ± 1.2540.00 ± 0.5038.50 ± 0.752.009.00 ± 2.00––")
+    assert any("±: half of the 95 % interval" in text for text in page.texts("p"))
+
+
 def test_samples_appear_with_the_newest_open() -> None:
     page = well_formed(run_page(FACTS))
     folded = [element for element in page.all("details") if "Step" in element["text"]]
