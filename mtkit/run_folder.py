@@ -102,6 +102,8 @@ class _SamplesRow(Record):
 
     step: int = Field(ge=0)
     samples: list[_Sample]
+    # Half the width of the 95 % interval of a score, by its name, such as bleu or bleu@news.
+    intervals: dict[str, float] = Field(default_factory=dict)
 
 
 class Run:

@@ -20,7 +20,7 @@ from mtkit.check import Quality, RunChecks
 from mtkit.config import dump_config
 from mtkit.run_folder import BOARD, METRICS, PAGE, SAMPLES, Run
 from mtkit.train.report_page import RunFacts, RunState, run_page, with_confidence
-from mtkit.translate import Translation
+from mtkit.train.validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -94,17 +94,20 @@ class MetricsLogger:
         self._write_events({"step": int(row["step"]), "summary": {"value": values}})
 
     def add_samples(
-        self, step: int, src: Sequence[str], tgt: Sequence[str], translations: Sequence[Translation]
+        self, step: int, src: Sequence[str], tgt: Sequence[str], validation: Validation
     ) -> None:
-        """Store a few translations of a validation, of the same lines every time."""
+        """Store the intervals of a validation, and translations of the same lines every time."""
         if not self.active:
             return
         lines = [i * len(src) // SAMPLE_LINES for i in range(min(SAMPLE_LINES, len(src)))]
         samples = [
-            {"src": src[i], "ref": tgt[i], "hyp": translations[i].text}
+            {"src": src[i], "ref": tgt[i], "hyp": validation.translations[i].text}
             for i in dict.fromkeys(lines)
         ]
-        self._attempt(lambda: append_row(self.run, SAMPLES, {"step": step, "samples": samples}))
+        row: dict[str, Any] = {"step": step, "samples": samples}
+        if intervals := validation.all_intervals():
+            row["intervals"] = intervals
+        self._attempt(lambda: append_row(self.run, SAMPLES, row))
 
     def initial_loss(self) -> float | None:
         """The validation loss at step 0, which only fine-tuning measures."""

@@ -85,7 +85,12 @@ def summary(
 def run_page(facts: RunFacts) -> str:
     """The page about a training run, as HTML in UTF-8."""
     # A damaged record may have any step.
-    rows = [_flat(row) for row in facts.metrics if row["step"] <= _LARGEST_STEP]
+    intervals = {row["step"]: row.get("intervals", {}) for row in facts.samples}
+    rows = [
+        _flat(row, intervals.get(row["step"], {}))
+        for row in facts.metrics
+        if row["step"] <= _LARGEST_STEP
+    ]
     sets = dict.fromkeys(name for row in facts.metrics for name in row.get("valid_also", {}))
     metrics = [("f1", "F1")]
     if all(row.get("valid_f1") is None for row in rows):
@@ -150,11 +155,16 @@ def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str
     return next(scores, None)
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose scores of further validation sets have keys such as `valid_bleu@NAME`."""
+def _flat(row: Mapping[str, Any], intervals: Mapping[str, float]) -> dict[str, Any]:
+    """A row whose scores of further validation sets have keys such as `valid_bleu@NAME`.
+
+    A row of a validation gets its intervals, as `valid_interval_bleu` and the like.
+    """
     flat = {key: value for key, value in row.items() if key != "valid_also"}
     for name, of_set in row.get("valid_also", {}).items():
         flat |= {f"valid_{key}@{name}": value for key, value in of_set.items()}
+    if "valid_loss" in row:
+        flat |= {f"valid_interval_{key}": half for key, half in intervals.items()}
     return flat
 
 

@@ -375,8 +375,8 @@ class Trainer:
         early = best = False
         if self.workers.is_rank_zero:
             row = report_validation(self.step, validation)
-            metrics.log(row | validation.row(intervals=True))
-            metrics.add_samples(self.step, *self.valid_text, validation.translations)
+            metrics.log(row)
+            metrics.add_samples(self.step, *self.valid_text, validation)
             # No checkpoint has the weights that fine-tuning starts from: they cannot be the best.
             if self.step:
                 self.history.rows.append(row)

@@ -101,19 +101,20 @@ class Validation:
         """e to the loss, per subword."""
         return math.exp(min(self.loss, 700.0))
 
-    def row(self, *, intervals: bool = False) -> dict[str, Any]:
-        """Its row of metrics, without the step. Checkpoints have no intervals."""
-        row: dict[str, Any] = {f"valid_{key}": v for key, v in self._values(intervals).items()}
+    def row(self) -> dict[str, Any]:
+        """Its row of metrics, without the step."""
+        row: dict[str, Any] = {f"valid_{key}": value for key, value in self._values().items()}
         if self.also:
-            also = {name: of_set._values(intervals) for name, of_set in self.also.items()}
-            row["valid_also"] = also
+            row["valid_also"] = {name: of_set._values() for name, of_set in self.also.items()}
         return row
 
-    def _values(self, intervals: bool) -> dict[str, float]:
-        values = {"loss": self.loss, "perplexity": self.perplexity, **self.scores}
-        if intervals:
-            values |= {f"interval_{key}": half for key, half in self.intervals.items()}
-        return values
+    def all_intervals(self) -> dict[str, float]:
+        """Those of all sets, by names such as `bleu` and, of a further set, `bleu@NAME`."""
+        sets = {"": self, **{f"@{name}": of_set for name, of_set in self.also.items()}}
+        return {f"{key}{end}": v for end, one in sets.items() for key, v in one.intervals.items()}
+
+    def _values(self) -> dict[str, float]:
+        return {"loss": self.loss, "perplexity": self.perplexity, **self.scores}
 
 
 # The summed loss of some pairs, without smoothing: a scalar, in natural logarithms.

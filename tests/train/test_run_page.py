@@ -194,10 +194,12 @@ def test_every_validation_is_in_the_table_newest_first_and_the_best_is_marked() 
 
 
 def test_a_page_shows_the_interval_of_a_score_where_it_shows_the_score() -> None:
-    best = VALIDATION[0] | {"valid_chrf": 40.0, "valid_chrf++": 38.5, "valid_interval_bleu": 1.25}
-    row = best | {"valid_interval_chrf": 0.5, "valid_interval_chrf++": 0.75}
-    row |= {"valid_also": {"news": {"loss": 2.0, "bleu": 9.0, "interval_bleu": 2.0}}}
-    page = well_formed(run_page(replace(FACTS, metrics=[row, VALIDATION[1]])))
+    row = VALIDATION[0] | {"valid_chrf": 40.0, "valid_chrf++": 38.5}
+    row |= {"valid_also": {"news": {"loss": 2.0, "bleu": 9.0}}}
+    intervals = {"bleu": 1.25, "chrf": 0.5, "chrf++": 0.75, "bleu@news": 2.0}
+    samples = [SAMPLES[0] | {"intervals": intervals}, SAMPLES[1]]
+    metrics = [TRAINING[3], row, VALIDATION[1]]
+    page = well_formed(run_page(replace(FACTS, metrics=metrics, samples=samples)))
     assert page.texts("strong") == ["21.5 ± 1.2"]
     newest, of_best = rows_of(page)
     assert newest == "4002.12508.3730.7555.50–––––"

@@ -118,7 +118,8 @@ def test_only_the_main_set_selects_the_best_checkpoint(
     # The main set gets worse from 20, and the others better from 10.
     values = iter([20.0, 20.0, 10.0, 10.0, 10.0, 10.0, 15.0, 15.0, 90.0, 90.0, 90.0, 90.0])
     monkeypatch.setattr(
-        "mtkit.parsing.task.Task.metrics", lambda *_: {n: next(values) for n in ("bleu", "chrf")}
+        "mtkit.parsing.task.Task.metrics",
+        lambda *_, **__: {name: (next(values), None) for name in ("bleu", "chrf")},
     )
     config = changed(tiny_config, "train", valid_every=2, checkpoint_every=2)
     train.run(config, two_sets, tmp_path / "run", device="cpu")
@@ -154,7 +155,10 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "Translation quality, news" in page
     assert "BLEU, news" in page
-    assert f"<td>{news['chrf']:.2f}</td>" in page
+    intervals = watched.samples()[0]["intervals"]
+    sets = ("", "@news", "@same")
+    assert {*intervals} == {f"{metric}{name}" for metric in ("bleu", "chrf") for name in sets}
+    assert f"<td>{news['chrf']:.2f} ± {intervals['chrf@news']:.2f}</td>" in page
     for tag, value in (("valid@news/chrf", news["chrf"]), ("valid/chrf", row["valid_chrf"])):
         assert dict(events_of(Run.open(tmp_path / "run"), tag))[2] == pytest.approx(value)
 
