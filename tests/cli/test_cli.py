@@ -508,6 +508,8 @@ def test_a_mistake_of_ours_keeps_its_traceback(
         main()
 
 
+PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
 # Of each error that a command may raise, the exit status and the last line of standard error.
 ENDS = """
 import os, sys
@@ -539,7 +541,7 @@ for error in [
 
 
 def test_the_exit_status_tells_a_fault_of_mtkit_from_an_error_that_a_user_can_fix(tmp_path: Path):
-    done = run_code(ENDS, folder=tmp_path)
+    done = python("-c", ENDS, cwd=tmp_path, **PATHS)
     statuses = {}
     for name, status in (line.split() for line in done.stdout.splitlines()):
         assert statuses.setdefault(name, int(status)) == int(status), name
@@ -562,7 +564,8 @@ program()
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "mtkit.cli.console"])
 def test_an_incomplete_installation_is_a_fault_too(module: str, tmp_path: Path):
-    done = run_code(WITHOUT_A_MODULE, module, "prepare", "demo-en-de", folder=tmp_path)
+    arguments = [WITHOUT_A_MODULE, module, "prepare", "demo-en-de"]
+    done = python("-c", *arguments, cwd=tmp_path, **PATHS)
     assert done.returncode == 70
     assert "Traceback" in done.stderr
 
@@ -586,9 +589,6 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-
-
-PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])

@@ -273,7 +273,7 @@ def test_intervals_are_those_of_sacrebleu_with_confidence(
         for end, text in zip(("hyp", "1", "2"), (lines, *references), strict=False):
             written = "".join(f"{line}\n" for line in text)
             (tmp_path / f"{name}.{end}").write_text(written, encoding="utf-8")
-    subprocess.run([sys.executable, "-c", CONFIDENCE, *sets], cwd=tmp_path, check=True)
+    printed("-c", CONFIDENCE, *sets, cwd=tmp_path)
     for name, (lines, references) in sets.items():
         theirs: list[dict[str, Any]] = []
         for number in (0, 1):
@@ -284,9 +284,9 @@ def test_intervals_are_those_of_sacrebleu_with_confidence(
             ours = score(lines, references, metric=metric, interval=True)
             # The program prints no interval of zero.
             keys = ("confidence_mean", "confidence_var")
-            printed = " ± ".join(f"{expected.get(key, 0.0):.2f}" for key in keys)
-            assert ours.shown_interval == printed, (name, metric)
-            assert str(ours).endswith(f"|version:{sacrebleu.__version__} 95 %: {printed}")
+            shown = " ± ".join(f"{expected.get(key, 0.0):.2f}" for key in keys)
+            assert ours.shown_interval == shown, (name, metric)
+            assert str(ours).endswith(f"|version:{sacrebleu.__version__} 95 %: {shown}")
             # The score is the same as without an interval, and so is its signature.
             plain = score(lines, references, metric=metric)
             assert (ours.value, ours.signature) == (plain.value, plain.signature)
