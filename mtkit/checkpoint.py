@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,6 @@ from pydantic import Field
 from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import sync
-from mtkit.config import ModelConfig
 from mtkit.weights import OTHER_CHECKPOINT, NotFiniteError, WeightFile, Weights
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
-_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 # The file of a checkpoint that is written last.
 COMPLETE = f"step-*/{_STATE}"
 
@@ -261,31 +259,6 @@ class Selection(NamedTuple):
     def arrays(self) -> Weights:
         """The same weights as NumPy arrays, without PyTorch."""
         return Weights([checkpoint.weight_file() for checkpoint in self.checkpoints])
-
-
-def check_sizes(shapes: Mapping[str, Sequence[int]], settings: ModelConfig, *, of: Path) -> None:
-    """Refuse weights with other sizes than the settings, before a model is built.
-
-    Args:
-        shapes: of each tensor, by name.
-
-    Raises:
-        MtkitError: naming the setting and `of`, the folder of the run.
-    """
-    layers = {match[0] for name in shapes if (match := _LAYER.match(name))}
-    if not layers or "embedding.weight" not in shapes:
-        return  # not the weights of a Transformer, which `load_into` reports
-    sizes = {
-        "encoder_layers": sum(name.startswith("encoder") for name in layers),
-        "decoder_layers": sum(name.startswith("decoder") for name in layers),
-        "d_model": next(iter(shapes["embedding.weight"][1:]), 0),
-    }
-    for key, size in sizes.items():
-        if (wanted := getattr(settings, key)) != size:
-            raise MtkitError(
-                f"{of}: the weights do not fit config.yaml: model.{key} is {wanted}, and the "
-                f"weights have {size}"
-            )
 
 
 def load_into(model: nn.Module, weights: Tensors, *, of: Path) -> None:

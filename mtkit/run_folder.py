@@ -43,7 +43,6 @@ from mtkit.checkpoint import (
     Checkpoint,
     Selection,
     Tensors,
-    check_sizes,
     checkpoint_name,
     choose,
     step_of,
@@ -403,20 +402,15 @@ class Run:
         """The weights that `chosen` names, or of a selection, and their description.
 
         Raises:
-            MtkitError: as `chosen`, and if a checkpoint is damaged, or does not fit the model.
+            MtkitError: as `chosen`, and if a checkpoint is damaged.
         """
         selection = self.selection(which)
-        weights = selection.load()
-        shapes = {name: tensor.shape for name, tensor in weights.items()}
-        check_sizes(shapes, self.config.model, of=self.path)
-        return weights, selection.description
+        return selection.load(), selection.description
 
     def select_arrays(self, which: str | Selection | None) -> tuple[Weights, str]:
         """As `select`, with the weights as NumPy arrays; it does not load PyTorch."""
         selection = self.selection(which)
-        weights = selection.arrays()
-        check_sizes(weights.shapes, self.config.model, of=self.path)
-        return weights, selection.description
+        return selection.arrays(), selection.description
 
     def selection(self, which: str | Selection | None) -> Selection:
         """What `chosen` names, with its description; raises likewise. A selection is itself."""

@@ -318,22 +318,16 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("encoder_layers", 900, "model.encoder_layers is 900, and the weights have 1"),
-        ("decoder_layers", 2, "model.decoder_layers is 2, and the weights have 1"),
-        ("d_model", 1 << 18, f"model.d_model is {1 << 18}, and the weights have 16"),
-        ("d_ff", 64, "do not fit config.yaml"),
-    ],
+    ("key", "value"),
+    [("encoder_layers", 900), ("decoder_layers", 2), ("d_model", 1 << 18), ("d_ff", 64)],
 )
 def test_weights_of_another_model_are_refused_in_one_line(
-    key: str, value: int, words: str, tiny_run: Run, tmp_path: Path
+    key: str, value: int, tiny_run: Run, tmp_path: Path
 ):
     config = changed(tiny_run.config, "model", **{key: value})
     run = remade(tiny_run, tmp_path / "run", config=config)
-    with pytest.raises(MtkitError, match="do not fit") as error:
+    with pytest.raises(MtkitError, match="do not fit config") as error:
         Translator.load(run.path, device="cpu")
-    assert words in one_line(error)
     assert str(run.path) in one_line(error)
 
 

@@ -18,7 +18,7 @@ import torch
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
-from mtkit.checkpoint import Tensors, check_sizes
+from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer
@@ -289,8 +289,6 @@ class Trainer:
         checkpoint, weights, optimizer, state = checkpoints.agreed_checkpoint(run, self.workers)
         step = checkpoint.step
         self.schedule.check_end(state.max_steps, step, name=run.path)
-        shapes = {name: tensor.shape for name, tensor in weights.items()}
-        check_sizes(shapes, self.config.model, of=run.path)
         self.trained.load_training_state(self.optimizer, weights, optimizer)
         self._position = state.batches.model_dump()
         self.batches.load_state_dict(self._position)
