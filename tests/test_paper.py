@@ -90,15 +90,16 @@ def test_lengths_are_scored_on_pairs_that_were_not_trained_on(
         assert 1 <= int(count) <= 3
         assert all(0 <= float(score) <= 100 for score in scores)
         assert len(scores) == 3
-    data = PreparedData.open(tmp_path / "data")
+    out = tmp_path / "10-20-5-3"
+    data = PreparedData.open(out / "data")
     pairs = data.pairs("train")
     assert 0 < max(pairs.src.lengths) <= 10
     assert 0 < max(pairs.tgt.lengths) <= 10
-    sources = (tmp_path / "text" / "train.src").read_text("utf-8").splitlines()
-    held_out = (tmp_path / "text" / "valid.src").read_text("utf-8").splitlines()
+    sources = (out / "train.src").read_text("utf-8").splitlines()
+    held_out = (out / "valid.src").read_text("utf-8").splitlines()
     assert not {*sources} & {*held_out}
     for kind in kinds[1:]:
-        assert Run.open(tmp_path / "runs" / kind).config.model.positions == kind
+        assert Run.open(out / "runs" / kind).config.model.positions == kind
 
 
 def test_the_loss_after_gold_beginnings_is_that_of_teacher_forcing(

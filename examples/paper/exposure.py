@@ -17,10 +17,12 @@ words, and then the second half of the reference does not fit either.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mtkit import DecodeConfig, Translator
+from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.score import score
 
@@ -69,4 +71,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MtkitError as error:
+        sys.exit(f"exposure.py: {error}")

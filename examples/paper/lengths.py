@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from mtkit import Translator
+from mtkit.base.errors import MtkitError
 from mtkit.config import load_config
 from mtkit.data import PreparedData, is_prepared
 from mtkit.prepare import prepare_files
@@ -55,9 +57,9 @@ def split(data: PreparedData, options: argparse.Namespace) -> tuple[Texts, dict[
 def prepared(data: PreparedData, short: Texts, valid: Texts, out: Path) -> PreparedData:
     """The short pairs as data, with the subwords of all."""
     if not is_prepared(out / "data"):
+        out.mkdir(parents=True, exist_ok=True)
         for name, texts in (("train", short), ("valid", valid)):
             for side, file in enumerate(text_files(out, name)):
-                file.parent.mkdir(parents=True, exist_ok=True)
                 lines = "".join(f"{pair[side]}\n" for pair in texts)
                 file.write_text(lines, encoding="utf-8", newline="\n")
         prepare_files(
@@ -74,7 +76,7 @@ def prepared(data: PreparedData, short: Texts, valid: Texts, out: Path) -> Prepa
 
 def text_files(out: Path, name: str) -> tuple[Path, Path]:
     """The two files of a text."""
-    return out / "text" / f"{name}.src", out / "text" / f"{name}.tgt"
+    return out / f"{name}.src", out / f"{name}.tgt"
 
 
 def main() -> None:
@@ -91,13 +93,21 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=200, help="pairs scored for each row")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    configs = {
+        kind: load_config(options.config, [*options.set, f"model.positions={kind}"])
+        for kind in options.positions
+    }
     data = PreparedData.open(options.data)
     short, scored = split(data, options)
-    data = prepared(data, short, next(iter(scored.values())), options.out)
+    if not short:
+        raise MtkitError(f"{data.path}: has no pairs of at most {options.short} subwords to train")
+    # Runs of other pairs are not mistaken for these.
+    sizes = (options.short, options.longest, options.step, options.lines)
+    out = options.out / "-".join(map(str, sizes))
+    data = prepared(data, short, next(iter(scored.values())), out)
     columns = {}
-    for kind in options.positions:
-        config = load_config(options.config, [*options.set, f"model.positions={kind}"])
-        folder = options.out / "runs" / kind
+    for kind, config in configs.items():
+        folder = out / "runs" / kind
         run(config, data, folder)
         # Each line as a whole, however long it is.
         decode = config.decode.model_copy(update={"split_sentences": False})
@@ -116,4 +126,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MtkitError as error:
+        sys.exit(f"lengths.py: {error}")
