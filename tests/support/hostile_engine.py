@@ -36,7 +36,7 @@ def small_config(rng: random.Random) -> ModelConfig:
             "n_heads": 2,
             "norm": rng.choice(["pre", "post"]),
             "activation": rng.choice(["relu", "silu"]),
-            "positions": rng.choice(["sinusoidal", "learned", "words"]),
+            "positions": rng.choice(["sinusoidal", "learned", "words", "none"]),
             "max_positions": rng.randint(8, 30),
             "attention_window": rng.choice([None, 1, 5]),
             "output_bias": rng.random() < 0.5,
