@@ -240,24 +240,19 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
 
 @contextlib.contextmanager
 def _hub_errors(name: str, revision: str | None) -> Iterator[None]:
-    from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+    from huggingface_hub.errors import RevisionNotFoundError
 
-    hub = the_hub()
-    not_here = f"{name}: is not a folder on this machine, and"
     try:
         yield
     except RevisionNotFoundError as error:
-        raise MtkitError(f"--revision {revision}: {name} has no such revision on {hub}") from error
-    except (OSError, *transport_errors(), RuntimeError, ValueError) as error:
-        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-        if status in (401, 403, 404):
-            raise MtkitError(
-                f"{not_here} {hub} has no model {name}, or it is private (HTTP {status}): check "
-                "the name, or set HF_TOKEN to a token that may read it"
-            ) from error
         raise MtkitError(
-            f"{not_here} it cannot be downloaded from {hub}: {reason_of(error, most=200)}; check "
-            "the name, try again, or download its files and give their folder as SOURCE"
+            f"--revision {revision}: {name} has no such revision on {the_hub()}"
+        ) from error
+    except (OSError, *transport_errors(), RuntimeError, ValueError) as error:
+        raise MtkitError(
+            f"{name}: is not a folder on this machine, and cannot be downloaded from {the_hub()} "
+            f"({reason_of(error, most=200)}): check the name, try again, set HF_TOKEN if it is "
+            "private or gated, or download its files and give their folder as SOURCE"
         ) from error
 
 
