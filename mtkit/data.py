@@ -322,21 +322,10 @@ class PreparedData:
         )
 
     def pairs(self, split: str) -> SentencePairs:
-        """The encoded pairs of `train`, of `valid`, or of a further set (`also_split`).
-
-        Raises:
-            MtkitError: if the manifest gives the sources of other pairs than there are.
-        """
+        """The encoded pairs of `train`, of `valid`, or of a further set (`also_split`)."""
         sources = self._weighted() if split == "train" else ()
-        pairs = SentencePairs(
-            self._tokens(split, "src"), self._tokens(split, "tgt"), sources, self._links(split)
-        )
-        if sources and (kept := sum(source.kept for source in sources)) != len(pairs):
-            raise MtkitError(
-                f"{self.path / MANIFEST}: the sources of {len(pairs)} pairs have {kept} (kept); "
-                "prepare again"
-            )
-        return pairs
+        src, tgt = (self._tokens(split, side) for side in ("src", "tgt"))
+        return SentencePairs(src, tgt, sources, self._links(split))
 
     def text(self, split: str) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`, or of a further set (`also_split`).
