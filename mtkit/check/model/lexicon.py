@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.base.arrays import IntArray, concat_ranges
-from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import Text
@@ -86,11 +85,7 @@ class Lexicon:
 
     @classmethod
     def of_rows(cls, rows: Iterable[str]) -> Lexicon:
-        """The lexicon of such rows.
-
-        Raises:
-            ValueError: if a row is damaged.
-        """
+        """The lexicon of such rows."""
         entries: tuple[Entries, Entries] = {}, {}
         shares: tuple[dict[str, float], dict[str, float]] = {}, {}
         for row in rows:
@@ -119,30 +114,23 @@ def save_lexicons(path: Path, lexicons: Mapping[str, Lexicon]) -> None:
 
 
 def load_lexicon(path: Path, language: str) -> Lexicon:
-    """Read the lexicon of a target language, or the only one.
+    """Read the lexicon of a target language, or the only one, of a file that was not changed.
 
     Raises:
-        MtkitError: if the file cannot be read, is damaged, or is without the language.
+        MtkitError: if the file cannot be read.
     """
-    try:
-        with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
-            return Lexicon.of_rows(_of_language(file, language))
-    except ValueError:
-        raise MtkitError(f"{path}: is damaged; run mtkit check --fit again, or delete it") from None
+    with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
+        return Lexicon.of_rows(_of_language(file, language))
 
 
 def _of_language(rows: Iterable[str], language: str) -> Iterator[str]:
     """The rows of a language, without those of others."""
-    is_found = is_mine = True
-    for number, row in enumerate(rows):
-        if "\t" in row:
-            if is_mine:
-                yield row
-            continue
-        is_mine = row == f"{language}\n"
-        is_found = is_mine or (is_found and number > 0)
-    if not is_found:
-        raise ValueError(f"no lexicon of {language}")
+    is_mine = True
+    for row in rows:
+        if "\t" not in row:
+            is_mine = row == f"{language}\n"
+        elif is_mine:
+            yield row
 
 
 class _KeyLines:
