@@ -70,11 +70,6 @@ def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -
     return [min(bisect_right(ends, start), len(words) - 1) for start in starts]
 
 
-def format_links(links: Iterable[Link]) -> str:
-    """Links in the Pharaoh format: `0-0 1-2`, in order."""
-    return " ".join(f"{i}-{j}" for i, j in sorted(links))
-
-
 def parse_links(text: str, *, place: str) -> Links:
     """Links from a line in the Pharaoh format; `place` is file and line number, for messages."""
     gold = parse_gold(text, place=place)
@@ -269,7 +264,8 @@ class Alignment:
         return frozenset(self.weights)
 
     def __str__(self) -> str:
-        return format_links(self.weights)
+        """In the Pharaoh format: `0-0 1-2`, in order."""
+        return " ".join(f"{i}-{j}" for i, j in sorted(self.weights))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: links with weights, and the characters of each word."""

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,8 +125,8 @@ def align(
         backward = None
         if reverse is not None:
             # Only a multilingual model needs the languages.
-            back = replace(options, src_lang=options.tgt_lang, tgt_lang=options.src_lang)
-            backward = stack.enter_context(back.load([reverse]))
+            languages = {"src_lang": decode["tgt_lang"], "tgt_lang": decode["src_lang"]}
+            backward = stack.enter_context(options.load([reverse], **languages))
             _check_languages(run, translator, reverse, backward)
         for used in filter(None, (translator, backward)):
             used.decoder.try_weights()

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -427,21 +427,18 @@ class DecodeOptions:
 
     Attributes:
         changes: settings of the run's `decode` section to change, by name.
+        others: other arguments of `Translator.load`.
     """
 
-    checkpoint: str | None
-    device: str
-    workers: int | None
     changes: dict[str, Any]
-    src_lang: str | None = None
-    tgt_lang: str | None = None
+    others: dict[str, Any]
 
     @classmethod
     def parse(cls, **values: Any) -> DecodeOptions:
         """From the values of the decoding options; None leaves the setting of the run."""
-        names = {field.name for field in fields(cls)} & values.keys()
-        own = {name: values.pop(name) for name in names}
-        return cls(**own, changes={key: v for key, v in values.items() if v is not None})
+        names = {"checkpoint", "device", "workers", "src_lang", "tgt_lang"} & values.keys()
+        others = {name: values.pop(name) for name in names}
+        return cls({key: v for key, v in values.items() if v is not None}, others)
 
     def setting(self, run: Run, name: str) -> Any:
         """The value that a setting has: that of the option, else that of the run."""
@@ -450,21 +447,13 @@ class DecodeOptions:
     def load(self, runs: Sequence[Run], **more: Any) -> Translator:
         """A translator with one run, or with several as an ensemble of the first one's settings.
 
-        `more` are other arguments of `Translator.load`.
+        `more` come before `others`.
         """
         from mtkit.config import change_decoding
         from mtkit.translate import Translator
 
-        return Translator.load(
-            runs,
-            checkpoint=self.checkpoint,
-            config=change_decoding(runs[0].config.decode, self.changes),
-            device=self.device,
-            workers=self.workers,
-            src_lang=self.src_lang,
-            tgt_lang=self.tgt_lang,
-            **more,
-        )
+        config = change_decoding(runs[0].config.decode, self.changes)
+        return Translator.load(runs, config=config, **self.others | more)
 
 
 def keep_few_shapes() -> None:

@@ -174,12 +174,13 @@ def translated(
     if has_directions or is_multilingual(run):
         languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
     splits = decode.setting(run, "split_sentences") is True
-    whole = replace(decode, changes={**decode.changes, "split_sentences": splits}, **languages)
+    whole = replace(decode, changes={**decode.changes, "split_sentences": splits})
+    is_parser = run.manifest.data.task == "parsing"
     # Of lengths nothing is known: only lines without a translation are named.
     doubts = IncompleteTranslations(LineFacts(shortest=0))
     translations: list[Translation] = []
     with (
-        whole.load([run], tokenized=run.manifest.data.task == "parsing") as translator,
+        whole.load([run], tokenized=is_parser, **languages) as translator,
         shown_progress(len(text.src)) as progress,
     ):
         on_loaded(translator)

@@ -164,7 +164,7 @@ def serve(
         limits = replace(limits, batch_tokens=batch_tokens)
 
     def load(run: Run, tgt_lang: str | None) -> Translator:
-        return replace(options, tgt_lang=tgt_lang).load([run], exact=False)
+        return options.load([run], tgt_lang=tgt_lang, exact=False)
 
     # Before the models are loaded, because that takes long, and the address may be in use.
     with listen(host, port) as listening:
