@@ -173,9 +173,30 @@ class TextMetric:
 
     def _scorer(self, *, of_sentences: bool) -> Any:
         """sacreBLEU's object for the metric."""
-        scorer = _scorer(
-            self.metric, self.tgt_lang, lowercase=self.lowercase, of_sentences=of_sentences
-        )
+        # Imported here, because `mtkit translate` needs none of it.
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+        from sacrebleu.metrics.ter import TER
+
+        scorer: Any
+        if self.metric in ("chrf", "chrf++"):
+            words = 2 if self.metric == "chrf++" else 0
+            scorer = CHRF(word_order=words, lowercase=self.lowercase)
+        elif self.metric == "ter":
+            scorer = TER()
+        else:
+            # `force` silences a warning of three lines that text looks tokenised, which
+            # `note_tokenised` gives.
+            how: dict[str, Any] = {"force": True, "effective_order": of_sentences}
+            if self.metric == "paper":
+                # multi-bleu.perl does not smooth.
+                how |= {"tokenize": "none", "smooth_method": "exp" if of_sentences else "none"}
+            scorer = BLEU(lowercase=self.lowercase, **how)
+        if self.metric == "paper":
+            if self.tgt_lang is None:
+                raise ValueError("the paper's BLEU needs the language, for its tokeniser")
+            scorer.tokenizer = _paper_tokenizer(self.tgt_lang)
+            scorer.tokenizer_signature = scorer.tokenizer.signature()
         if self.test_set:
             scorer.test_set, scorer.langpair = self.test_set.rsplit(":", 1)
         return scorer
@@ -407,34 +428,6 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> No
             )
     if not hypotheses:
         raise MtkitError("there is nothing to score: 0 translations")
-
-
-def _scorer(metric: Metric, tgt_lang: str | None, *, lowercase: bool, of_sentences: bool) -> Any:
-    # Imported here, because `mtkit translate` needs none of it.
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.ter import TER
-
-    if metric in ("chrf", "chrf++"):
-        return CHRF(word_order=2 if metric == "chrf++" else 0, lowercase=lowercase)
-    if metric == "ter":
-        return TER()
-    # `force` silences a warning of three lines that text looks tokenised: see `note_tokenised`.
-    common: dict[str, Any] = {
-        "lowercase": lowercase,
-        "effective_order": of_sentences,
-        "force": True,
-    }
-    if metric == "bleu":
-        return BLEU(**common)
-    if tgt_lang is None:
-        raise ValueError("the paper's BLEU needs the language, for its tokeniser")
-    # multi-bleu.perl does not smooth.
-    smooth = "exp" if of_sentences else "none"
-    scorer = BLEU(tokenize="none", smooth_method=smooth, **common)
-    scorer.tokenizer = _paper_tokenizer(tgt_lang)
-    scorer.tokenizer_signature = scorer.tokenizer.signature()
-    return scorer
 
 
 @functools.cache
