@@ -16,6 +16,7 @@ import click
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 from mtkit.cli.output import check_output, new_file, output_of, refuse_torchrun, write_text
+from mtkit.cli.scored_texts import is_multilingual
 
 if TYPE_CHECKING:
     from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable
@@ -135,8 +136,10 @@ def check(
     with ExitStack() as stack:
         translator = None
         if run is not None and as_json and checker.forecast is not None:
-            facts = checker.facts
-            translator = stack.enter_context(_translator(run, facts.src_lang, facts.tgt_lang))
+            pair = {"src_lang": checker.facts.src_lang, "tgt_lang": checker.facts.tgt_lang}
+            languages = pair if is_multilingual(run) else {}
+            options = shared.DecodeOptions.parse(**shared.IN_PYTORCH, **languages)
+            translator = stack.enter_context(options.load([run]))
             warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         table = None
         if findings_path is not None:
@@ -219,16 +222,6 @@ def _fitted(run: Run) -> Iterator[None]:
         names = [CONFIDENCE, LEXICON, *([PAGE] if refresh_confidence(run) else [])]
     *others, last = (str(run.path / name) for name in names)
     log.info("wrote %s and %s", ", ".join(others), last)
-
-
-def _translator(run: Run, src_lang: str, tgt_lang: str) -> Translator:
-    """What gives the log-probabilities of given translations."""
-    from mtkit.translate import Translator
-
-    has_tags = bool(run.tokenizers().src.language_tags)
-    languages = (src_lang, tgt_lang) if has_tags else (None, None)
-    config = run.config.decode.model_copy(update=shared.IN_PYTORCH)
-    return Translator.load(run, config=config, src_lang=languages[0], tgt_lang=languages[1])
 
 
 def _checker(

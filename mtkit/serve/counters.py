@@ -41,8 +41,8 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """All metrics, for `prometheus_client`."""
         yield from (*self._requests.collect(), *self._seconds.collect())
-        counts = {"characters": self.characters, "text_warnings": self.warnings}
-        counts |= {f"decoded_{name}": n for name, n in vars(self._scheduler.counts).items()}
+        counts: dict[str, float] = {"characters": self.characters, "text_warnings": self.warnings}
+        counts |= {f"decoded_{name}": n for name, n in self._scheduler.counts.items()}
         for name, value in counts.items():
             yield CounterMetricFamily(f"mtkit_{name}", name.replace("_", " "), value)
         gauges = {"requests_in_flight": self.in_flight, "queue_tokens": self._scheduler.waiting}

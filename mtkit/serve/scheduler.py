@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from mtkit.translate import Sentence, Translation, Translator
@@ -119,16 +119,6 @@ class Request:
 
 
 @dataclass
-class Counts:
-    """What was decoded since the start; `seconds` are those of all threads."""
-
-    batches: int = 0
-    sentences: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
 class Scheduler:
     """The queue and the threads. All methods are called in the event loop.
 
@@ -141,9 +131,10 @@ class Scheduler:
     threads: int
     most_waiting: int
     batch_tokens: int
-    counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
+        # What was decoded since the start; the seconds are those of all threads.
+        self.counts = dict.fromkeys(("batches", "sentences", "tokens", "seconds"), 0.0)
         self._queue: deque[Request] = deque()
         self._groups = _ThreadGroup(1, "mtkit-torch"), _ThreadGroup(self.threads, "mtkit-native")
         self._checking = ThreadPoolExecutor(1, thread_name_prefix="mtkit-check")
@@ -261,10 +252,9 @@ class Scheduler:
         if running.cancelled():
             return
         seconds, tokens = time.perf_counter() - started, sum(item.tokens for item in batch)
-        self.counts.batches += 1
-        self.counts.sentences += len(batch)
-        self.counts.tokens += tokens
-        self.counts.seconds += seconds
+        decoded = 1, len(batch), tokens, seconds
+        for name, count in zip(self.counts, decoded, strict=True):
+            self.counts[name] += count
         rate = tokens / max(seconds, 1e-6) * (1 if group is self._groups[0] else self.threads)
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
         try:

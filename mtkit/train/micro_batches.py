@@ -312,8 +312,7 @@ class MicroBatches:
 
     def _may_grow_to(self, indices: IntArray) -> int:
         """Tokens that a sentence of these pairs may have with BPE-dropout."""
-        sides = (self.pairs.src, self.pairs.tgt)
-        longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
+        longest = int(GROWTH * longest_side(self.pairs, indices))
         if self.config.model.positions == "learned":
             longest = min(longest, self.config.model.max_positions)
         return longest
