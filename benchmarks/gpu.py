@@ -64,7 +64,6 @@ from mtkit.train.prefetch import Prefetcher
 from mtkit.train.trainer import Trainer
 from mtkit.translate import LoadedRuns, Translator
 from mtkit.translate.pytorch.decoder import Torch
-from mtkit.translate.pytorch.models import pack_weights
 
 COMPILED = "train.compile=true"
 WAYS = {
@@ -467,7 +466,7 @@ def translating(bench: Bench) -> Iterator[Row]:
         config = load_config("base", [*sizes.settings, *overrides])
         torch.manual_seed(1)
         model = Transformer(config.model, len(data.vocabularies.tgt), PAD_ID).to(bench.device)
-        pack_weights(model.eval(), precision)
+        model.eval().to(torch.bfloat16 if precision == "bf16" else torch.float32)
         select_matmul_backend(bench.device)
         runs = LoadedRuns(data.vocabularies, config.decode)
         translator = Translator(runs, Torch([model], runs, bench.device))

@@ -292,8 +292,6 @@ class Transformer(nn.Module):
         self.output_bias: nn.Parameter | None = None
         if config.output_bias:
             self.output_bias = nn.Parameter(torch.empty(vocab_size))
-        # Takes the place of the output layer in translation: the same matrix, packed for a CPU.
-        self.output: nn.Module | None = None
         self._sinusoids: Tensor | None = None
         self.reset_parameters()
 
@@ -452,11 +450,7 @@ class Transformer(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Of the next token, (..., V), from the last decoder layer's states (..., D)."""
         # The output layer is the embedding matrix itself (Section 3.4); the paper has no bias.
-        states = self.decoder_norm(x)
-        if self.output is not None:
-            logits: Tensor = self.output(states)
-            return logits
-        return output_layer(states, self.embedding.weight, self.output_bias)
+        return output_layer(self.decoder_norm(x), self.embedding.weight, self.output_bias)
 
 
 def parameter_counts(model: Transformer) -> dict[str, int]:

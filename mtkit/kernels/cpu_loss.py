@@ -30,7 +30,12 @@ def output_layer(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     """Logits (..., V): `x` (..., D) times the rows of `weight` (V, D), plus `bias` (V,)."""
     if not x.is_cuda:
         return bf16.linear(x, weight, bias)
-    logits = F.linear(x, in_whole_tiles(weight))[..., : len(weight)]
+    return output_by_tiles(x, in_whole_tiles(weight), bias, size=len(weight))
+
+
+def output_by_tiles(x: Tensor, matrix: Tensor, bias: Tensor | None, *, size: int) -> Tensor:
+    """As `output_layer`, (..., size), with the matrix of `in_whole_tiles`."""
+    logits = F.linear(x, matrix)[..., :size]
     return logits if bias is None else logits + bias.to(logits.dtype)
 
 

@@ -148,9 +148,7 @@ class Translator:
         else:
             from mtkit.translate.pytorch.models import load_torch
 
-            backend = load_torch(
-                loaded, checkpoint, choice, device=device, workers=workers, prepared=prepared
-            )
+            backend = load_torch(loaded, checkpoint, choice, device=device, workers=workers)
         return cls(loaded, backend, glossary=glossary)
 
     @property

@@ -17,7 +17,6 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.translate import LoadedRuns, Translator
 from mtkit.translate.pytorch.decoder import Torch
 from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.pytorch.models import pack_weights
 
 # Between these steps of a search of `LENGTH` steps no sentence ends.
 FROM, TO, LENGTH = 4, 20, 24
@@ -61,11 +60,11 @@ def counted(
 
     torch.manual_seed(1)
     model = Transformer(config.model, len(vocabularies.tgt), PAD_ID).eval()
-    # Only then is there anything to pack.
+    # Only then is there anything to fill up.
     assert model.vocab_size % GPU_TILE
     patch.setattr(Engine, "step", noted)
     with pretended_gpu() as counts:
-        pack_weights(model.to(GPU), "bf16" if name == "bf16" else "fp32")
+        model.to(GPU, torch.bfloat16 if name == "bf16" else torch.float32)
         runs = LoadedRuns(vocabularies, settings)
         translator = Translator(runs, Torch([model], runs, GPU))
         prefixes = ["eins zwei drei vier fünf"] * len(lines) if name == "prefixes" else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.plain_search import plain_search
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtkit.config import ModelConfig
+from mtkit.kernels.cpu_loss import in_whole_tiles, output_by_tiles
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis, Sampling, SearchSettings, uniforms
@@ -15,7 +17,6 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.pytorch.ensemble import Ensemble
 from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.pytorch.models import pack_weights
 from mtkit.translate.search.beam import beam_search
 from mtkit.translate.search.sampling import sample
 
@@ -25,17 +26,13 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("vocab", [300, 256])
 @pytest.mark.parametrize("biased", [True, False])
 def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bool) -> None:
-    config = {"d_model": 16, "d_ff": 16, "n_heads": 2, "output_bias": biased}
-    model = Transformer(ModelConfig.model_validate(config), vocab, PAD_ID).eval()
-    if model.output_bias is not None:
-        nn.init.normal_(model.output_bias)
-    src, tgt = torch.randint(4, vocab, (3, 5)), torch.randint(4, vocab, (3, 7))
-    with torch.inference_mode():
-        plain = model(src, tgt)
-        pack_weights(nn.ModuleList([model]), "fp32")
-        assert torch.allclose(model(src, tgt), plain, atol=1e-5)
+    x, weight = torch.randn(3, 7, 16), torch.randn(vocab, 16)
+    bias = torch.randn(vocab) if biased else None
+    matrix = in_whole_tiles(weight)
+    logits = output_by_tiles(x, matrix, bias, size=vocab)
+    assert torch.allclose(logits, F.linear(x, weight, bias), atol=1e-5)
     # A vocabulary of whole tiles needs no other matrix.
-    assert (model.output is None) == (vocab == 256)
+    assert (matrix is weight) == (vocab == 256)
 
 
 def plain_model(run: Run) -> Transformer:

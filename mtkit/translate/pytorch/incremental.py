@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtkit.kernels.cpu_loss import output_layer, widened
+from mtkit.kernels.cpu_loss import in_whole_tiles, output_by_tiles, widened
 from mtkit.model import DecoderLayer, Residual, Transformer
 from mtkit.narrow import NarrowLinear
 
@@ -38,8 +38,11 @@ class Engine:
         pre = model.config.norm == "pre"
         self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
         weight, bias = model.embedding.weight, model.output_bias
-        plain = output_layer if weight.is_cuda else F.linear
-        self._output: Sublayer = model.output or partial(plain, weight=weight, bias=bias)
+        self._output: Sublayer = partial(F.linear, weight=weight, bias=bias)
+        if weight.is_cuda:
+            # Filled up once, and not at every step.
+            matrix = in_whole_tiles(weight.detach())
+            self._output = partial(output_by_tiles, matrix=matrix, bias=bias, size=len(weight))
 
     def start(self, src: Tensor, beam_size: int, block: int = 1) -> DecoderCache:
         """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence.

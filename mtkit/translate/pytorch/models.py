@@ -1,4 +1,4 @@
-"""The models of runs for PyTorch: loaded, prepared for a GPU, and what decodes with them."""
+"""The models of runs for PyTorch: loaded on a device, and what decodes with them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import logging
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from mtkit import native
 from mtkit.base.devices import (
@@ -18,7 +16,6 @@ from mtkit.base.devices import (
 )
 from mtkit.base.memory import disable_malloc_trim
 from mtkit.checkpoint import Selection, load_into
-from mtkit.kernels.cpu_loss import GPU_TILE
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.choosing import EngineChoice
@@ -37,7 +34,6 @@ def load_torch(
     *,
     device: str,
     workers: int | None = None,
-    prepared: bool = True,
 ) -> Torch:
     """The backend of one run, or of an ensemble; arguments are those of `Translator.load`.
 
@@ -51,8 +47,7 @@ def load_torch(
         return with_native_steps(models, runs, descriptions, choice)
     if choice.precision == "bf16":
         choose_precision("bf16", on_device)  # It warns of a GPU without bf16.
-    if prepared and on_device.type != "cpu":
-        pack_weights(nn.ModuleList(models), choice.precision)
+        models = [model.to(torch.bfloat16) for model in models]
     checkpoints = Checkpoints(descriptions, choice, describe_device(on_device))
     return Torch(models, runs, on_device, checkpoints=checkpoints)
 
@@ -86,32 +81,6 @@ def with_native_steps(
     steps = [NativeStep(model, choice.precision) for model in models]
     checkpoints = Checkpoints(descriptions, choice, native.kernels(choice.precision))
     return Torch(models, runs, steps=steps, checkpoints=checkpoints)
-
-
-class PaddedLinear(nn.Module):
-    """The output layer on a GPU: its matrix gets its rows of zeros once, and not at every step.
-
-    The weight is (N, K).
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self._size, self._bias = len(weight), bias
-        self._padded = F.pad(weight.detach(), (0, 0, 0, -len(weight) % GPU_TILE))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., K) to (..., N)."""
-        logits = F.linear(x, self._padded)[..., : self._size]
-        return logits if self._bias is None else logits + self._bias
-
-
-def pack_weights(model: nn.Module, precision: native.Precision) -> None:
-    """Prepare a model on a GPU, in place, for fast decoding; it cannot be trained afterwards."""
-    if precision == "bf16":
-        model.to(torch.bfloat16)
-    for module in model.modules():
-        if isinstance(module, Transformer) and module.vocab_size % GPU_TILE:
-            module.output = PaddedLinear(module.embedding.weight, module.output_bias)
 
 
 def _note_process(workers: int | None, device: torch.device) -> None:
