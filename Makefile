@@ -5,7 +5,11 @@ BIN := $(VENV)/bin
 # One process more than cores, because some tests wait; the tests of a file in one process, so that
 # they share what is made for them once.
 PROCESSES := $(shell $(PYTHON) -c 'import os; print(1 + os.cpu_count())')
-PYTEST := $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# What Python has compiled is kept, because to rewrite the assertions of all tests takes each process
+# ten seconds.
+KEPT := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
+PYTEST := $(KEPT) $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder \
+	--max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu format bench build clean
