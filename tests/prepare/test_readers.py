@@ -399,14 +399,14 @@ def test_a_file_that_was_deleted_is_reported_when_it_is_read(tmp_path: Path):
 def test_damaged_compression_is_reported_with_the_name_of_the_file(
     tmp_path: Path, suffix: str, harm: str
 ):
-    content = COMPRESS[suffix](b"\n".join(os.urandom(60).hex().encode() for _ in range(9000)))
+    content = COMPRESS[suffix](b"\n".join(os.urandom(60).hex().encode() for _ in range(4000)))
     middle = len(content) // 2
     content = {
         "cut": content[:middle],
         "flipped": content[:middle] + bytes([content[middle] ^ 255]) * 50 + content[middle + 50 :],
         "none": b"this is no compressed file at all",
     }[harm]
-    good = write_lines(tmp_path / "good", [b"x"] * 9000)
+    good = write_lines(tmp_path / "good", [b"x"] * 4000)
     bad = tmp_path / f"bad{suffix}"
     bad.write_bytes(content)
     # On either side: the good file must not be blamed.
@@ -532,13 +532,13 @@ def test_a_line_of_a_gigabyte_is_refused_before_it_fills_the_memory(
     monkeypatch.setattr("mtkit.base.text.MAX_LINE_BYTES", 1 << 20)
     before = {"a.tmx": tmx([])[:-16].encode() + b'<tu>\n<tuv xml:lang="en"><seg>'}
     file = tmp_path / f"{name}{suffix}"
-    file.write_bytes(COMPRESS[suffix](before.get(name, b"x\n") + b"a" * (24 << 20)))
+    file.write_bytes(COMPRESS[suffix](before.get(name, b"x\n") + b"a" * (16 << 20)))
     readers: list[Callable[[], object]] = [lambda: pairs_of(source_of(file))]
     if name == "a.en":
         readers = [lambda: pairs_of(parallel_files(file, file)), lambda: list(read_lines(file))]
     for read in readers:
         if name in ("a.tsv", "a.jsonl"):
-            file.write_bytes(COMPRESS[suffix](b"a" * (24 << 20)))
+            file.write_bytes(COMPRESS[suffix](b"a" * (16 << 20)))
         tracemalloc.start()
         message = error_of(read)
         peak = tracemalloc.get_traced_memory()[1]
