@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 from mtkit.base.language_id import is_language_tag, is_same_language, language_code, parts_of
 
 # Names of columns in English, German, French, Spanish, Italian, Dutch, Portuguese, Polish, Swedish,
 # Czech, Russian, Ukrainian, Chinese and Japanese: of the source, of the target, and of either.
-_SOURCE_NAMES = (
-    "source|src|original|orig|origin|input|msgid|quell(?:e|en)?|ausgangs|originale|origine|fuente"
-    "|origen|bron|fonte|origem|źródło|oryginał|källa|zdroj|исходный|источник|оригинал|джерело|原文"
-    "|源文|源语言|ソース"
-)
-_TARGET_NAMES = (
-    "target|tgt|trg|ref|reference|hyp|hypothesis|mt|translation|translated|trans|output|msgstr|ziel"
-    "|übersetzung|übersetzt|cible|traduction|destino|traducción|traduccion|traduzione|doel|alvo|cel"
-    "|vertaling|tradução|tłumaczenie|mål|översättning|překlad|cíl|перевод|цель|переклад|译文|译语"
-    "|目标语言|訳文|翻訳"
-)
-_EITHER_NAMES = (
-    "text|sentences?|sent|segment|seg|string|str|phrase|line|language|lang|column|col|side|value"
-    "|sprache|satz|texte|langue|texto|frase|idioma|testo|lingua|tekst|zin|taal|język|språk"
+_ROWS = (resources.files("mtkit") / "prepare" / "column_names.tsv").read_text(encoding="utf-8")
+_SOURCE_NAMES, _TARGET_NAMES, _EITHER_NAMES = (
+    row.partition("\t")[2].replace(" ", "|") for row in _ROWS.splitlines()
 )
 # Characters of a name.
 _MAX_NAME = 60

@@ -16,8 +16,8 @@ The first two columns of the file are the kind of word and its group; the others
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib import resources
+from typing import NamedTuple
 
 HABEN = ("habe", "hast", "hat", "haben")
 SEIN = ("bin", "bist", "ist", "sind")
@@ -41,8 +41,7 @@ PRONOUNS = {
 SLOTS = {"I": 0, "you": 1, "he": 2, "she": 2, "we": 3, "they": 3}
 
 
-@dataclass(frozen=True)
-class Noun:
+class Noun(NamedTuple):
     """A noun; `gender` is m, f or n, `number` its position in the lexicon."""
 
     number: int
@@ -55,8 +54,7 @@ class Noun:
     weak: bool
 
 
-@dataclass(frozen=True)
-class Adjective:
+class Adjective(NamedTuple):
     """An adjective; `stem` takes the German endings, `nouns` are the groups it describes."""
 
     number: int
@@ -66,8 +64,7 @@ class Adjective:
     nouns: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Verb:
+class Verb(NamedTuple):
     """A verb.
 
     `frame` is its group, `name` the English base with its particle, `third` its form after "he",
@@ -87,8 +84,7 @@ class Verb:
     nouns: tuple[Noun, ...]
 
 
-@dataclass(frozen=True)
-class Preposition:
+class Preposition(NamedTuple):
     """A preposition with its German case and the nouns it is used with."""
 
     english: str
@@ -97,8 +93,7 @@ class Preposition:
     nouns: tuple[Noun, ...]
 
 
-@dataclass(frozen=True)
-class Time:
+class Time(NamedTuple):
     """An adverbial of time and the tenses that it is used with."""
 
     english: str
@@ -106,8 +101,7 @@ class Time:
     tenses: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Modal:
+class Modal(NamedTuple):
     """A modal verb: English forms for I and he, with and without "not", and German forms."""
 
     english: tuple[str, ...]
