@@ -101,7 +101,7 @@ def alignment_figure(inspection: Inspection, most: int) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
+def tree_figure(tree: Tree) -> str:
     """A tree: the root above, the words in a row below, lines from each phrase to its parts.
 
     It is an `<svg>` element, and a file of its own, too.
@@ -139,7 +139,7 @@ def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
         for node, text in enumerate([*(_short(phrase.label) for phrase in tree.phrases), *words])
     ]
     return "\n".join(
-        [_svg(width, height, title), '<g class="links">', *lines, "</g>", *texts, "</svg>\n"]
+        [_svg(width, height, "Tree"), '<g class="links">', *lines, "</g>", *texts, "</svg>\n"]
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(eq=False)
 class RequestError(Exception):
     """A request that is answered with an error.
 
@@ -12,14 +15,10 @@ class RequestError(Exception):
         closes_connection: because the request was not read to its end.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        retry_after: int | None = None,
-        closes_connection: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.retry_after = status, retry_after
-        self.closes_connection = closes_connection
+    status: int
+    message: str
+    retry_after: int | None = None
+    closes_connection: bool = False
+
+    def __str__(self) -> str:
+        return self.message

@@ -112,7 +112,9 @@ def forecast(
     if on_gpu:
         count = len(speeds) * _TIMED_TOGETHER
         over = f"over {count} updates after {_WARM_UP} others ({low:,.0f} to {high:,.0f})"
-    passes = passes_of_worker(trainer, world_size)
+    of_update = partial(trainer.micro_batches.of_update, step=1, rank=0, world_size=world_size)
+    # Forward and backward, in which a worker computes its share of an update.
+    passes = max(len(of_update(some)) for some in islice(trainer.batches, _TIMED_UPDATES))
     return _forecast(
         config,
         [
@@ -198,13 +200,6 @@ def speeds_in_training(trainer: Trainer, world_size: int) -> list[float]:
                 break
             tokens, began = 0, now
     return speeds
-
-
-def passes_of_worker(trainer: Trainer, world_size: int) -> int:
-    """The passes, forward and backward, in which a worker computes its share of an update."""
-    updates = islice(trainer.batches, _TIMED_UPDATES)
-    of_update = partial(trainer.micro_batches.of_update, step=1, rank=0, world_size=world_size)
-    return max(len(of_update(batches)) for batches in updates)
 
 
 def division_in_words(trainer: Trainer, passes: int, *, several: bool) -> str:
