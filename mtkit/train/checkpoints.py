@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
@@ -194,7 +195,7 @@ def _bytes_of(folder: Path, pattern: str) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-class CheckpointWriter:
+class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
     """Saves checkpoints of a run in its own thread, one after the other.
 
     It must be given copies, because training continues meanwhile. As a context manager it waits
@@ -211,9 +212,6 @@ class CheckpointWriter:
         self._saving: tuple[int, Future[None]] | None = None
         # The saves that failed since the last good one.
         self._failed = 0
-
-    def __enter__(self) -> CheckpointWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._report_end()

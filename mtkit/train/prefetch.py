@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from mtkit.batches import TokenBatches
 from mtkit.data import IntArray
@@ -21,7 +22,7 @@ class Update(NamedTuple):
 
 
 @dataclass(eq=False)
-class Prefetcher:
+class Prefetcher(AbstractContextManager["Prefetcher"]):
     """Prepares each update while the one before it is computed; a context manager.
 
     Preparing takes time where sentences are segmented anew (`train.bpe_dropout`), where batches are
@@ -48,9 +49,6 @@ class Prefetcher:
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ahead: Future[Update] | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown(wait=kind is None, cancel_futures=True)

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
@@ -158,7 +158,7 @@ class Meter:
 
 
 @dataclass(eq=False)
-class TrainingProgress:
+class TrainingProgress(AbstractContextManager["TrainingProgress"]):
     """A line for each row of metrics, and below them a progress bar on a terminal.
 
     Attributes:
@@ -183,9 +183,6 @@ class TrainingProgress:
             disable=None if self.active else True,
             bar_format="training {n_fmt}/{total_fmt} {bar} {desc}",
         )
-
-    def __enter__(self) -> TrainingProgress:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()

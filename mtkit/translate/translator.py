@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mtkit.base.memory import memory_explained
 from mtkit.base.sentences import LineFacts
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mtkit.translate.glossary.terms import Glossary
 
 
-class Translator:
+class Translator(AbstractContextManager["Translator"]):
     """Translates lines of text with a trained model, or with an ensemble.
 
     It can be used as a context manager, which closes it. `reader` and `decoder` are for a caller
@@ -170,9 +170,6 @@ class Translator:
     def device(self) -> torch.device:
         """The device of the models."""
         return self.decoder.device
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
