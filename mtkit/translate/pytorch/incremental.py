@@ -99,7 +99,7 @@ class _Layer:
         norms: list[Sublayer] = [
             _norm(residual.norm) for residual in layer.residuals if isinstance(residual, Residual)
         ]
-        nothing: list[Sublayer] = [_unchanged] * len(norms)
+        nothing: list[Sublayer] = [lambda x: x] * len(norms)
         self.before, self.after = (norms, nothing) if pre else (nothing, norms)
 
     def step(
@@ -134,10 +134,6 @@ def _norm(norm: nn.LayerNorm) -> Sublayer:
 
 # Of each activation of the model, the same in place.
 _IN_PLACE: dict[Sublayer, Sublayer] = {F.relu: torch.relu_, F.silu: partial(F.silu, inplace=True)}
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x
 
 
 class LayerCache:
