@@ -40,6 +40,7 @@ from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
+AutoTokens = Annotated[str, Field(pattern=r"^auto(:[1-9]\d{0,17})?$")]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
 Heads = Annotated[int, Field(ge=1, le=4096)]
@@ -198,8 +199,10 @@ class TrainConfig(Section):
         "which pairs share a batch; length: nearly equal lengths; approximate only names how runs "
         "of earlier versions were trained",
     )
-    device_batch_tokens: Count | None = setting(
-        None, "tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
+    device_batch_tokens: Count | AutoTokens | None = setting(
+        None,
+        "tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU; auto: so many, or as "
+        "many as fit in memory, which the run keeps as auto:NUMBER",
     )
     warmup_steps: Count = setting(4000, "updates with a rising learning rate (5.3)")
     schedule: Literal["paper", "constant", "linear", "cosine"] = setting(
@@ -308,6 +311,11 @@ class TrainConfig(Section):
     )
 
     @property
+    def has_auto_tokens(self) -> bool:
+        """Whether as many tokens are computed at a time as fit in memory."""
+        return isinstance(self.device_batch_tokens, str)
+
+    @property
     def last_step(self) -> int:
         """The update after which training ends."""
         return self.finish_after + self.finish_steps if self.finish_steps else self.max_steps
@@ -346,6 +354,8 @@ class TrainConfig(Section):
             for key in self.changed("lora_alpha", "lora_matrices"):
                 raise ValueError(f"{key}: has no effect without train.lora_rank")
         if self.fsdp:
+            if self.has_auto_tokens:
+                raise ValueError("device_batch_tokens: auto cannot be combined with train.fsdp")
             for key in self.changed("lora_rank", "ema", "freeze", "optimizer"):
                 raise ValueError(f"{key}: cannot be combined with train.fsdp")
         return self

@@ -139,6 +139,14 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
+    if config.train.has_auto_tokens:
+        # Every resume takes the same number.
+        known = {"device_batch_tokens": f"auto:{trainer.micro_batches.limit}"}
+        settings = folder.config.train.model_copy(update=known)
+        folder = folder.with_config(folder.config.model_copy(update={"train": settings}))
+        if held is not None:
+            folder.attach_lock(held)
+            folder.write_config()
     finished = trainer.fit(folder)
     if finished and workers.is_rank_zero:
         _fit_checks(folder, data, trainer)

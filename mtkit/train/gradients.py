@@ -87,7 +87,7 @@ class Gradients:
             MtkitError: if the system allows no more threads.
         """
         at_once = self.micro_batches.at_once
-        if at_once > 1 and self._threads is None:
+        if at_once > 1 and (self._threads is None or self._threads.count != at_once):
             changing = [p for p in self.model.parameters() if p.requires_grad]
             try:
                 self._threads = GradientThreads(changing, count=at_once)
@@ -105,7 +105,8 @@ class Gradients:
         Args:
             own: the passes of this worker.
             tokens: the target tokens of the update over all workers.
-            retry: if packed passes do not fit in memory, compute them in smaller ones.
+            retry: if passes do not fit in memory, compute them in smaller ones: packed passes, and
+                all with `train.device_batch_tokens: auto`.
 
         Returns:
             The summed losses of the passes.
@@ -113,7 +114,9 @@ class Gradients:
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:
                 of_passes = self._at_the_same_time(own, step=step, tokens=tokens)
-            elif retry and self.micro_batches.packed:
+            elif retry and self.settings.has_auto_tokens and self.workers.world_size > 1:
+                of_passes = self._in_halves_on_all(own, step=step, tokens=tokens)
+            elif retry and (self.micro_batches.packed or self.settings.has_auto_tokens):
                 of_passes = self._in_halves_if_needed(own, step=step, tokens=tokens)
             else:
                 of_passes = self._one_after_the_other(own, step=step, tokens=tokens)
@@ -186,6 +189,37 @@ class Gradients:
             report = log.warning if self.workers.is_rank_zero else log.error
             where = f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
             report("step %d: out of memory%s; trying again in %d passes", step, where, len(own))
+
+    def _in_halves_on_all(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
+        """As `_in_halves_if_needed`, by all workers as soon as memory runs out on one of them.
+
+        Nothing is sent before all have their gradients, so it is slower: workers usually send each
+        other the first gradients while they compute the others.
+        """
+        workers, is_full = self.workers, True
+        while is_full:
+            halves = [half for pass_ in own for half in pass_.halves()]
+            reason = ""
+            try:
+                with workers.no_sync(self.parallel):
+                    losses = self._one_after_the_other(own, step=step, tokens=tokens)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = str(error)
+            is_full = workers.any(bool(reason))
+            if is_full:
+                if workers.any(bool(reason) and len(halves) == len(own)):
+                    raise MemoryError("a single pair does not fit")
+                self.model.zero_grad()
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                own = halves
+                if workers.is_rank_zero:
+                    log.warning("step %d: out of memory; trying again in %d passes", step, len(own))
+        # A pass without pairs adds zeros, and sends the sums.
+        torch.autograd.backward(self.losses(Pass(0, [])).translation)
+        return losses
 
     def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
         of_passes = []

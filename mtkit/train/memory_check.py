@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,8 +18,11 @@ from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
+from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import Pass, padded_tokens
+
+log = logging.getLogger(__name__)
 
 # The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
 # the weights (12) that a checkpoint is written from.
@@ -61,6 +66,14 @@ def gigabytes(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"
 
 
+class DoesNotFitError(MtkitError):
+    """The largest micro-batch does not fit in memory, and one of `tokens` does."""
+
+    def __init__(self, message: str, tokens: int) -> None:
+        super().__init__(f"{message}; give --set train.device_batch_tokens={tokens}")
+        self.tokens = tokens
+
+
 def check_memory(
     gradients: Gradients, batches: TokenBatches, optimizer: torch.optim.Optimizer, *, where: str
 ) -> None:
@@ -68,6 +81,7 @@ def check_memory(
 
     If several are computed at the same time, each thread computes the largest one as often as in
     an update, but at most twice. `where` follows "memory" in a message, such as " on worker 1".
+    If it does not fit, `train.device_batch_tokens: auto` takes fewer tokens at a time.
 
     Raises:
         MtkitError: if it does not fit, with the setting to lower and a value that fits.
@@ -81,6 +95,8 @@ def check_memory(
     with memory_explained(what):
         held = torch.empty(moments, dtype=torch.uint8, device=gradients.device)
     with devices.limited_to_free_memory(gradients.device, reserve=reserve):
+        if gradients.settings.has_auto_tokens:
+            _lower_until_it_fits(gradients, batches)
         _try_largest(gradients, batches, where=where)
     del held
 
@@ -96,6 +112,26 @@ def moments_to_come(optimizer: torch.optim.Optimizer) -> int:
     # Of a sharded parameter a worker has a part.
     own = [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
     return sum(2 * part.numel() * part.element_size() for part in own)
+
+
+def _lower_until_it_fits(gradients: Gradients, batches: TokenBatches) -> None:
+    """Have all workers compute as many tokens at a time as fit on each of them."""
+    micro_batches, workers, alone = gradients.micro_batches, gradients.workers, gradients
+    if workers.world_size > 1:
+        # Without gradients for workers that run out of memory, and would not send theirs.
+        alone = replace(gradients, parallel=gradients.model, workers=Workers())
+
+    def fitting() -> int:
+        try:
+            _try_largest(alone, batches, where="")
+        except DoesNotFitError as error:
+            return error.tokens
+        return micro_batches.limit
+
+    while (tokens := min(workers.gather(workers.run_on_all_ranks(fitting)))) < micro_batches.limit:
+        micro_batches.lower(tokens, batches)
+    if workers.is_rank_zero:
+        log.info("train.device_batch_tokens: auto takes %s tokens at a time", f"{tokens:,}")
 
 
 def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> None:
@@ -116,19 +152,19 @@ def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
     if _succeeds(lambda: gradients.add_up([Pass(0, [largest])] * number, step=0, tokens=1), model):
         return
     if at_once > 1 and fits(*largest):
-        raise MtkitError(
+        raise DoesNotFitError(
             f"{at_once} micro-batches of {padded_tokens(*largest)} tokens at the same time do not "
-            f"fit in memory, one does; give --set "
-            f"train.device_batch_tokens={micro_batches.most_tokens(batches)}"
+            "fit in memory, one does",
+            micro_batches.most_tokens(batches),
         )
     pairs = gradients.pairs
     for some in micro_batches.smaller(indices):
         if fits(pairs, some):
             tokens = padded_tokens(pairs, some)
-            raise MtkitError(
+            raise DoesNotFitError(
                 f"a micro-batch of {padded_tokens(pairs, indices)} tokens does not fit in "
-                f"memory{where}, one of {tokens} does; give --set "
-                f"train.device_batch_tokens={tokens}"
+                f"memory{where}, one of {tokens} does",
+                tokens,
             )
     raise MtkitError(
         f"even the longest pair alone, {micro_batches.longest} tokens, does not fit in memory; "

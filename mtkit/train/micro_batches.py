@@ -167,7 +167,12 @@ class MicroBatches:
             # Words are counted from the beginning of a sentence, which a row does not show.
             log.info("train.gpu_path: plain, because of model.positions words")
             self.packed = False
-        self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[self.device_type]
+        given, self.limit = settings.device_batch_tokens, DEFAULT_DEVICE_TOKENS[self.device_type]
+        if given == "auto":
+            growth = GROWTH if settings.bpe_dropout else 1
+            self.limit = max(self.limit, math.ceil(growth * self.longest) + 1)
+        elif given is not None:
+            self.limit = int(str(given).removeprefix("auto:"))
         # For source and target, or none.
         of_tgt = 0.0 if self.task == "parsing" else settings.bpe_dropout
         self._world_size = 1
@@ -214,6 +219,11 @@ class MicroBatches:
         while self.per_batch * batches.per_update % world_size:
             self.per_batch += 1
         self.at_once = self._number_at_once(batches, world_size)
+
+    def lower(self, limit: int, batches: TokenBatches) -> None:
+        """Divide the same updates again, with fewer tokens at a time."""
+        self.limit = limit
+        self.choose(batches, self._world_size)
 
     def of_update(
         self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int

@@ -94,7 +94,7 @@ class Parts:
             device=device,
             precision=precision,
             loss=partial(self.gradients.translation_loss, label_smoothing=0.0),
-            budget=min(self.batches.budget, self.micro_batches.limit),
+            budget=lambda: min(self.batches.budget, self.micro_batches.limit),
         )
         directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
         others = f" × {workers.world_size}" if workers.world_size > 1 else ""

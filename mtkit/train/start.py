@@ -258,7 +258,8 @@ def _run_to_continue(job: Job) -> Run:
 def with_finish(job: Job, run: Run | None, workers: Workers) -> Config:
     """The configuration with the end that `--finish-in` sets, now or in an earlier training.
 
-    The first worker decides, because the others may see an older state of the run that continues.
+    It also has the number that `train.device_batch_tokens: auto` took in an earlier one. The first
+    worker decides, because the others may see an older state of the run that continues.
 
     Raises:
         MtkitError: if there is nothing to finish, or if the run has another end already.
@@ -274,8 +275,11 @@ def with_finish(job: Job, run: Run | None, workers: Workers) -> Config:
     mine = workers.run_on_all_ranks(
         lambda: _finish(config, run, job.finish_in) if workers.is_rank_zero else None
     )
-    after, steps = workers.gather(mine)[0]
-    settings = config.train.model_copy(update={"finish_after": after, "finish_steps": steps})
+    (after, steps), tokens = workers.gather((mine, run.config.train.device_batch_tokens))[0]
+    changes = {"finish_after": after, "finish_steps": steps}
+    if config.train.device_batch_tokens == "auto" and tokens not in ("auto", None):
+        changes["device_batch_tokens"] = f"auto:{str(tokens).removeprefix('auto:')}"
+    settings = config.train.model_copy(update=changes)
     return config.model_copy(update={"train": settings})
 
 

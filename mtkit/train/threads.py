@@ -34,7 +34,7 @@ class GradientThreads:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, count: int) -> None:
-        self._count = count
+        self.count = count
         self._parameters = list(parameters)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="gradients")
         # How many threads are at work on tasks.
@@ -78,8 +78,8 @@ class GradientThreads:
         futures: list[Future[tuple[GradientList, list[T]]]] = []
         sums: list[tuple[GradientList, list[T]]] = []
         try:
-            for first in range(min(self._count, len(tasks))):
-                own = tasks[first :: self._count]
+            for first in range(min(self.count, len(tasks))):
+                own = tasks[first :: self.count]
                 futures.append(self._pool.submit(self._add_up, own, stop))
             wait(futures)
             while futures:
@@ -98,7 +98,7 @@ class GradientThreads:
         total: GradientList = [parameter.grad for parameter in self._parameters]
         for first, (gradients, some) in enumerate(sums):
             _add_to(total, gradients)
-            results[first :: self._count] = some
+            results[first :: self.count] = some
         for parameter, gradient in zip(self._parameters, total, strict=True):
             parameter.grad = gradient
         return results

@@ -128,7 +128,7 @@ class Validator:
     Attributes:
         precision: of training; on a CPU, translations are in float32 nevertheless.
         loss: of a batch.
-        budget: padded tokens of a batch; more if the longest pair needs it.
+        budget: padded tokens of a batch, at that time; more if the longest pair needs it.
     """
 
     config: Config
@@ -138,7 +138,7 @@ class Validator:
     device: torch.device
     precision: Precision
     loss: SummedLoss
-    budget: int
+    budget: Callable[[], int]
 
     def __post_init__(self) -> None:
         self._sets = ValidationSet.all_of(self.data)
@@ -187,7 +187,7 @@ class Validator:
         pairs, rows = measured.pairs, measured.indices
         src, tgt = pairs.src.lengths[rows], pairs.tgt.lengths[rows]
         longest = int(max(src.max(), tgt.max()))
-        plan = plan_batches(src, tgt, budget=max(self.budget, longest))
+        plan = plan_batches(src, tgt, budget=max(self.budget(), longest))
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
             summed += self.loss(model, pairs, rows[indices]).item()

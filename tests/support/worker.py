@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from support.other_arithmetic import draw_other_weights
+from support.small_memory import hold
 
 from mtkit import cli
 from mtkit.base import compiling
@@ -139,6 +140,8 @@ def train_as_described(facts_file: Path) -> None:
     torch.set_default_dtype(getattr(torch, facts.get("dtype", "float32")))
     if "misbehaviour" in facts:
         misbehave(**facts["misbehaviour"])
+    if "holds" in facts:
+        hold(**facts["holds"])
     if "sees" in facts:
         see_otherwise(*facts["sees"])
     if "shards_in" in facts:

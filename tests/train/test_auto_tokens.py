@@ -1,0 +1,130 @@
+"""`train.device_batch_tokens: auto`: as many tokens at a time as fit in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import changed
+from support.small_memory import hold
+from support.team import Team, assert_nearly_same
+from support.training import Trainings, last_weights
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import Config, load_config
+from mtkit.data import PreparedData
+from mtkit.train import gradients
+from mtkit.train.gradients import Gradients
+from mtkit.train.trainer import Trainer
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "make_batch", gradients.make_batch)
+
+
+def number_of(run: Path) -> int:
+    """The number that a run keeps."""
+    kept = str(load_config(str(run / "config.yaml")).train.device_batch_tokens)
+    assert kept.startswith("auto:")
+    return int(kept.removeprefix("auto:"))
+
+
+@pytest.fixture
+def automatic(trainings: Trainings) -> Trainings:
+    trainings.change("train", device_batch_tokens="auto", batches_per_update=1)
+    return trainings
+
+
+@pytest.mark.parametrize("room", [40, 55, 80, 120, 150, 300])
+def test_a_run_takes_what_fits_and_is_that_with_this_number(
+    room: int, automatic: Trainings, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    hold(room)
+    assert automatic.run("auto")
+    number = number_of(automatic.folder / "auto")
+    assert number <= room or number == 4096
+    assert f"train.device_batch_tokens: auto takes {number:,} tokens at a time" in caplog.messages
+    automatic.run("given", device_batch_tokens=number)
+    given = last_weights(automatic.folder / "given")
+    for name, tensor in last_weights(automatic.folder / "auto").items():
+        assert torch.equal(tensor, given[name]), name
+
+
+def test_without_need_nothing_is_lowered(automatic: Trainings):
+    automatic.run("auto")
+    assert number_of(automatic.folder / "auto") == 4096
+    automatic.run("given", device_batch_tokens=None)
+    automatic.assert_same("auto", "given", "loss")
+
+
+def test_a_run_that_resumes_takes_its_number_again_even_with_more_memory(
+    automatic: Trainings, monkeypatch: pytest.MonkeyPatch
+):
+    make = gradients.make_batch
+    hold(150)
+    automatic.run("whole")
+    number = number_of(automatic.folder / "whole")
+    automatic.run("resumed", max_steps=3)
+    monkeypatch.setattr(gradients, "make_batch", make)
+    automatic.run("resumed")
+    assert number_of(automatic.folder / "resumed") == number
+    automatic.assert_same("whole", "resumed", "loss")
+    # With less memory it takes a smaller one.
+    hold(60)
+    automatic.run("resumed", max_steps=7)
+    assert number_of(automatic.folder / "resumed") < number
+
+
+def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    config = changed(config, "train", batches_per_update=4, device_batch_tokens="auto")
+    trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
+    assert trainer.micro_batches.at_once == 2
+    add_up = Gradients.add_up
+
+    def fitting(self: Gradients, *given: object, **more: object) -> object:
+        if self.micro_batches.at_once > 1:
+            raise MemoryError
+        return add_up(self, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Gradients, "add_up", fitting)
+    trainer.check_memory()
+    assert trainer.micro_batches.at_once == 1
+
+
+def test_a_pair_that_does_not_fit_alone_is_one_line(automatic: Trainings):
+    hold(2)
+    with pytest.raises(MtkitError, match="even the longest pair alone"):
+        automatic.run("auto")
+
+
+@pytest.mark.parametrize("path", ["plain", "packed"])
+def test_all_workers_take_what_fits_on_each(path: str, automatic: Trainings):
+    automatic.change("train", gpu_path=path)
+    Team(automatic, "auto", holds={"tokens": 60, "rank": 1}).train(2)
+    number = number_of(automatic.folder / "auto")
+    assert number <= 60
+    automatic.change("train", device_batch_tokens=number)
+    Team(automatic, "given").train(2)
+    assert_nearly_same(automatic, "auto", "given")
+
+
+@pytest.mark.parametrize(("path", "rank"), [("plain", 1), ("packed", 0)])
+def test_all_workers_repeat_an_update_in_halves_if_memory_runs_out_on_one(
+    path: str, rank: int, automatic: Trainings
+):
+    automatic.change("train", gpu_path=path)
+    automatic.change("model", dropout=0.0)
+    Team(
+        automatic, "halves", holds={"tokens": 50, "rank": rank, "late": True}, dtype="float64"
+    ).train(2)
+    said = (automatic.folder / "halves.0.err").read_text(encoding="utf-8")
+    assert "step 1: out of memory; trying again in 2 passes" in said
+    automatic.change("train", device_batch_tokens=None)
+    Team(automatic, "given", dtype="float64").train(2)
+    assert_nearly_same(automatic, "halves", "given")
