@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,9 @@ import pytest
 import safetensors.torch
 import torch
 from conftest import changed, slow
+from support import killed
 from support.forked import PIPE, Forked, run_mtkit
+from support.program import printed
 from support.training import Trainings, assert_same_state, before_update
 from torch import Tensor
 
@@ -180,14 +180,8 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
     facts = tmp_path / "facts.json"
     places = {"config": file, "data": trainings.data.path, "run": tmp_path / "killed"}
     facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
-    done = subprocess.run(
-        [sys.executable, Path(__file__).parents[1] / "support/killed.py", facts, "20", "1"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=True,
-        timeout=600,
-    )
-    assert json.loads(done.stdout) == {"killed": 20, "status": 0}, done.stderr.decode()
+    out = printed(killed.__file__, facts, "20", "1")
+    assert json.loads(out) == {"killed": 20, "status": 0}
     trainings.assert_same("whole", "killed", "loss", "valid_bleu")
 
 
