@@ -172,7 +172,7 @@ def test_without_a_connection_one_line_says_what_to_do(mirror: Mirror, place: Pl
 def test_translations_are_scored_on_a_test_set(mirror: Mirror, place: Place) -> None:
     place.write("hyp.txt", "".join(f"{line}\n" for line in REFERENCES[0]))
     outcome = place.mtkit("score", "hyp.txt", "--test-set", "mine/full:en-de", "--metric", "chrf")
-    name, value, signature = outcome.out.split()
+    name, value, signature, *_ = outcome.out.split()
     assert (name, value) == ("chrF2", "100.00")
     assert "nrefs:1|test:mine/full|lang:en-de|" in signature
     # The language of the test set is that of the paper's tokeniser.
