@@ -28,7 +28,7 @@ from mtkit.score import score
 
 
 def rest(text: str, words: int) -> str:
-    """What follows so many words."""
+    """What follows the first `words` words."""
     return " ".join(text.split()[words:])
 
 
@@ -40,8 +40,8 @@ def losses(
     whole = [" ".join(filter(None, pair)) for pair in zip(begun, rests, strict=True)]
     given = translator.score_given(sources, whole)
     after = [
-        one.log_probs[len(tokenizer.encode(beginning)) :]
-        for one, beginning in zip(given, begun, strict=True)
+        scored.log_probs[len(tokenizer.encode(beginning)) :]
+        for scored, beginning in zip(given, begun, strict=True)
     ]
     return -sum(map(sum, after)) / sum(map(len, after))
 
