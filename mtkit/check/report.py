@@ -148,22 +148,25 @@ class FindingTable:
 
     def add(self, rows: Iterable[str]) -> None:
         """Add rows, as from `sortable_rows`; raises OSError if the disk is full."""
-        with _disk_errors():
+        with self._disk_errors():
             self._database.executemany("INSERT INTO findings VALUES (?)", ((row,) for row in rows))
 
     def write(self) -> None:
         """Write the file when all rows are there; raises as `write_whole`."""
         heading = f"file\t{HEADING}" if self._has_places else HEADING
-        with _disk_errors():
-            found = self._database.execute("SELECT row FROM findings ORDER BY row")
-            rows = (f"{row[_KEY:]}\n" for (row,) in found)
-            write_whole(self._path, itertools.chain([heading], rows))
+        with self._disk_errors():
+            rows = self._database.execute("SELECT row FROM findings ORDER BY row")
+            write_whole(
+                self._path, itertools.chain([heading], (f"{row[_KEY:]}\n" for (row,) in rows))
+            )
 
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Report that SQLite has no room as the system does."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise OSError(errno.ENOSPC, str(error)) from error
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """Report errors of SQLite's temporary file as the system reports those of a file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+            message = f"{error}; SQLITE_TMPDIR names the folder of its temporary file"
+            number = errno.ENOSPC if is_full else errno.EIO
+            raise OSError(number, message, str(self._path)) from error

@@ -15,7 +15,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.output import check_output, new_file, output_of, refuse_torchrun, write_text
+from mtkit.cli.output import check_output, checked_file, output_of, refuse_torchrun, write_text
 from mtkit.cli.scored_texts import is_multilingual
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def check(
     output = output_of(output_path)
     inputs: dict[str, Path | None] = {"SRC": src_path, "TGT": tgt_path}
     check_output(output, inputs)
-    findings_path = new_file("--findings", findings_path, inputs | {"file of --output": output})
+    findings_path = checked_file("--findings", findings_path, inputs | {"file of --output": output})
     for option, language in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if language is not None:
             check_language(option, language)

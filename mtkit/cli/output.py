@@ -77,13 +77,15 @@ def check_output(
         raise MtkitError(f"{output}: the folder {output.parent} does not exist")
     if restart and not (output is not None and is_resumable(output)):
         raise click.UsageError("--restart requires --output, and a file there")
-    name, source = next(iter(inputs.items()))
+    name, source = next(iter(inputs.items()), ("--input", None))
     if shard and (source is None or str(source) == "-" or not is_resumable(source)):
         raise click.UsageError(f"--shard requires {name}, and a file there")
 
 
-def new_file(option: str, path: Path | None, others: Mapping[str, Path | None]) -> Path | None:
-    """The file that an option names; a link to a file stays a link.
+def checked_file(option: str, path: Path | None, others: Mapping[str, Path | None]) -> Path | None:
+    """The file that an option names, after a check that it can be written.
+
+    A link stays in its place: what it names is written.
 
     Args:
         others: by option or argument; `-` is standard input.

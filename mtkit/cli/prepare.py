@@ -13,7 +13,7 @@ import click
 
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, say
-from mtkit.cli.output import new_file
+from mtkit.cli.output import checked_file
 
 if TYPE_CHECKING:
     from mtkit.prepare import Corpus, Report, Source
@@ -247,4 +247,4 @@ def _file(option: str, path: Path | None, out: Path, inputs: Sequence[Path]) -> 
             f"{option}: {path} is in the output folder {out}, which is written as a whole; give a "
             "file outside it"
         )
-    return new_file(option, path, {f"input {file}": file for file in inputs})
+    return checked_file(option, path, {f"input {file}": file for file in inputs})

@@ -26,7 +26,7 @@ from mtkit.cli.output import (
     Recut,
     Windows,
     check_output,
-    new_file,
+    checked_file,
     output_of,
     refuse_torchrun,
     write_output,
@@ -222,7 +222,9 @@ def translate(
     files |= {"--glossary": glossary_path}
     shared.refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output_path, files, restart=restart, shard=shard)
-    findings_path = new_file("--findings", findings_path, files | {"file of --output": output_path})
+    findings_path = checked_file(
+        "--findings", findings_path, files | {"file of --output": output_path}
+    )
     from mtkit.base.text import decode_lines, open_binary, with_format_noted
     from mtkit.cli.progress import part_with_progress
     from mtkit.translate import IncompleteTranslations

@@ -109,9 +109,11 @@ class Validation:
         return row
 
     def all_intervals(self) -> dict[str, float]:
-        """Those of all sets, by names such as `bleu` and, of a further set, `bleu@NAME`."""
-        sets = {"": self, **{f"@{name}": of_set for name, of_set in self.also.items()}}
-        return {f"{key}{end}": v for end, one in sets.items() for key, v in one.intervals.items()}
+        """The intervals of all sets, by names such as `bleu` and, of a further set, `bleu@NAME`."""
+        intervals = dict(self.intervals)
+        for name, validation in self.also.items():
+            intervals |= {f"{key}@{name}": half for key, half in validation.intervals.items()}
+        return intervals
 
     def _values(self) -> dict[str, float]:
         return {"loss": self.loss, "perplexity": self.perplexity, **self.scores}

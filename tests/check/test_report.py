@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from pathlib import Path
@@ -91,3 +92,21 @@ def test_rows_are_sorted_by_severity_and_then_by_their_pairs(tmp_path: Path):
         f"file\t{number}\tloop\t{severity:.2f}\twhy\ta\\u2028{number}\\r\tx"
         for severity, number, _ in expected
     ]
+
+
+def test_rows_that_do_not_fit_in_memory_are_on_the_disk_which_may_be_full(tmp_path: Path):
+    rows = list(sortable_rows([Finding("loop", "why", 1)], ("a" * 5000, "b"), number=1))
+    with FindingTable(tmp_path / "table.tsv") as table:
+        # SQLite has 8 of these rows in memory, and the others in its file.
+        table._database.execute("PRAGMA cache_size = 10")
+        table.add(rows * 1000)
+        table.write()
+    assert len((tmp_path / "table.tsv").read_text("utf-8").splitlines()) == 1001
+    with FindingTable(tmp_path / "full.tsv") as table:
+        table._database.execute("PRAGMA max_page_count = 100")
+        with pytest.raises(OSError, match="SQLITE_TMPDIR") as caught:
+            table.add(rows * 1000)
+    assert (caught.value.errno, caught.value.filename) == (
+        errno.ENOSPC,
+        str(tmp_path / "full.tsv"),
+    )

@@ -107,6 +107,12 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
         assert f"{page}: {why}" in error
 
 
+@pytest.mark.parametrize("option", ["--report", "--check"])
+def test_a_corpus_of_the_catalogue_has_a_page_and_checks_too(place: Place, option: str):
+    place.mtkit("prepare", "demo-en-de", "--dry-run", option, "page")
+    assert (place.folder / "page").is_file()
+
+
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [

@@ -14,9 +14,9 @@ from support.program import printed
 def results(count: int, **environment: str) -> tuple[int, int]:
     """How often `hostile_engine` was refused something, and how often it was done."""
     text = printed(hostile_engine.__file__, count, **environment)
-    found = re.fullmatch(r"(\d+) refused, (\d+) done\n", text)
-    assert found is not None
-    return int(found[1]), int(found[2])
+    counts = re.fullmatch(r"(\d+) refused, (\d+) done\n", text)
+    assert counts is not None
+    return int(counts[1]), int(counts[2])
 
 
 def test_damaged_models_and_requests_are_refused_or_give_ids_of_the_vocabulary():

@@ -140,8 +140,8 @@ def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
     trainings.change("model", dropout=0.0)
     for steps, count in ((2, 1), (4, 2), (6, 1)):
         Team(trainings, "mixed", dtype="float64", max_steps=steps).train(count)
-    one, mixed = (trainings.values(name, "loss") for name in (alone, "mixed"))
-    assert one == pytest.approx(mixed, rel=1e-9)
+    in_one, mixed = (trainings.values(name, "loss") for name in (alone, "mixed"))
+    assert in_one == pytest.approx(mixed, rel=1e-9)
 
 
 # With three workers, the order of a sum matters.
