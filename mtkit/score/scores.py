@@ -125,6 +125,8 @@ class TextMetric:
 
     def means(self, *, interval: bool = False) -> list[Score]:
         """The score of each system, if wanted with its 95 % interval: see `_add_interval`."""
+        if interval:
+            check_seed()
         scorer = self._scorer(of_sentences=False)
         scorer._ref_cache = scorer._cache_references(list(map(list, self.references)))
         results = []

@@ -25,6 +25,7 @@ from mtkit.data import Direction, PreparedData
 from mtkit.model import parameter_counts
 from mtkit.run_folder import CONFIDENCE, PAGE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
+from mtkit.score import check_seed
 from mtkit.train.checkpoints import check_disk
 from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
@@ -296,7 +297,10 @@ def _check_own_gpus(workers: Workers, device: torch.device) -> None:
 
 
 def check_task(config: Config, data: PreparedData) -> None:
-    """Refuse data of other languages than the configuration, and a metric of another task."""
+    """Refuse data of other languages than the configuration, and a metric of another task.
+
+    Also a SACREBLEU_SEED with which the first validation, hours later, would fail.
+    """
     for key in ("src_lang", "tgt_lang"):
         wanted, actual = getattr(config.data, key), getattr(data, key)
         if wanted is not None and wanted != actual:
@@ -312,3 +316,5 @@ def check_task(config: Config, data: PreparedData) -> None:
             f"train.best_metric: {metric} is not a metric of {data.task}, the task of {data.path}; "
             f"set it to {' or '.join(suitable)}"
         )
+    if data.task == "translation":
+        check_seed()

@@ -528,3 +528,13 @@ def test_texts_of_different_length_are_refused_with_the_place() -> None:
     with pytest.raises(MtkitError, match="r seems to lack 2 lines at its end"):
         refuse_unequal("h", words, "r", words[:-2])
     refuse_unequal("h", words, "r", words)
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", "", "1.5", "0x10"])
+def test_intervals_with_a_seed_that_is_no_number_are_refused(
+    seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(MtkitError, match=f"SACREBLEU_SEED={seed}"):
+        score(GERMAN, [GERMAN], interval=True)
+    assert score(GERMAN, [GERMAN]).value == pytest.approx(100)

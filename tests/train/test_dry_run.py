@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed
+from support.training import Trainings
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config, load_config
 from mtkit.data import IntArray, PreparedData
 from mtkit.train import dry_run
@@ -30,6 +32,18 @@ def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known
     known = changed(config, "train", sustained_flops=9.5e12)
     text = dry_run.forecast(known, tiny_data, device="cpu")
     assert "as the paper estimates it, time times 9.5e+12 a second" in text
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", "", "1.5", "0x10"])
+def test_a_seed_that_would_end_the_first_validation_is_refused_before_training(
+    seed: str, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(MtkitError, match=f"SACREBLEU_SEED={seed}"):
+        dry_run.forecast(trainings.config, trainings.data, device="cpu")
+    with pytest.raises(MtkitError, match=f"SACREBLEU_SEED={seed}"):
+        trainings.run("seed")
+    assert not (trainings.folder / "seed").exists()
 
 
 def test_a_shape_can_be_looked_at_before_there_is_data():
