@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +148,8 @@ def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, 
 def _pass_on_signals(context: Any, handlers: dict[int, Any]) -> list[int]:
     """Send SIGINT to the workers for every signal that asks this process to end.
 
-    `context` is a `SubprocessContext`, and `handlers` are those of before. Returns a list to which
-    these signals are appended.
+    `context` is a `SubprocessContext`, and `handlers` are the previous ones. Returns a list to
+    which these signals are appended.
     """
     received: list[int] = []
 
@@ -190,7 +191,7 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     """A list to which the first SIGINT or SIGTERM is appended; the second has its usual effect."""
     received: list[int] = []
 
-    def handle(number: int, _: Any) -> None:
+    def handle(previous: dict[int, Any], number: int, _: Any) -> None:
         received.append(number)
         if not quiet:
             # If the signal comes while a note is written, Python refuses to write another one.
@@ -202,7 +203,7 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
-    with _handled(handle) as previous:
+    with _handled(handle):
         yield received
 
 
@@ -210,7 +211,7 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
 def interrupt_on_signal(*, ignores: bool) -> Iterator[None]:
     """SIGINT and SIGTERM raise KeyboardInterrupt, or do nothing if this process `ignores` them."""
 
-    def handle(_number: int, _: Any) -> None:
+    def handle(_previous: dict[int, Any], _number: int, _: Any) -> None:
         if not ignores:
             raise KeyboardInterrupt
 
@@ -219,15 +220,16 @@ def interrupt_on_signal(*, ignores: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _handled(handle: Callable[[int, Any], None]) -> Iterator[dict[int, Any]]:
-    """Have `handle` called for the signals that ask to stop; gives the handlers of before."""
+def _handled(handle: Callable[[dict[int, Any], int, Any], None]) -> Iterator[None]:
+    """Have `handle` called for the signals that ask to stop, with the previous handlers."""
     # Python handles signals only in the main thread; in others the caller handles them.
     if threading.current_thread() is not threading.main_thread():
-        yield {}
+        yield
         return
     # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
     numbers = (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)
     with _restored(numbers) as previous:
         for number in numbers:
-            signal.signal(number, handle)
-        yield previous
+            # A signal may come at once, so this handler already knows the previous ones.
+            signal.signal(number, partial(handle, previous))
+        yield

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,23 @@ def test_a_signal_while_a_note_is_written_asks_the_training_to_stop(file: Interr
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert file.written == b"a note"
+
+
+def test_a_signal_that_comes_while_its_handler_is_installed_asks_the_training_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before, install = signal.getsignal(signal.SIGINT), signal.signal
+
+    def install_and_interrupt(number: int, handler: Any) -> Any:
+        monkeypatch.setattr(signal, "signal", install)
+        previous = install(number, handler)
+        signal.raise_signal(signal.SIGINT)
+        return previous
+
+    monkeypatch.setattr(signal, "signal", install_and_interrupt)
+    with stop_on_signal(quiet=True) as signals:
+        assert signals == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) == before
 
 
 # ---------------------------------------------------------------------------------------------
