@@ -7,8 +7,8 @@ import signal
 
 # The exit status after a fault of mtkit (EX_SOFTWARE of BSD's sysexits.h).
 FAULT = 70
-# The signals with which a processor ends a program that computes something impossible.
-_CRASHES = (-signal.SIGSEGV, -signal.SIGILL, -signal.SIGFPE)
+# The signals of a crash: of an invalid access or computation, and of the C function `abort`.
+_CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT)
 
 # Control characters, line separators, and lone surrogates, which stand for the bytes of a file name
 # that is not UTF-8 (PEP 383).

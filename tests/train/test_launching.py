@@ -223,7 +223,12 @@ def test_workers_that_break_down_are_started_again_as_often_as_asked(
 # 75 the end of another worker.
 @pytest.mark.parametrize(
     ("how", "status"),
-    [(70, 70), (3, 70), (-11, 70), (-4, 70), (74, 1), (75, 1), (-9, 1), (1, 1), (2, 2), (130, 130)],
+    [
+        *((status, status) for status in (1, 2, 70, 130)),
+        *((-number, 70) for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL)),
+        *((-number, 70) for number in (signal.SIGFPE, signal.SIGABRT)),
+        *((3, 70), (74, 1), (75, 1), (-signal.SIGKILL, 1), (-signal.SIGXCPU, 1)),
+    ],
 )
 def test_the_launcher_ends_with_70_after_a_fault_of_a_worker(how: int, status: int):
     end = f"os.kill(os.getpid(), {-how})" if how < 0 else f"os._exit({how})"
