@@ -157,12 +157,11 @@ def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
             "fit in memory, one does",
             micro_batches.most_tokens(batches),
         )
-    pairs = gradients.pairs
     for some in micro_batches.smaller(indices):
-        if fits(pairs, some):
-            tokens = padded_tokens(pairs, some)
+        if fits(*micro_batches.grown(some)):
+            tokens = micro_batches.grown_tokens(padded_tokens(gradients.pairs, some))
             raise DoesNotFitError(
-                f"a micro-batch of {padded_tokens(pairs, indices)} tokens does not fit in "
+                f"a micro-batch of {padded_tokens(*largest)} tokens does not fit in "
                 f"memory{where}, one of {tokens} does",
                 tokens,
             )

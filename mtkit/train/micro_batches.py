@@ -247,23 +247,30 @@ class MicroBatches:
             update = [np.tile(indices, batches.per_update)]
             shares = self._fitting_shares(update, self._world_size)
             indices = max((part for share in shares for _, part in share), key=len)
+        return indices, self.grown(indices)
+
+    def grown(self, indices: IntArray) -> MicroBatch:
+        """A micro-batch of these pairs, as long as BPE-dropout may make them."""
         if not self._dropout:
-            return indices, (self.pairs, indices)
+            return self.pairs, indices
         longest = self._may_grow_to(indices)
         # A subword of both vocabularies.
         least = min(self.vocabularies.sizes)
         ids = np.full((len(indices), longest), least - 1)
         ids[:, -1] = EOS_ID
         side = TokenArray(ids.ravel(), np.full(len(indices), longest))
-        return indices, (SentencePairs(side, side), np.arange(len(indices)))
+        return SentencePairs(side, side), np.arange(len(indices))
 
     def most_tokens(self, batches: TokenBatches) -> int:
         """The tokens of the micro-batch with the most, with the growth by BPE-dropout.
 
         The smallest `train.device_batch_tokens` with which batches are divided as they are.
         """
-        growth = GROWTH if self._dropout else 1
-        return math.ceil(growth * batches.most_slots(self.per_batch))
+        return self.grown_tokens(batches.most_slots(self.per_batch))
+
+    def grown_tokens(self, tokens: int) -> int:
+        """As many tokens with the growth by BPE-dropout; `_limit` of it is `tokens` again."""
+        return math.ceil(GROWTH * tokens) if self._dropout else tokens
 
     def smaller(self, indices: IntArray) -> Iterator[IntArray]:
         """Half of a micro-batch, half of that, and so on; finally the longest pair alone."""

@@ -16,6 +16,7 @@ from mtkit.config import Config, load_config
 from mtkit.data import PreparedData
 from mtkit.train import gradients
 from mtkit.train.gradients import Gradients
+from mtkit.train.micro_batches import padded_tokens
 from mtkit.train.trainer import Trainer
 
 
@@ -101,6 +102,25 @@ def test_a_pair_that_does_not_fit_alone_is_one_line(automatic: Trainings):
     hold(2)
     with pytest.raises(MtkitError, match="even the longest pair alone"):
         automatic.run("auto")
+
+
+@pytest.mark.parametrize("path", ["plain", "packed"])
+@pytest.mark.parametrize("share", [0.9, 1.0, 1.2, 1.45, 1.5, 1.6, 2.0, 3.3, 10.0])
+def test_what_fits_has_room_for_the_growth_by_bpe_dropout(
+    share: float, path: str, config: Config, tiny_data: PreparedData
+):
+    # A sentence may become 1.5 times as long.
+    changes = {"device_batch_tokens": "auto", "gpu_path": path, "bpe_dropout": 0.1}
+    trainer = Trainer(changed(config, "train", **changes), tiny_data, device=torch.device("cpu"))
+    room = int(share * trainer.micro_batches.longest)
+    hold(room)
+    if room < int(1.5 * trainer.micro_batches.longest):
+        with pytest.raises(MtkitError, match="even the longest pair alone"):
+            trainer.check_memory()
+        return
+    trainer.check_memory()
+    _, largest = trainer.micro_batches.largest(trainer.batches)
+    assert padded_tokens(*largest) <= room
 
 
 @pytest.mark.parametrize("path", ["plain", "packed"])
