@@ -106,7 +106,7 @@ class Gradients:
             own: the passes of this worker.
             tokens: the target tokens of the update over all workers.
             retry: if passes do not fit in memory, compute them in smaller ones: packed passes, and
-                all with `train.device_batch_tokens: auto`.
+                all with `train.device_batch_tokens: auto`, but not several at a time.
 
         Returns:
             The summed losses of the passes.
