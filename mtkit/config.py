@@ -27,26 +27,31 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
-from mtkit.base.overrides import explain, parse_value
+from mtkit.base.overrides import expecting, explain, parse_value
 from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
-AutoTokens = Annotated[str, Field(pattern=r"^auto(:[1-9]\d{0,17})?$")]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
 Heads = Annotated[int, Field(ge=1, le=4096)]
 Width = Annotated[int, Field(ge=1, le=2**20)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+DeviceTokens = Annotated[
+    Count | Annotated[str, Field(pattern=r"^auto(:[1-9]\d{0,17})?$")] | None,
+    expecting("a whole number from 1 to 10^18, auto or null"),
+]
+AutoSwitch = Annotated[bool | Literal["auto"], expecting("true, false or auto")]
 
 
 def _as_names(value: Any) -> Any:
@@ -196,13 +201,13 @@ class TrainConfig(Section):
     )
     batching: Literal["length", "approximate"] = setting(
         "length",
-        "which pairs share a batch; length: nearly equal lengths; approximate only names how runs "
-        "of earlier versions were trained",
+        "which pairs share a batch; length: nearly equal lengths; approximate (earlier versions "
+        "only) is refused in training",
     )
-    device_batch_tokens: Count | AutoTokens | None = setting(
+    device_batch_tokens: DeviceTokens = setting(
         None,
-        "tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU; auto: so many, or as "
-        "many as fit in memory, which the run keeps as auto:NUMBER",
+        "tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU; auto: the default, "
+        "or fewer if memory is too small; the run stores the number as auto:NUMBER",
     )
     warmup_steps: Count = setting(4000, "updates with a rising learning rate (5.3)")
     schedule: Literal["paper", "constant", "linear", "cosine"] = setting(
@@ -271,7 +276,7 @@ class TrainConfig(Section):
         "on GPUs since Ampere, products of float32 matrices in TF32, which is faster and has "
         "10 mantissa bits instead of 23; no effect on products in bf16",
     )
-    compile: Literal["auto", True, False] = setting(
+    compile: AutoSwitch = setting(
         "auto",
         "compile layers with torch.compile, on a GPU also the loss; auto: on a GPU where it works",
     )
@@ -312,7 +317,7 @@ class TrainConfig(Section):
 
     @property
     def has_auto_tokens(self) -> bool:
-        """Whether as many tokens are computed at a time as fit in memory."""
+        """Whether fewer tokens are computed at a time if memory is too small."""
         return isinstance(self.device_batch_tokens, str)
 
     @property
@@ -329,13 +334,6 @@ class TrainConfig(Section):
     def is_validated(self, step: int) -> bool:
         """Whether the model is validated after this update."""
         return step % self.valid_every == 0 or step in (self.last_step, *self.early_validations)
-
-    @field_validator("compile", mode="before")
-    @classmethod
-    def _check_compile(cls, value: Any) -> Any:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            raise ValueError(f"expected true, false or auto, not {value}")  # 1 equals True
-        return value
 
     @model_validator(mode="after")
     def _check_schedule(self) -> TrainConfig:
@@ -403,7 +401,7 @@ class DecodeConfig(Section):
     max_source_tokens: Count = setting(
         1024, "maximum input length in subwords; longer inputs are cut, with a warning"
     )
-    split_sentences: bool | Literal["auto"] = setting(
+    split_sentences: AutoSwitch = setting(
         "auto",
         "translate the sentences of a line one by one; auto: if fewer than 10 % of the training "
         "lines have several, or nothing is known of them",

@@ -51,7 +51,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "fraction for a count": ("train: {max_steps: 1.5}", "train.max_steps", "1.5"),
     "zero for a count": ("model: {d_ff: 0}", "model.d_ff", "0"),
     "negative": ("train: {seed: -1}", "train.seed", "-1"),
-    "yes in quotes": ("train: {compile: 'yes'}", "train.compile: ", "'auto', True or", "'yes'"),
+    "yes in quotes": ("train: {compile: 'yes'}", "train.compile: ", "true, false or auto", "'yes'"),
     "1 for true": ("train: {tf32: 1}", "train.tf32", "1"),
     "true for a count": ("model: {n_heads: true}", "model.n_heads", "True"),
     "none of the choices": ("model: {norm: middle}", "model.norm", "'middle'", "post", "pre"),
@@ -60,7 +60,28 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "infinite": ("decode: {length_penalty: .inf}", "decode.length_penalty", "inf"),
     "list": ("model: {d_model: [512]}", "model.d_model", "[512]"),
     "null for a count": ("model: {d_ff: null}", "model.d_ff", "None"),
-    "one for true": ("train: {compile: 1}", "train.compile", "true, false or auto", "1"),
+    "one for true": ("train: {compile: 1}", "train.compile: expected true, false or auto, not 1"),
+    **{
+        f"tokens at a time: {text}": (
+            f"train: {{device_batch_tokens: {text}}}",
+            f"train.device_batch_tokens: expected a whole number from 1 to 10^18, auto or null, "
+            f"not {shown}",
+        )
+        for text, shown in {
+            "fast": "'fast'",
+            "0": "0",
+            "-1": "-1",
+            "1.5": "1.5",
+            "true": "True",
+            "auto:0": "'auto:0'",
+            "auto:": "'auto:'",
+            "AUTO": "'AUTO'",
+            "[1]": "[1]",
+            "'8'": "'8'",
+            f"{10**18 + 1}": f"{10**18 + 1}",
+        }.items()
+    },
+    "text for true": ("decode: {split_sentences: x}", "split_sentences: expected true, false or"),
     "yes for true": ("train: {compile: yes}", "train.compile", "'yes'"),
     "true for a language": ("data: {tgt_lang: true}", "data.tgt_lang", "True"),
     "heads that do not divide": ("model: {n_heads: 7}", "model.n_heads", "7", "512"),

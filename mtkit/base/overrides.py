@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
@@ -25,6 +26,18 @@ def parse_value(override: str, text: str) -> Any:
         raise MtkitError(
             f"--set {cut(override)}: {shown(text)} is not a YAML value; quote it{form}"
         ) from None
+
+
+def expecting(what: str) -> WrapValidator:
+    """Describe in its error message all that a setting of several types may be."""
+
+    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise PydanticCustomError("several_types", what) from None
+
+    return WrapValidator(check)
 
 
 def explain(error: ValidationError) -> str:
