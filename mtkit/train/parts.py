@@ -115,7 +115,9 @@ def new_model(config: Config, vocabularies: Vocabularies) -> Transformer:
 def _plan(settings: TrainConfig, pairs: SentencePairs, *, longest: int) -> TokenBatches:
     """The division of the data into updates."""
     if settings.batching != "length":
-        raise MtkitError(f"train.batching: {settings.batching} was removed; take length")
+        raise MtkitError(
+            f"train.batching: {settings.batching} was removed; take length, in a new run"
+        )
     wanted = settings.batch_tokens
     # Every batch must be able to hold the longest pair; otherwise `plan_batches` refuses.
     groups = max(1, min(settings.batches_per_update, wanted // longest))
