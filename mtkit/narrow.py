@@ -29,4 +29,5 @@ class NarrowLinear(nn.Linear):
         """(..., D) to (..., 3·D)."""
         weight = self.weight.view(3, self.heads, -1, self.in_features)
         blocks = x.reshape(*x.shape[:-1], self.heads, -1)
-        return torch.einsum("...hi,phki->...phk", blocks, weight).flatten(-3) + self.bias
+        projected = torch.einsum("...hi,phki->...phk", blocks, weight).flatten(-3)
+        return projected + self.bias.to(projected.dtype)  # bfloat16 under autocast, as `linear`

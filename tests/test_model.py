@@ -226,6 +226,16 @@ def test_a_head_of_narrow_attention_sees_its_block_and_the_scale_is_that_of_the_
     assert (attention(x) - expected).abs().max() < 1e-12
 
 
+def test_narrow_attention_under_autocast_has_the_type_of_a_linear_layer() -> None:
+    attention = build(narrow_attention=True).encoder[0].self_attention
+    x = torch.randn(2, 5, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        projected = attention.in_proj(x)
+        assert projected.dtype == attention.out_proj(x).dtype == torch.bfloat16
+    # bfloat16 has 8 significant bits.
+    torch.testing.assert_close(projected.float(), attention.in_proj(x), rtol=2e-2, atol=2e-2)
+
+
 def test_restricted_attention_sees_its_neighbours_and_no_further() -> None:
     model = build(attention_window=2, encoder_layers=1)
     src = sentences(12)
