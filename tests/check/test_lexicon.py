@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mtkit.base.errors import MtkitError
 from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
 from mtkit.check.rules.marks import Text
 
@@ -98,6 +99,8 @@ def test_each_target_language_has_its_own_lexicon(tmp_path: Path) -> None:
     save_lexicons(path, {"de": german, "el": greek})
     assert load_lexicon(path, "de") == german
     assert load_lexicon(path, "el") == greek
+    with pytest.raises(MtkitError, match=r"lexicon\.tsv: has no lexicon of fr; run mtkit check"):
+        load_lexicon(path, "fr")
 
 
 def test_no_pairs_give_an_empty_lexicon() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.base.arrays import IntArray, concat_ranges
+from mtkit.base.errors import MtkitError
 from mtkit.base.files import naming_file, write_whole
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import Text
@@ -117,20 +118,24 @@ def load_lexicon(path: Path, language: str) -> Lexicon:
     """Read the lexicon of a target language, or the only one, of a file that was not changed.
 
     Raises:
-        MtkitError: if the file cannot be read.
+        MtkitError: if the file cannot be read, or has lexicons of other languages only.
     """
+    return Lexicon.of_rows(_rows_of(path, language))
+
+
+def _rows_of(path: Path, language: str) -> Iterator[str]:
+    """The rows of a language in a file, without those of others."""
+    is_included = is_mine = True
     with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
-        return Lexicon.of_rows(_of_language(file, language))
-
-
-def _of_language(rows: Iterable[str], language: str) -> Iterator[str]:
-    """The rows of a language, without those of others."""
-    is_mine = True
-    for row in rows:
-        if "\t" not in row:
+        for number, row in enumerate(file):
+            if "\t" in row:
+                if is_mine:
+                    yield row
+                continue
             is_mine = row == f"{language}\n"
-        elif is_mine:
-            yield row
+            is_included = is_mine or (is_included and number > 0)
+    if not is_included:
+        raise MtkitError(f"{path}: has no lexicon of {language}; run mtkit check --fit")
 
 
 class _KeyLines:
