@@ -8,6 +8,7 @@ import tracemalloc
 import unicodedata
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.base.words import WordCounts, count_words
-from mtkit.prepare.cached_encoder import CachedEncoder
+from mtkit.prepare.cached_encoder import MAX_CACHED, CachedEncoder
 from mtkit.tokenizer import ModelType, Tokenizer
 
 # The example of Sennrich et al. 2016, with the counts of their words.
@@ -352,6 +353,24 @@ def test_a_block_is_encoded_the_same_when_the_cache_is_full(odd_tokenizer: Token
     for start in range(0, 200, 20):
         got = ids_of(cramped.encode(lines[start : start + 20]), "<u4")
         assert got == expected[start : start + 20]
+
+
+@pytest.mark.parametrize("odd_tokenizer", ["bpe"], indirect=True)
+@pytest.mark.parametrize("letter", ["x", "我", "ä", "ไ", "ع"])
+def test_lines_without_spaces_do_not_displace_short_words_from_the_cache(
+    odd_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    encoder = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=5000)
+    words = ["a b"]
+    encoder.encode(words)
+    for i in range(20):
+        lines = [f"{letter * (MAX_CACHED + i)}{i} b"]
+        expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
+        assert ids_of(encoder.encode(lines), "<u4") == expected
+    encode_batch = Mock(wraps=odd_tokenizer.encode_batch)
+    monkeypatch.setattr(odd_tokenizer, "encode_batch", encode_batch)
+    encoder.encode(words)
+    encode_batch.assert_called_once_with([])
 
 
 def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:

@@ -12,6 +12,10 @@ import numpy as np
 from mtkit.base.words import ENTRY_BYTES
 from mtkit.tokenizer import EOS_ID, Tokenizer
 
+# A "word" of more characters is not cached: in text without spaces it is a whole line, which
+# does not come again, and would displace the words that do.
+MAX_CACHED = 400
+
 
 class CachedEncoder:
     """Encodes many lines fast, to the same ids as `Tokenizer.encode`.
@@ -49,8 +53,13 @@ class CachedEncoder:
         new = list(dict.fromkeys(filterfalse(ids_of.__contains__, chain.from_iterable(rows))))
         for word, ids in zip(new, self._encode(new), strict=True):
             ids_of[word] = ids
-            self._bytes += sys.getsizeof(word) + sys.getsizeof(ids) + ENTRY_BYTES
-        return [b"".join(map(ids_of.__getitem__, row)) + eos for row in rows]
+            if len(word) <= MAX_CACHED:
+                self._bytes += sys.getsizeof(word) + sys.getsizeof(ids) + ENTRY_BYTES
+        encoded = [b"".join(map(ids_of.__getitem__, row)) + eos for row in rows]
+        for word in new:
+            if len(word) > MAX_CACHED:
+                del ids_of[word]
+        return encoded
 
     def _encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text, as bytes."""
