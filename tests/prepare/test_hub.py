@@ -436,6 +436,18 @@ def test_reading_the_catalogue_does_not_load_the_datasets_library() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_a_damaged_cache_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    name, home = "hf:own/columns:de-en:validation", tmp_path / "home"
+    with Hub({"own/columns": OWN_COLUMNS}) as there:
+        run_client(there.endpoint, home, name)
+    (cached,) = home.rglob("*-validation.arrow")
+    cached.write_bytes(b"damaged")
+    error = run_client("http://127.0.0.1:9", home, name, HF_HUB_OFFLINE="1").error(name)
+    start = f"HF_HUB_OFFLINE is set, and own/columns (de-en) cannot be read from the cache {home} ("
+    assert error.startswith(start)
+    assert "Couldn't find" not in error
+
+
 def test_an_older_damaged_file_of_another_split_is_left_alone(tmp_path: Path) -> None:
     older, home = "hf:own/columns:de-en:validation", tmp_path / "home"
     with Hub({"own/columns": OWN_COLUMNS}) as there:
