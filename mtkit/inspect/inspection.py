@@ -71,7 +71,7 @@ class Inspection:
     Attributes:
         predictions: for each subword of the translation, and for its end.
         positions: (positions, D), the position encoding, as far as the longer line goes.
-        positions_kind: `sinusoidal` or `learned`.
+        positions_kind: `sinusoidal`, `learned`, `words` or `none`.
         cut: subwords of source and translation that are left out, because a line is too long.
         tree: of a parser, the tree whose linearised form is the translation.
         aligned: layer and head, from 1, of the decoder's attention to the source that agrees most

@@ -67,7 +67,9 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
             "titles": TITLES,
             "aligned": inspection.aligned,
             "alignment": alignment_rows(inspection, most)._asdict(),
-            "positions": {
+            "positions": None
+            if inspection.positions_kind == "none"
+            else {
                 "encoding": _bytes((_few_columns(positions) + 1) / 2),
                 "products": _bytes(_scaled(positions @ positions.T)),
                 "columns": _few_columns(positions).shape[1],

@@ -250,6 +250,7 @@
   }
 
   function drawPositions() {
+    if (!data.positions) return;
     const { columns, encoding, products } = data.positions;
     const values = bytes(encoding), rows = values.length / columns, similar = bytes(products);
     const picked = (all, width) => (r, c) => all[r * width + c];

@@ -247,6 +247,16 @@ def test_a_page_may_run_its_own_script_alone_and_load_nothing():
         assert not any(name.startswith("on") for name in element["attrs"])
 
 
+def test_a_page_of_a_model_without_positions_says_so_and_has_no_picture_of_them():
+    page = well_formed(page_of(made_up(5)))
+    assert all(page.all("div", id=name) for name in ("encoding", "products"))
+    without = dataclasses.replace(made_up(5), positions=np.zeros((5, 512)), positions_kind="none")
+    page = well_formed(page_of(without))
+    assert "The model has no positions." in page.texts("p")
+    assert not any(page.all("div", id=name) for name in ("encoding", "products"))
+    assert data_of(page)["positions"] is None
+
+
 def test_hostile_text_is_text_on_a_page():
     inspection = made_up(5, text=HOSTILE.replace(" ", "_"))
     page = well_formed(page_of(inspection))
