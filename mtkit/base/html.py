@@ -172,6 +172,7 @@ class Line:
         points: (x, y), by x.
         color: `ONE` or `TWO`.
         marker: of single points, as matplotlib names it; left out if there are many.
+        style: continuous, dashed, or dashes and dots.
         steps: whether it is a histogram: a step around each point, filled down to zero.
     """
 
@@ -179,7 +180,7 @@ class Line:
     points: Points
     color: str = ONE
     marker: str = ""
-    dashed: bool = False
+    style: Literal["-", "--", "-."] = "-"
     steps: bool = False
 
 
@@ -249,7 +250,7 @@ def _plot(axes: Axes, line: Line) -> None:
         color=line.color,
         label=line.label,
         linewidth=1.7 if line.marker else 1.2,
-        linestyle="--" if line.dashed else "-",
+        linestyle=line.style,
         drawstyle="steps-mid" if line.steps else "default",
         marker=(line.marker if len(points) <= 50 else "") or ("o" if len(points) == 1 else ""),
         # The axes have room for all points; clipped, a marker on their edge would lose a half.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
@@ -238,7 +238,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
                 f"chrF of lines: {names[0]} and {name}",
                 f"{words[0]} {in_words}",
                 _histogram(_brief(names[0]), by_line[0]),
-                _histogram(_brief(name), values, color=TWO, dashed=True),
+                _histogram(_brief(name), values, color=TWO, style="--"),
             ),
             chart(
                 f"Difference of lines: {name} minus {names[0]}",
@@ -257,14 +257,14 @@ def _brief(name: str) -> str:
 
 
 def _histogram(
-    label: str, values: Sequence[float | None], *, color: str = ONE, dashed: bool = False
+    label: str, values: Sequence[float | None], *, color: str = ONE, style: Literal["-", "--"] = "-"
 ) -> Line:
     """The number of lines whose value is nearest to each multiple of the width of a bar."""
     width = limits.CHRF_BAR
     counts = Counter(round(value / width) for value in values if value is not None)
     first = 0 if min(counts, default=0) >= 0 else -100 // width
     points = [(float(width * bar), float(counts[bar])) for bar in range(first, 100 // width + 1)]
-    return Line(label, points, color, dashed=dashed, steps=True)
+    return Line(label, points, color, style=style, steps=True)
 
 
 def _in_words(name: str, values: Sequence[float | None]) -> str:

@@ -291,7 +291,7 @@ def _lengths_chart(sides: Sequence[_Side]) -> Chart:
         beyond += int(of_bars[bars:].sum())
         heights = (of_bars[:bars] / of_bars.sum()).tolist()
         points = list(zip(xs, [heights[0], *heights, heights[-1], 0.0], strict=True))
-        lines.append(Line(label, points, color, dashed=color == TWO, steps=True))
+        lines.append(Line(label, points, color, style="--" if color == TWO else "-", steps=True))
         words.append(f"{label}: median {_quantile(side.lengths, 0.5)}.")
     note = f"Share of the sentences; each step is {width} token{'s' if width > 1 else ''}."
     if beyond:

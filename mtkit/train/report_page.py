@@ -179,6 +179,8 @@ _LOSSES = (
     "The training loss is measured with dropout and label smoothing, if the configuration has them,"
     " and the validation loss without. So the training loss is often the higher one."
 )
+# Of lines that have the same colour.
+_STYLES: Mapping[str, Literal["--", "-."]] = {"s": "--", "^": "-."}
 # Title, scale of the y axis, and lines: key, label, colour, marker.
 _CHARTS: tuple[
     tuple[str, Literal["linear", "from zero", "log"], tuple[tuple[str, str, str, str], ...]], ...
@@ -190,7 +192,7 @@ _CHARTS: tuple[
         (
             ("valid_bleu", "BLEU", ONE, "o"),
             ("valid_chrf", "chrF", TWO, "s"),
-            ("valid_chrf++", "chrF++", TWO, "o"),
+            ("valid_chrf++", "chrF++", TWO, "^"),
             ("valid_f1", "F1 of brackets", ONE, "o"),
         ),
     ),
@@ -218,7 +220,7 @@ def _charts(
             left_out += len(values) - len(points)
             if points:
                 drawn.add(key)
-                lines.append(Line(label, points, color, marker, dashed=marker == "s"))
+                lines.append(Line(label, points, color, marker, _STYLES.get(marker, "-")))
         if not lines and not left_out:
             continue
         mark = None
@@ -238,7 +240,7 @@ def _confidence_chart(name: str, quality: Quality) -> Chart:
     tenths = list(enumerate(quality.tenths, start=1))
     lines = [
         Line("forecast", [(i, tenth.forecast) for i, tenth in tenths], ONE, "o"),
-        Line("chrF", [(i, tenth.chrf) for i, tenth in tenths], TWO, "s", dashed=True),
+        Line("chrF", [(i, tenth.chrf) for i, tenth in tenths], TWO, "s", "--"),
     ]
     text = " ".join(
         f"Tenth {i}: forecast {tenth.forecast:.1f}, chrF {tenth.chrf:.1f}." for i, tenth in tenths

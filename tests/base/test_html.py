@@ -51,7 +51,7 @@ def test_text_in_a_chart_is_not_a_formula() -> None:
 
 
 def test_colours_of_a_chart_are_those_of_the_page() -> None:
-    line = Line("other", RISING.points, TWO, dashed=True, steps=True)
+    line = Line("other", RISING.points, TWO, style="--", steps=True)
     svg = Chart("A", "", [RISING, line], "x", mark=(50, "here")).svg
     assert {"var(--one)", "var(--two)", "var(--rule)", "currentColor"} <= set(
         re.findall(r"var\(--\w+\)|currentColor", svg)

@@ -207,6 +207,18 @@ def test_a_page_shows_the_interval_of_a_score_where_it_shows_the_score() -> None
     assert any("±: half of the 95 % interval" in text for text in page.texts("p"))
 
 
+def test_each_score_in_one_chart_has_its_own_colour_or_style_of_line() -> None:
+    scores = ("valid_bleu", "valid_chrf", "valid_chrf++")
+    rows = [{"step": step, **dict.fromkeys(scores, step / 10)} for step in range(1, 200)]
+    page = well_formed(run_page(replace(FACTS, metrics=rows)))
+    styles = [
+        style
+        for path in page.all("path")
+        if "stroke-width: 1.7" in (style := path["attrs"].get("style", ""))
+    ]
+    assert len(set(styles)) == len(scores)
+
+
 def test_samples_appear_with_the_newest_open() -> None:
     page = well_formed(run_page(FACTS))
     folded = [element for element in page.all("details") if "Step" in element["text"]]
