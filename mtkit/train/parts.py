@@ -66,8 +66,8 @@ class Parts:
         parallel: nn.Module = model
         # Sharding replaces the parameters, so it comes before they are chosen, and sharing after.
         if settings.fsdp:
-            narrow = dtype if precision == "bf16" and device.type == "cuda" else None
-            parallel = workers.shard(model, [*model.encoder, *model.decoder], dtype=narrow)
+            shard_dtype = dtype if precision == "bf16" and device.type == "cuda" else None
+            parallel = workers.shard(model, [*model.encoder, *model.decoder], dtype=shard_dtype)
         self.trained = TrainedParameters(model, settings)
         if not settings.fsdp:
             parallel = workers.share_gradients(model)

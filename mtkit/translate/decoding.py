@@ -50,10 +50,10 @@ MIN_LENGTH_ON_GPU = 16
 USUAL_HYPOTHESES = 4
 
 
-class Checkpoints(NamedTuple):
-    """What messages say about a backend: the checkpoint of each run, and the hardware."""
+class BackendDescription(NamedTuple):
+    """What messages say of a backend: the checkpoint of each run, its engine, and the hardware."""
 
-    descriptions: Sequence[str]
+    checkpoints: Sequence[str]
     choice: EngineChoice
     hardware: str
 
@@ -62,7 +62,7 @@ class Backend:
     """Decodes batches of sentences; what `search` and `sample` do depends on the engine.
 
     Args:
-        checkpoints: of the weights; None for those of a model in training.
+        description: None for the weights of a model in training.
 
     Attributes:
         capacity: number of batches that keep all threads busy.
@@ -81,16 +81,16 @@ class Backend:
     needs_torch = True
     weights = checkpoint = summary = ""
 
-    def __init__(self, runs: LoadedRuns, checkpoints: Checkpoints | None = None) -> None:
+    def __init__(self, runs: LoadedRuns, description: BackendDescription | None = None) -> None:
         self.tokenizer = runs.vocabularies.tgt
         self.config = runs.config
         self.precision: str = runs.config.precision
         self._task = runs.task
-        if checkpoints is not None:
-            descriptions, choice, hardware = checkpoints
-            named = zip(runs.folders, descriptions, strict=True)
+        if description is not None:
+            checkpoints, choice, hardware = description
+            named = zip(runs.folders, checkpoints, strict=True)
             self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
-            self.checkpoint = ", ".join(descriptions)
+            self.checkpoint = ", ".join(checkpoints)
             self.summary = choice.in_words(hardware)
             self.precision = choice.precision_label
 

@@ -18,7 +18,7 @@ from mtkit.config import DecodeConfig
 from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
 from mtkit.tokenizer import EOS_ID
 from mtkit.translate.choosing import EngineChoice, choose, threads_wanted
-from mtkit.translate.decoding import Backend, Checkpoints
+from mtkit.translate.decoding import Backend, BackendDescription
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.requests import (
     PendingBatch,
@@ -59,9 +59,9 @@ class Native(Backend):
         *,
         threads: int = 1,
         selection: Selection | None = None,
-        checkpoints: Checkpoints | None = None,
+        description: BackendDescription | None = None,
     ) -> None:
-        super().__init__(runs, checkpoints)
+        super().__init__(runs, description)
         self._model, self._runs, self._selection = model, runs, selection
         self.threads = threads
         # One thread needs no batches in advance.
@@ -83,7 +83,7 @@ class Native(Backend):
         (run,) = runs.folders
         # PyTorch loads the same checkpoints later, whatever the run has then.
         selection = run.selection(checkpoint)
-        weights, description = run.select_arrays(selection)
+        weights, checkpoint_name = run.select_arrays(selection)
         tgt, src_size = runs.vocabularies.tgt, runs.vocabularies.own_src_size
         threads, precision = threads or threads_wanted(), choice.precision
         hardware = f"{native.kernels(precision)}, {threads} thread{'s' * (threads > 1)}"
@@ -95,15 +95,16 @@ class Native(Backend):
             raise
         except MtkitError as error:
             raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
-        note_weights(run, description)
-        checkpoints = Checkpoints([description], choice, hardware)
-        return cls(model, runs, threads=threads, selection=selection, checkpoints=checkpoints)
+        note_weights(run, checkpoint_name)
+        description = BackendDescription([checkpoint_name], choice, hardware)
+        return cls(model, runs, threads=threads, selection=selection, description=description)
 
     @cached_property
     def models(self) -> Sequence[Transformer]:
         """The models for PyTorch, on the CPU."""
         from mtkit.translate.pytorch.models import load_models
 
+        assert self._selection is not None  # a backend in training has no checkpoint
         return load_models(self._runs, self._selection)[0]
 
     @cached_property

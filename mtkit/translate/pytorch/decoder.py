@@ -13,7 +13,7 @@ from mtkit.batches import pad_ids
 from mtkit.model import Transformer
 from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
 from mtkit.tokenizer import EOS_ID
-from mtkit.translate.decoding import Backend, Checkpoints
+from mtkit.translate.decoding import Backend, BackendDescription
 from mtkit.translate.glossary.placement import Plan, TermPlanner
 from mtkit.translate.loading import LoadedRuns
 from mtkit.translate.pytorch.ensemble import Ensemble
@@ -46,9 +46,9 @@ class Torch(Backend):
         device: torch.device = CPU,
         *,
         steps: Sequence[Engine | NativeStep] = (),
-        checkpoints: Checkpoints | None = None,
+        description: BackendDescription | None = None,
     ) -> None:
-        super().__init__(runs, checkpoints)
+        super().__init__(runs, description)
         self.device = device
         self.device_type = device.type
         self.models = models
@@ -67,7 +67,7 @@ class Torch(Backend):
         beam_size = hypotheses_of(self.config, n_best)
         block = self._block(settings)
         cache = self._start(sentences, beam_size, block)
-        best_of = partial(
+        search = partial(
             beam_search,
             self.engine.step,
             beam_size=beam_size,
@@ -77,16 +77,16 @@ class Torch(Backend):
         if beam_size == 1:
             best = greedy_search(self.engine.step, cache, settings, block=block)
         else:
-            best = best_of(cache, settings, block=block)
+            best = search(cache, settings, block=block)
         if not any(sentence.terms for sentence in sentences):
             return best
 
         def search_with_terms(
             some: Sequence[Sentence], plans: Sequence[Plan], slots: int
         ) -> list[list[Hypothesis]]:
-            own, trackers = self.settings(some), [plan.tracker for plan in plans]
-            banks = Banks(own, trackers, [plan.deadlines for plan in plans], beam_size)
-            return best_of(self._start(some, slots), own, chooser=banks)
+            some_settings, trackers = self.settings(some), [plan.tracker for plan in plans]
+            banks = Banks(some_settings, trackers, [plan.deadlines for plan in plans], beam_size)
+            return search(self._start(some, slots), some_settings, chooser=banks)
 
         return self._planner.complete(
             sentences, best, settings, beam_size=beam_size, n_best=n_best, search=search_with_terms
