@@ -3,7 +3,7 @@
     python lengths.py DATA OUT [--config FILE] [--set KEY=VALUE ...]
 
 Trains a model with each kind of positions on the pairs of DATA, a prepared folder, that have at
-most 20 subwords on either side. Both then translate pairs that were not trained on, from short to
+most 20 subwords on either side. All then translate pairs that were not trained on, from short to
 60 subwords, and the table has their BLEU by the length of the source. Text, data and runs go to
 OUT. A run that is finished is not trained again.
 """
