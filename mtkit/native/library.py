@@ -24,7 +24,7 @@ Precision = Literal["fp32", "int8", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 
 # The library must be of this version of the interface.
-ABI = 3
+ABI = 4
 # Bytes of the header of an ELF file of 64 bits, and of a row of its segments (System V ABI).
 _ELF_HEADER, _ELF_SEGMENT = 64, 56
 
