@@ -273,8 +273,10 @@ def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
             client.sendall(part)
         client.shutdown(socket.SHUT_WR)
         stream = client.makefile("rb")
-        # The server has seen the end before the first answer.
-        assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
+        if not apart:
+            # The server has seen the end before the first answer. Of requests that come one by
+            # one it may read the second one first, and no more until the first one is answered.
+            assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
         gate.open()
         assert stream.read().count(b'{"translatedText":') == len(texts)
 

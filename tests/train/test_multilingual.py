@@ -570,15 +570,15 @@ def test_a_package_for_argos_has_one_direction_and_its_tag(
     assert model["decoder_start_token"] == "<s>"
 
 
-def test_the_check_of_a_direction_has_no_references_in_another_language(
+def test_the_check_of_a_direction_has_its_own_lines_or_else_those_of_others(
     untrained_many: Run, many: PreparedData
 ):
-    (own,) = (one for one in many.texts("valid") if one[:2] == ("en", "el"))
-    found = {}
-    for src in ("en", "de"):
+    texts = many.texts("valid")
+    (own,) = (text.src for text in texts if text[:2] == ("en", "el"))
+    # No German line is translated into Greek, so lines of all directions are taken.
+    others = [line for text in texts for line in text.src]
+    for src, lines in (("en", own), ("de", others)):
         translator = Translator.load(untrained_many, device="cpu", src_lang=src, tgt_lang="el")
-        found[src] = _check_text(untrained_many, translator, None)
-    assert (found["en"].lines, found["en"].references) == (list(own.src), list(own.tgt))
-    # Nobody has translated the German lines into Greek.
-    assert found["de"].lines
-    assert found["de"].references is None
+        checked = _check_text(untrained_many, translator, None).lines
+        assert checked == list(lines)[: len(checked)]
+        assert len(checked) >= len(own)
