@@ -98,9 +98,11 @@ class SelfAttention(Attention):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.window = config.attention_window
-        self.in_proj: nn.Linear = Linear(config.d_model, 2 * self.q_width + self.v_width)
+        self.in_proj: nn.Linear
         if config.narrow_attention:
             self.in_proj = NarrowLinear(config.d_model, config.n_heads)
+        else:
+            self.in_proj = Linear(config.d_model, 2 * self.q_width + self.v_width)
 
     def forward(self, x: Tensor, *, mask: Mask | None = None, causal: bool = False) -> Tensor:
         """(B, T, D) to (B, T, D).

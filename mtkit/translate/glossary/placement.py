@@ -11,7 +11,7 @@ word depends on the source term, the term may be anywhere.
 
 After a term that a model finds very improbable, a weak one may write anything, and repeat it. Such
 a translation is not used. Instead, in the first translation, the term replaces the word that
-depends most on the source term. If there is no such word, the term is reported as missing.
+depends most on the source term. If no word depends on it, the term is reported as missing.
 """
 
 from __future__ import annotations
