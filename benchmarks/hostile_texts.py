@@ -117,20 +117,32 @@ def seconds_of(step: Callable[[str], Any], text: str) -> float:
     return time.thread_time() - begun
 
 
-def growth(step: Callable[[str], Any], text: str) -> tuple[float, float]:
-    """How many times as long a step takes for a text twice as long, and seconds for the latter.
+class Growth:
+    """How a step's time grows from a text to that text twice.
 
-    Both texts are read in turn, and the least time of each counts: three times, and six times
-    more where the ratio is too high, because another program may have disturbed some of them.
+    Both are read in turn, and the least time of each counts, because another program may have
+    disturbed some of them.
     """
-    least = [math.inf, math.inf]
-    for turn in range(9):
-        for side, given in enumerate((text, text * 2)):
-            least[side] = min(least[side], seconds_of(step, given))
-        ratio = least[1] / max(least[0], 1e-9) if least[1] > MIN_SECONDS else 0.0
-        if turn >= 2 and ratio <= MAX_RATIO:
-            break
-    return ratio, least[1]
+
+    def __init__(self, step: Callable[[str], Any], unit: str, size: int) -> None:
+        """Measure each three times, and six times more where the ratio is too high."""
+        self.unit = unit
+        self.step, self.text = step, repeated(unit, size)
+        self.seconds, self.twice = math.inf, math.inf
+        self.measure(3)
+        if self.ratio > MAX_RATIO:
+            self.measure(6)
+
+    def measure(self, turns: int) -> None:
+        """Read both texts `turns` times more."""
+        for _ in range(turns):
+            self.seconds = min(self.seconds, seconds_of(self.step, self.text))
+            self.twice = min(self.twice, seconds_of(self.step, self.text * 2))
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the step takes for twice the text; 0 where it takes no time."""
+        return self.twice / max(self.seconds, 1e-9) if self.twice > MIN_SECONDS else 0.0
 
 
 def time_steps(size: int, names: list[str]) -> None:
@@ -140,12 +152,22 @@ def time_steps(size: int, names: list[str]) -> None:
         if names and name not in names:
             continue
         step("a")
-        times = [(*growth(step, repeated(unit, size)), unit) for unit in UNITS]
-        ratio, _, steepest = max(times)
-        _, slowest, unit = max(times, key=lambda row: row[1])
-        is_steep = " !" if ratio > MAX_RATIO else ""
+        units = [Growth(step, unit, size) for unit in UNITS]
+        # A busy moment of the machine may last longer than all measurements of a unit.
+        for growth in units:
+            if growth.ratio > MAX_RATIO:
+                growth.measure(9)
+        steepest = max(units, key=lambda growth: growth.ratio)
+        slowest = max(units, key=lambda growth: growth.twice)
+        is_steep = " !" if steepest.ratio > MAX_RATIO else ""
         rows.append(
-            [name, f"{ratio:.2f}{is_steep}", ascii(steepest), f"{slowest:.2f}", ascii(unit)]
+            [
+                name,
+                f"{steepest.ratio:.2f}{is_steep}",
+                ascii(steepest.unit),
+                f"{slowest.twice:.2f}",
+                ascii(slowest.unit),
+            ]
         )
         print(*rows[-1], file=sys.stderr)
     head = ["step", "highest ratio", "of", f"most seconds for {2 * size:,} characters", "of"]
