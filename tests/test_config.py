@@ -34,9 +34,7 @@ def refused(text: str, folder: Path, *overrides: str) -> str:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(MtkitError) as caught:
         load_config(str(file), overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return str(caught.value)
 
 
 # What is written, and words of the message.
@@ -269,7 +267,6 @@ def test_an_unknown_preset_suggests_the_nearest_and_lists_them_all():
     with pytest.raises(MtkitError) as caught:
         load_config("smal")
     message = str(caught.value)
-    assert "\n" not in message
     assert "did you mean small" in message
     for name in ("base", "big", "demo", "small"):
         assert name in message

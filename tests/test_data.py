@@ -146,7 +146,6 @@ def test_a_truncated_damaged_or_wrongly_named_file_is_an_error_that_names_it_and
         list(read_lines(file))
     message = str(caught.value)
     assert message.startswith(f"{file}: ")
-    assert "\n" not in message
     assert len(message.rpartition(": ")[2]) > 5
 
 
@@ -169,7 +168,6 @@ def test_text_that_is_not_utf8_is_an_error_that_names_file_line_and_byte(
     message = str(caught.value)
     assert f"{file}, line {line}:" in message
     assert byte in message
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESSORS])

@@ -26,74 +26,6 @@ def planting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return benchmark("faults", monkeypatch)
 
 
-def test_a_deleted_clause_leaves_one_of_the_texts_without_a_clause(planting: ModuleType) -> None:
-    # Only the first and the last clause have four words or more.
-    expected = {
-        "gingen wir 12 Meilen (oder 20) heim: keiner sagte ein Wort.",
-        "Als der Regen aufhörte, gingen wir 12 Meilen (oder 20) heim.",
-    }
-    found = {
-        planting.clause_deleted((SOURCE, TARGET), random.Random(seed))[1] for seed in range(40)
-    }
-    assert expected <= found
-    assert {len(text.split()) for text in found - expected} <= {11}
-    assert planting.clause_deleted(PAIRS[1], random.Random(1)) is None
-
-
-def test_deleted_words_are_four_to_eight_in_a_row(planting: ModuleType) -> None:
-    words = TARGET.split()
-    for seed in range(40):
-        source, text = planting.words_deleted((SOURCE, TARGET), random.Random(seed))
-        left = text.split()
-        removed = len(words) - len(left)
-        assert source == SOURCE
-        assert 4 <= removed <= min(8, len(words) // 2)
-        assert any(words[:at] + words[at + removed :] == left for at in range(len(words)))
-        assert left[-1] == words[-1]
-
-
-def test_a_repeated_phrase_is_there_three_times_in_a_row(planting: ModuleType) -> None:
-    words = TARGET.split()
-    for seed in range(40):
-        text = planting.phrase_repeated((SOURCE, TARGET), random.Random(seed))[1].split()
-        size, rest = divmod(len(text) - len(words), 2)
-        assert rest == 0
-        assert any(
-            text == words[:at] + 3 * words[at : at + size] + words[at + size :]
-            for at in range(len(words))
-        )
-
-
-def test_a_changed_number_differs_in_one_digit_and_does_not_begin_with_zero(
-    planting: ModuleType,
-) -> None:
-    for seed in range(60):
-        text = planting.number_changed((SOURCE, TARGET), random.Random(seed))[1]
-        different = [at for at in range(len(TARGET)) if text[at] != TARGET[at]]
-        assert len(text) == len(TARGET)
-        assert len(different) == 1
-        assert text[different[0]].isdigit()
-        assert " 0" not in text
-        assert "(oder 0" not in text
-    assert planting.number_changed(PAIRS[1], random.Random(1)) is None
-
-
-def test_a_changed_number_word_is_another_of_the_same_language(planting: ModuleType) -> None:
-    pair = "Four cats and a dog.", "Dort sind vier Katzen und ein Hund."
-    found = {planting.number_word_changed(pair, random.Random(seed))[1] for seed in range(30)}
-    others = ("zwei", "drei", "fünf")
-    assert found == {f"Dort sind {word} Katzen und ein Hund." for word in others}
-    assert planting.number_word_changed(PAIRS[0], random.Random(1)) is None
-
-
-def test_an_inserted_number_is_on_both_sides_but_for_one_digit(planting: ModuleType) -> None:
-    for seed in range(40):
-        source, text = planting.inserted_number_changed(PAIRS[1], random.Random(seed))
-        (number,) = set(source.split()) - set(PAIRS[1][0].split())
-        (other,) = set(text.split()) - set(PAIRS[1][1].split())
-        assert sum(a != b for a, b in zip(number, other, strict=True)) == 1
-
-
 def test_a_dropped_placeholder_is_only_missing_in_the_translation(planting: ModuleType) -> None:
     for seed in range(60):
         whole, _ = planting.with_placeholder((SOURCE, TARGET), random.Random(seed))
@@ -106,17 +38,6 @@ def test_a_dropped_placeholder_is_only_missing_in_the_translation(planting: Modu
         assert missing
 
 
-def test_a_cut_translation_is_the_beginning_of_it(planting: ModuleType) -> None:
-    words = TARGET.split()
-    lengths = set()
-    for seed in range(60):
-        text = planting.cut((SOURCE, TARGET), random.Random(seed))[1].split()
-        assert text == words[: len(text)]
-        lengths.add(len(text))
-    assert lengths == set(range(5, 10 + 1))
-    assert planting.cut(PAIRS[1], random.Random(1)) is None
-
-
 def test_the_same_seed_plants_the_same_faults_and_no_pair_twice(planting: ModuleType) -> None:
     for fault in planting.faults(PAIRS, THIRD):
         found = planting.planted(fault, PAIRS, count=1000, seed=3)
@@ -126,12 +47,6 @@ def test_the_same_seed_plants_the_same_faults_and_no_pair_twice(planting: Module
         assert len(planting.planted(fault, PAIRS, count=1, seed=3)) == min(1, len(found))
         for index, pair in found:
             assert pair != PAIRS[index]
-
-
-def test_a_third_language_is_the_line_with_the_most_similar_length(planting: ModuleType) -> None:
-    (fault,) = (one for one in planting.faults(PAIRS, THIRD) if one.name == "third language")
-    assert fault.plant(PAIRS[2], random.Random(1)) == (PAIRS[2][0], THIRD[0])
-    assert fault.plant(PAIRS[1], random.Random(1)) == (PAIRS[1][0], THIRD[1])
 
 
 def test_equal_values_have_their_mean_rank(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,16 +22,6 @@ def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place
     assert all(line.startswith("mtkit: ") for line in outcome.err.splitlines())
 
 
-def test_translate_between_files_is_translate_between_streams(trained: Place):
-    text = b"one two three\nnine\n"
-    trained.write("in.txt", text)
-    by_stream = trained.mtkit("-q", "translate", stdin=text)
-    by_file = trained.mtkit("-q", "translate", "--input", "in.txt", "--output", "out.txt")
-    assert (by_file.status, by_file.out, by_file.err) == (0, "", "")
-    assert (trained.folder / "out.txt").read_text() == by_stream.out
-    assert [p.name for p in trained.folder.glob("*out.txt*")] == ["out.txt"]
-
-
 def test_what_was_written_is_said_and_whether_it_replaced_a_file(trained: Place):
     source = trained.write("in.txt", "one two\n\nthree\n")
     command = ["translate", "--input", source, "--output", "out.txt", "--device", "cpu"]
@@ -54,26 +44,6 @@ def test_a_run_by_default_that_is_not_finished_is_called_so(trained: Place):
     # Asked for by its name, it is used without a word.
     outcome = trained.mtkit("translate", "--run", "runs/tiny", "--device", "cpu", stdin=b"one\n")
     assert "still training" not in outcome.err
-
-
-def test_several_translations_of_a_line_are_numbered_rows_best_first(trained: Place):
-    outcome = trained.mtkit("-q", "translate", "--nbest", "3", stdin=b"one two\nnine\n")
-    rows = [line.split("\t") for line in outcome.out.split("\n")[:-1]]
-    assert [row[0] for row in rows] == ["1", "1", "1", "2", "2", "2"]
-    for number in "12":
-        scores = [float(row[1]) for row in rows if row[0] == number]
-        assert scores == sorted(scores, reverse=True)
-
-
-def test_input_that_is_not_utf8_is_refused_by_line(trained: Place):
-    outcome = trained.mtkit("-q", "translate", stdin=b"one\n\xff\n")
-    # The line before it is answered.
-    assert (outcome.status, outcome.out.count("\n")) == (1, 1)
-    assert outcome.err.startswith("mtkit: error: standard input, line 2: not UTF-8")
-    assert outcome.err.count("\n") == 1
-    trained.write("in.txt", b"one\n\xff\n")
-    error_line = trained.refused("translate", "--input", "in.txt", "--output", "out.txt")
-    assert "in.txt, line 2:" in error_line
 
 
 def test_a_missing_input_file_is_named(trained: Place):

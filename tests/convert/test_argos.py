@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
-import types
 import zipfile
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from support.exported import NUMBERS, needs, skipped_without
 from support.program import python
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_id import language_name, libretranslate_code, standard_tag
 from mtkit.convert.export_run import export
 from mtkit.convert.sentence_model import sentence_model
 from mtkit.run_folder import Run
@@ -220,41 +216,6 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
         f"{out}: is a folder, and --format argos writes a file; give another OUT"
     )
     assert list(tmp_path.iterdir()) == [out]
-
-
-@pytest.mark.parametrize("library", ["ctranslate2", "onnx", "language_data"])
-def test_a_missing_library_of_a_package_is_named_with_the_extra_that_has_it(
-    library: str, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("ctranslate2", "onnx", "language_data"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-        sys.modules[name].__spec__ = ModuleSpec(name, None)
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MtkitError) as caught:
-        export(tiny_run, tmp_path / "out.argosmodel", format="argos")
-    assert str(caught.value) == (
-        f"--format argos needs the package {library}; install it with: pip install 'mtkit[export]'"
-    )
-
-
-@pytest.mark.parametrize(
-    ("language", "code", "name"),
-    [
-        ("en", "en", "English"),
-        ("EN_gb", "en", "English (United Kingdom)"),
-        ("no", "nb", "Norwegian"),
-        ("zh", "zh", "Chinese"),
-        ("zh-Hant", "zt", "Chinese (Traditional)"),
-        ("pt-BR", "pb", "Portuguese (Brazil)"),
-        ("gsw", "gsw", "Swiss German"),
-        ("deu_Latn", "de", "German"),
-        ("zho_Hant", "zt", "Chinese (Traditional)"),
-        ("nob_Latn", "nb", "Norwegian Bokmål"),
-    ],
-)
-def test_languages_have_the_codes_of_argos(language: str, code: str, name: str) -> None:
-    assert libretranslate_code(language) == code
-    assert language_name(standard_tag(language)) == name
 
 
 # ---------------------------------------------------------------------------------------------

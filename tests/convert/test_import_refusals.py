@@ -51,9 +51,7 @@ def refused(source: Path | str, place: Path, **more: Any) -> str:
     with pytest.raises(MtkitError) as caught:
         import_model(str(source), out, **more)
     assert not (place / "below").exists()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("code", ["", "e n", "en\n"])

@@ -268,9 +268,8 @@ def test_an_impossible_setting_in_the_record_of_an_export_is_named(
     record = json.loads(file.read_text())
     record["decode"] |= {"beam_size": 0, "from_a_later_version": 1}
     file.write_text(json.dumps(record))
-    with pytest.raises(MtkitError, match=re.escape(f"{file}: decode.beam_size: ")) as caught:
+    with pytest.raises(MtkitError, match=re.escape(f"{file}: decode.beam_size: ")):
         import_model(str(tmp_path / "out"), tmp_path / "again")
-    assert "\n" not in str(caught.value)
 
 
 def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed, random_run
-from support.command_line import full_disk
 from support.marian import Shape, write_marian
 from support.runs import remade
 
@@ -253,20 +251,6 @@ def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_p
     assert code == printed.replace(f"{tmp_path}/out", ".")
 
 
-def test_every_file_has_the_mode_that_the_users_mask_gives(tiny_run: Run, tmp_path: Path) -> None:
-    export(tiny_run, tmp_path / "out", format="onnx")
-    (tmp_path / "other").touch()
-    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert {path.stat().st_mode for path in files} == {(tmp_path / "other").stat().st_mode}
-
-
-def test_a_full_disk_is_one_line_and_leaves_nothing(tiny_run: Run, tmp_path: Path) -> None:
-    with full_disk(5000), pytest.raises(MtkitError, match="File too large") as caught:
-        export(tiny_run, tmp_path / "out", format="onnx")
-    assert str(caught.value).startswith(f"{tmp_path}/out")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_page_in_the_browser_names_no_other_host() -> None:
     for name in ("index.html", "page.js", "page.css"):
         assert "//" not in re.sub("^ *//.*", "", (PAGE / name).read_text(), flags=re.MULTILINE)
@@ -450,9 +434,8 @@ def test_a_file_that_was_cut_off_is_refused(
         file.write_bytes(file.read_bytes()[:-1000])
 
     monkeypatch.setattr(ONNX, "write", write)
-    with pytest.raises(MtkitError, match=r"cannot be loaded: encoder_model.onnx: ") as caught:
+    with pytest.raises(MtkitError, match=r"cannot be loaded: encoder_model.onnx: "):
         export(tiny_run, tmp_path / "out", format="onnx")
-    assert "\n" not in str(caught.value)
 
 
 def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_path: Path) -> None:
@@ -461,15 +444,3 @@ def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_pa
     run = varied(tiny_run, tmp_path / "run", positions="words")
     with pytest.raises(MtkitError, match=r"--format onnx cannot express model\.positions words"):
         export(run, tmp_path / "out", format="onnx")
-
-
-@pytest.mark.parametrize("library", ["onnx", "onnxruntime", "tokenizers"])
-def test_a_missing_library_is_named_with_the_extra_that_has_it(
-    library: str, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MtkitError) as caught:
-        export(tiny_run, tmp_path / "out", format="onnx")
-    assert str(caught.value) == (
-        f"--format onnx needs the package {library}; install it with: pip install 'mtkit[onnx]'"
-    )

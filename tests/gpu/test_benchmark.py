@@ -75,20 +75,3 @@ def test_parts_that_fail_or_take_too_long_are_a_line_and_the_others_follow(
     assert rows["hangs"] == [{"what": "first"}]
     assert notes["hangs"] == notes["late"] == "stopped, because the time was up"
     assert "| good | 1 |  |\n| bad |  | ZeroDivisionError" in gpu.shown(bench.tables["fails"])
-
-
-def test_the_time_of_kernels_is_that_of_the_union_of_their_intervals(gpu: ModuleType) -> None:
-    # Two overlap, one is inside another, one touches, one is alone: 0 to 9, and 20 to 21.
-    assert gpu.covered([(20, 21), (0, 4), (3, 8), (5, 6), (8, 9)]) == 10.0
-    assert gpu.covered([]) == 0.0
-
-
-def test_random_data_has_the_lengths_of_sentences(gpu: ModuleType) -> None:
-    data = gpu.RandomData(gpu.Sizes(pairs=20_000, vocabulary=2_000, lines=(50, 1)))
-    src, tgt = (side.lengths for side in (data.all.src, data.all.tgt))
-    for lengths in (src, tgt):
-        assert lengths.mean() == pytest.approx(29, abs=1.5)
-    assert len(data.vocabularies.tgt) == 2_000
-    # A line has as many subwords as its sentence, or up to a few more.
-    encoded = [len(ids) for ids in data.vocabularies.src.encode_batch(data.lines)]
-    assert 1.0 <= sum(encoded) / src[:50].sum() < 2.0

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from conftest import TinyText
-from support.benchmarks import BENCHMARKS, benchmark
+from support.benchmarks import BENCHMARKS
 from support.program import printed
 
 from mtkit.run_folder import Run
@@ -32,22 +32,6 @@ def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
         r"0 errors; \S+ requests/s",
         last,
     )
-
-
-@pytest.mark.parametrize(
-    ("start", "whole", "expected"),
-    [
-        pytest.param(0.5, 2.5, 2.0, id="many lines"),
-        pytest.param(0.5, 0.75, None, id="few lines"),
-        # The processor time is counted in hundredths of a second.
-        pytest.param(0.5, 0.5, None, id="equal times"),
-        pytest.param(0.5, 0.25, None, id="the start was slower that time"),
-    ],
-)
-def test_processor_time_is_compared_only_where_the_lines_took_longer_than_the_start(
-    start: float, whole: float, expected: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert benchmark("serve", monkeypatch).without_start(start, whole) == expected
 
 
 @pytest.mark.slow

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
-from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -55,9 +53,3 @@ def steps(run: Run) -> list[int]:
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a folder, by their paths in it."""
     return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
-def one_line(error: pytest.ExceptionInfo[MtkitError]) -> str:
-    text = str(error.value)
-    assert "\n" not in text
-    return text

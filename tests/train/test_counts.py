@@ -10,16 +10,13 @@ import pytest
 import torch
 from conftest import changed
 from support.counted import GPU, Counts, pretended_gpu
-from torch import Tensor, nn
+from torch import Tensor
 
-from mtkit import attention, batches
-from mtkit.batches import Batch
+from mtkit import batches
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
-from mtkit.train.gradients import Gradients, Losses
-from mtkit.train.parameters import TrainedParameters
 from mtkit.train.trainer import Trainer
 
 # The batches of an update that is compared with one of `FEW` of them.
@@ -62,16 +59,10 @@ def of_gpu(config: Config, **settings: Any) -> Config:
     return config
 
 
-def counted(
-    config: Config, data: PreparedData, plant: Callable[[], object] = lambda: None
-) -> tuple[Counts, Counts]:
-    """What updates of `FEW` and of `MANY` batches ask of a GPU, after a first update.
-
-    `plant` is called before them, for faults to find.
-    """
+def counted(config: Config, data: PreparedData) -> tuple[Counts, Counts]:
+    """What updates of `FEW` and of `MANY` batches ask of a GPU, after a first update."""
     with pretended_gpu() as counts:
         trainer = Trainer(config, data, device=GPU)
-        plant()
 
         def of_update(number: int) -> Counts:
             batches = next(trainer.batches)
@@ -139,71 +130,7 @@ def test_the_pretended_gpu_trains_as_the_cpu(config: Config, tiny_data: Prepared
 
 
 # ---------------------------------------------------------------------------------------------
-# Faults that are planted
-
-
-def item(patch: pytest.MonkeyPatch) -> None:
-    """The loss of every update is read at once."""
-    losses = Gradients.losses
-
-    def read(self: Gradients, *args: Any) -> Losses:
-        found = losses(self, *args)
-        found.translation.item()
-        return found
-
-    patch.setattr(Gradients, "losses", read)
-
-
-def boolean_index(patch: pytest.MonkeyPatch) -> None:
-    """The targets that are no padding are picked, and the host must know how many there are."""
-    loss = Gradients._loss
-
-    def picked(self: Gradients, model: nn.Module, batch: Batch, **how: Any) -> Tensor:
-        assert len(batch.tgt_out[batch.tgt_out != PAD_ID]) == batch.num_tokens
-        return loss(self, model, batch, **how)
-
-    patch.setattr(Gradients, "_loss", picked)
-
-
-def not_pinned(patch: pytest.MonkeyPatch) -> None:
-    """Ids are copied from ordinary memory."""
-    patch.setattr(batches, "copied_to", lambda device, ids: ids.to(device, non_blocking=True))
-
-
-def made_of_a_list(patch: pytest.MonkeyPatch) -> None:
-    """A number goes to the device in every update."""
-    patch.setattr(TrainedParameters, "before_update", lambda _: torch.tensor([1.0], device=GPU))
-
-
-def cast(patch: pytest.MonkeyPatch) -> None:
-    """The queries of each batch are converted."""
-    patch.setattr(attention, "is_fused_attention_slow", lambda q, _: q.double() is None)
-
-
-def scaled(patch: pytest.MonkeyPatch) -> None:
-    """The queries of each batch are multiplied."""
-    patch.setattr(attention, "is_fused_attention_slow", lambda q, _: q * 2 is None)
-
-
-@pytest.mark.parametrize(
-    ("plant", "fault"),
-    [
-        (item, "waits"),
-        (boolean_index, "waits"),
-        (not_pinned, "not pinned"),
-        (made_of_a_list, "not pinned"),
-        (cast, "casts for each batch"),
-        (scaled, "kernels for each batch"),
-    ],
-)
-def test_a_planted_fault_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None],
-    fault: str,
-    config: Config,
-    tiny_data: PreparedData,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    assert fault in faults(*counted(of_gpu(config), tiny_data, lambda: plant(monkeypatch)))
+# Faults that are found
 
 
 @pytest.mark.parametrize(
@@ -230,6 +157,12 @@ def test_every_way_to_wait_is_counted(wait: Callable[[Tensor], object]):
         assert not counts.waits
         wait(x)
         assert counts.waits
+
+
+def test_a_copy_of_ordinary_memory_is_counted():
+    with pretended_gpu() as counts:
+        torch.tensor([1.0], device=GPU)
+        assert counts.pageable
 
 
 def test_batch_by_batch_is_found(config: Config, tiny_data: PreparedData):

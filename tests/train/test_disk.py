@@ -157,7 +157,6 @@ def test_a_second_failed_save_in_a_row_without_any_checkpoint_ends_the_training(
         assert trainings.run("run")
     else:
         words = {"ends": "2 checkpoints in a row could not be", "fails": "step 6 was not saved"}
-        with pytest.raises(MtkitError, match=words[status]) as error:
+        with pytest.raises(MtkitError, match=words[status]):
             trainings.run("run")
-        assert "\n" not in str(error.value)
     assert trainings.steps("run") == kept

@@ -393,7 +393,6 @@ def test_a_run_refuses_other_settings_by_name(
         train.run(other, tiny_data, begun, device="cpu")
     for word in (f"{section}.{key}", str(value), "--restart"):
         assert word in str(error.value)
-    assert "\n" not in str(error.value)
     assert contents(begun) == before
 
 
@@ -427,7 +426,6 @@ def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
     assert f"train.max_steps: cannot become {end} at step {stop}" in str(error.value)
     assert message in str(error.value)
     assert "keep train.max_steps=8" in str(error.value)
-    assert "\n" not in str(error.value)
     assert contents(trainings.folder / "run") == before
 
 
@@ -460,9 +458,8 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
     other = tmp_path / "other"
     prepare_files("tiny", other, **tiny_text.prepare_arguments() | {"vocab_size": 290})
     before = contents(begun)
-    with pytest.raises(MtkitError, match="other data") as error:
+    with pytest.raises(MtkitError, match="other data"):
         train.run(longer, PreparedData.open(other), begun, device="cpu")
-    assert "\n" not in str(error.value)
     assert contents(begun) == before
 
 

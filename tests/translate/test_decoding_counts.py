@@ -95,19 +95,3 @@ def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
     assert many.uploads.total() <= UPLOADS * steps
     # The cache gets room for eight steps at a time; the matrix of the output layer is padded once.
     assert many.kernels["constant_pad_nd"] <= steps / 8
-
-
-def test_a_planted_wait_is_found(
-    tiny_data: PreparedData, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
-):
-    step = Engine.step
-
-    def read(*args: Any) -> torch.Tensor:
-        log_probs = step(*args)
-        assert not log_probs.isnan().any()
-        return log_probs
-
-    monkeypatch.setattr(Engine, "step", read)
-    lines = tiny_text.test[0].read_text().splitlines()[:3]
-    found = counted("float32", tiny_data, lines, 4, monkeypatch)
-    assert found.waits.total() > WAITS * (TO - FROM)

@@ -19,12 +19,12 @@ from mtkit.translate.translator import Translator
 # Several models
 
 
-def by_both_forwards(runs: list[Run], source: str, ids: list[int]) -> list[float]:
+def by_forward_passes(runs: list[Run], source: str, ids: list[int]) -> list[float]:
     """Logarithms of the mean probability of each token, by the full forward passes."""
     probabilities = torch.zeros(len(ids), dtype=torch.float64)
     for run in runs:
         one = Translator.load(run, device="cpu", prepared=False)
-        src = torch.tensor([[*one.tokenizer.encode(source), EOS_ID]])
+        src = torch.tensor([[*one.src_tokenizer.encode(source), EOS_ID]])
         with torch.no_grad():
             logits = one.model(src, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
         probabilities += logits.softmax(-1)[range(len(ids)), ids] / len(runs)
@@ -54,7 +54,7 @@ def test_two_runs_find_tokens_by_the_mean_of_their_probabilities(
     for line, found in zip(lines, ensemble.translate_nbest(lines, n_best=2), strict=True):
         for one in found:
             ids = ids_of(ensemble, one.pieces)
-            expected = by_both_forwards([untrained, also_untrained], line, ids)
+            expected = by_forward_passes([untrained, also_untrained], line, ids)
             assert one.log_probs == pytest.approx(expected, abs=1e-4)
             assert one.log_prob == pytest.approx(sum(expected), abs=1e-4)
     # And that is another search than with one of them.
@@ -105,7 +105,6 @@ def test_sources_and_translations_have_their_own_subwords(uneven: Run):
     src, tgt = uneven.tokenizers()
     assert len(src) < len(tgt)
     assert [translator.src_tokenizer.model, translator.tokenizer.model] == [src.model, tgt.model]
-    model = Translator.load(uneven, device="cpu", prepared=False).model
     lines, beginning = numbers(10), "έξι"
     found = translator.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
     for line, translations in zip(lines, found, strict=True):
@@ -113,25 +112,18 @@ def test_sources_and_translations_have_their_own_subwords(uneven: Run):
             assert one.text.startswith(beginning)
             ids = ids_of(translator, one.pieces)
             assert one.text == tgt.decode(ids)
-            source = torch.tensor([[*src.encode(line), EOS_ID]])
-            with torch.no_grad():
-                logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
-            expected = logits.log_softmax(-1)[range(len(ids)), ids]
-            assert one.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+            expected = by_forward_passes([uneven], line, ids)
+            assert one.log_probs == pytest.approx(expected, abs=1e-4)
 
 
 def test_given_translations_are_scored_in_their_own_subwords(uneven: Run):
     translator = Translator.load(uneven, device="cpu")
-    src, tgt = uneven.tokenizers()
-    model = Translator.load(uneven, device="cpu", prepared=False).model
+    _, tgt = uneven.tokenizers()
     (scored,) = translator.score_given(["one two"], ["δύο ένα"])
     ids = [*tgt.encode("δύο ένα"), EOS_ID]
     assert scored.pieces == tuple(tgt.piece(i) for i in ids)
-    with torch.no_grad():
-        source = torch.tensor([[*src.encode("one two"), EOS_ID]])
-        logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
-    expected = logits.log_softmax(-1)[range(len(ids)), ids]
-    assert scored.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+    expected = by_forward_passes([uneven], "one two", ids)
+    assert scored.log_probs == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_source_too_long_is_measured_in_its_own_subwords(
@@ -153,14 +145,8 @@ def test_models_work_together_if_both_of_their_subwords_are_the_same(
     both = Translator.load([uneven, same], device="cpu")
     (found,) = both.translate_nbest(["one two three"], n_best=1)
     ids = ids_of(both, found[0].pieces)
-    probabilities = torch.zeros(len(ids), dtype=torch.float64)
-    for run in (uneven, same):
-        model = Translator.load(run, device="cpu", prepared=False).model
-        source = torch.tensor([[*src.encode("one two three"), EOS_ID]])
-        with torch.no_grad():
-            logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
-        probabilities += logits.softmax(-1)[range(len(ids)), ids] / 2
-    assert found[0].log_probs == pytest.approx(probabilities.log().tolist(), abs=1e-4)
+    expected = by_forward_passes([uneven, same], "one two three", ids)
+    assert found[0].log_probs == pytest.approx(expected, abs=1e-4)
 
     other, _ = tiny_data.tokenizers()
     for number, tokenizers in enumerate([(other, tgt), (src, other), (tgt, tgt)]):

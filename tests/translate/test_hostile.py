@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import fuzzed
 from support.command_line import Place
 from support.forked import Forked
 from support.hostile import INVALID, hostile_lines
@@ -131,16 +130,6 @@ def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: 
     for number in range(0, LINES, 13):
         line = lines[number].decode().removesuffix("\r")
         assert list(translator.translate([line])) == [found[number]]
-
-
-@pytest.mark.slow
-def test_lines_are_translated_alike_in_any_batch_order_and_number_of_processes(untrained: Run):
-    # tests/support/fuzzed.py takes more lines.
-    found = fuzzed.compare(untrained.path, fuzzed.fuzzed_lines(300, SEED), SEED)
-    for variant in found.values():
-        assert variant.lines == 300
-        assert variant.texts == 0
-        assert variant.difference <= fuzzed.TOLERANCE
 
 
 @pytest.mark.parametrize("broken", INVALID)

@@ -130,40 +130,6 @@ class MeanOfModels:
 
 
 @torch.inference_mode()
-def test_an_ensemble_of_one_model_twice_is_that_model() -> None:
-    model, _ = two_models()
-    one, twice = Engine(model), Ensemble([Engine(model), Engine(model)])
-    caches = one.start(sources(), 2), twice.start(sources(), 2)
-    tokens, rows = torch.full((12,), BOS_ID), torch.arange(12)
-    for _ in range(4):
-        wanted = one.step(tokens, rows, caches[0])
-        found = twice.step(tokens, rows, caches[1])
-        assert found.dtype == torch.float32
-        assert (found - wanted).abs().max() < 2e-6
-        tokens = wanted.argmax(-1)
-
-
-@torch.inference_mode()
-def test_an_ensemble_gives_the_mean_of_the_probabilities_of_its_models() -> None:
-    models = two_models()
-    ensemble = Ensemble([Engine(model) for model in models])
-    src, cache = sources(), ensemble.start(sources(), 1)
-    forced = torch.randint(4, V, (len(src), 5), generator=torch.Generator().manual_seed(3))
-    forced[:, 0] = BOS_ID
-    kept = torch.arange(len(src))
-    for t in range(5):
-        if t == 3:
-            # Sentences leave every model's cache, and change places in it.
-            kept = torch.tensor([4, 0, 2])
-            cache.select(kept)
-        found = ensemble.step(forced[kept, t], torch.arange(len(kept)), cache)
-        wanted = MeanOfModels(models)(src[kept], forced[kept, : t + 1])[:, -1]
-        assert (found - wanted).abs().max() < 1e-5
-    alone = models[0](src[kept], forced[kept])[:, -1].log_softmax(-1)
-    assert (alone - wanted).abs().max() > 0.1
-
-
-@torch.inference_mode()
 def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
     models = two_models()
     ensemble = Ensemble([Engine(model) for model in models])
@@ -178,19 +144,6 @@ def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
         score, tokens = plain_search(mean, [*ids, EOS_ID], beam_size=3, alpha=0.6, limit=8)
         assert best.tokens == tokens
         assert best.score == pytest.approx(score, abs=1e-5)
-
-
-def test_models_of_different_vocabularies_are_refused_as_an_ensemble() -> None:
-    model, _ = two_models()
-    with torch.device("meta"):
-        other = Transformer(model.config, V + 1, PAD_ID)
-        of_source = Transformer(model.config, V, PAD_ID, V + 2)
-        as_large = Transformer(model.config, V, PAD_ID, V)
-    with pytest.raises(ValueError, match=r"\[40, 41\]"):
-        Ensemble([Engine(model), Engine(other)])
-    with pytest.raises(ValueError, match=r"\[40, 42\]"):
-        Ensemble([Engine(model), Engine(of_source)])
-    Ensemble([Engine(model), Engine(as_large)])
 
 
 @torch.inference_mode()

@@ -345,27 +345,6 @@ def command(*arguments: Any) -> list[str]:
     return [sys.executable, native_engine.__file__, *map(str, arguments)]
 
 
-def test_translating_and_scoring_load_no_pytorch(untrained: Run, tmp_path: Path):
-    folder = tmp_path / "at"
-    folder.mkdir()
-    run = ("--run", untrained.path)
-    for arguments, text in (
-        (["translate", *run], b"one two\n"),
-        (["translate", *run, "--nbest", 2, "--workers", 2], b"one\n\ntwo\n"),
-        (["translate", *run, "--json"], b"one\n"),
-    ):
-        done = subprocess.run(
-            command("-q", *arguments), input=text, capture_output=True, cwd=folder, timeout=600
-        )
-        assert (done.stderr.decode(), done.returncode) == ("", 0)
-        assert b"one" in done.stdout
-    done = subprocess.run(
-        command("-q", "score", *run), capture_output=True, cwd=untrained.path.parent, timeout=600
-    )
-    assert (done.stderr.decode(), done.returncode) == ("", 0)
-    assert b"BLEU" in done.stdout
-
-
 def test_the_exit_status_is_that_of_an_error_and_all_that_was_said_is_written(
     untrained: Run, tmp_path: Path
 ):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import ENGLISH
 from support.forked import PIPE, Forked, run_mtkit
+from support.hostile import hostile_lines
 from support.translators import HOSTILE, loaded, numbers, with_batches_of
 
 from mtkit.run_folder import Run
@@ -151,6 +152,17 @@ def test_text_and_score_do_not_depend_on_the_order(
     long = "nine " * 50
     ((best,),) = translator.translate_nbest([long], n_best=1)
     assert_as_alone(translator, [long, *lines[:10], long], alone | {long: (best.text, best.score)})
+
+
+@pytest.mark.slow
+def test_hostile_lines_do_not_depend_on_the_size_and_order_of_batches(translator: Translator):
+    repeated = ["one " * n for n in (2, 50, 300)] + ["x" * 5000, "é" * 700]
+    lines = [*repeated, *(line.decode() for line in hostile_lines(295, seed=1))]
+    first = with_batches_of(translator, 1).translate_nbest(lines, n_best=1)
+    alone = {line: (one.text, one.score) for line, (one,) in zip(lines, first, strict=True)}
+    random.Random(1).shuffle(lines)
+    for batch_tokens in (500, 100_000):
+        assert_as_alone(with_batches_of(translator, batch_tokens), lines, alone)
 
 
 def test_translating_leaves_the_model_as_it_was(translator: Translator):
