@@ -299,20 +299,26 @@ def test_preparing_never_loads_pytorch(tmp_path: Path):
     printed("-c", PREPARE.format(folder=str(tmp_path)))
 
 
-def test_the_rules_import_no_other_room_and_never_load_pytorch():
+def test_the_rules_import_no_other_room():
     rules = {name for name in MODULES if name.startswith("check.rules.")}
     rules |= {f"check.{name}" for name in RULES}
     for module in rules:
         assert {room_of(other) for other in own_modules(module)} <= {"", "base", "check"}
         inside = {name for name in own_modules(module) if room_of(name) == "check"} - {"check"}
         assert inside <= rules | {"check.rules", "check.model"}
-    program = "import sys, mtkit.check; mtkit.check.check_block; assert 'torch' not in sys.modules"
-    printed("-c", program)
 
 
-def test_the_native_engine_never_loads_pytorch():
-    program = "import sys, mtkit.native; assert 'torch' not in sys.modules"
-    printed("-c", program)
+def test_what_needs_no_slow_library_loads_none():
+    program = """
+import sys, mtkit.check, mtkit.native, mtkit.prepare.hub, mtkit.prepare.readers
+import mtkit.train.report_page
+mtkit.check.check_block
+print(*{"datasets", "huggingface_hub", "jinja2", "matplotlib", "pyarrow", "torch"} & {*sys.modules})
+"""
+    assert printed("-c", program) == "\n"
+
+
+def test_the_native_engine_never_imports_pytorch():
     of_native = [file for name, file in MODULES.items() if room_of(name) == "native"]
     assert not [file for file in of_native if "torch" in imported(parsed(file))]
 

@@ -153,16 +153,9 @@ def test_a_finding_is_at_the_characters_that_javascript_counts() -> None:
     assert packed["forecast"] == [42]
 
 
-def test_without_sources_nothing_is_checked() -> None:
-    text = ComparedText("test.de", REFERENCES)
-    assert learned_checker(text) is None
-    data = data_of(page_of(GOOD, text=text))
-    assert data["sources"] is None
-    assert data["systems"][0]["found"] is None
-
-
 def test_a_page_without_a_source_says_why_there_are_no_findings() -> None:
     page = page_of(GOOD, text=ComparedText("test.de", REFERENCES, tgt_lang="de"))
+    assert data_of(page)["systems"][0]["found"] is None
     assert any("were not checked, because there is no source" in one for one in page.texts("p"))
     # Nothing is said of a source language.
     assert [page.texts("dt")[-1], page.texts("dd")[-1]] == ["Target language", "de"]

@@ -51,18 +51,6 @@ def test_the_sentence_of_counts_names_the_kinds_in_their_order():
     assert counts.sentence() == "3 of 2,000 lines are marked (0.1%); lines by kind: loop 1, cut 2"
 
 
-def test_a_table_has_the_worst_first_and_a_tab_is_escaped(checker: Checker, tmp_path: Path):
-    path = tmp_path / "findings.tsv"
-    with FindingTable(path) as table:
-        table.add(check_block(checker, PAIRS, numbers=range(1, 5), with_rows=True).rows)
-        assert not path.exists()
-        table.write()
-    heading, *rows = [line.split("\t") for line in path.read_text("utf-8").split("\n")[:-1]]
-    assert heading == ["line", "kind", "severity", "reason", "source", "translation"]
-    assert [row[:2] for row in rows] == [["3", "length"], ["4", "placeholders"], ["2", "numbers"]]
-    assert rows[1][4:] == ["Hello {name}.\\t!", "Hallo.\\t!"]
-
-
 def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
     text = "a\x1b[31m\r\n\t\x00\x7f\x85\x9b\u2028\u2029\\é猫"
     path = tmp_path / "findings.tsv"

@@ -14,7 +14,13 @@ from support.training import Trainings
 from mtkit.config import Config
 
 
-@pytest.fixture
+@pytest.fixture(
+    params=[
+        # Of a CPU in their place tests/train/test_distributed.py has the same.
+        pytest.param("cpu", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=pytest.mark.gpu),
+    ]
+)
 def device(device: torch.device) -> torch.device:
     if device.type == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("there is one GPU, and each worker needs its own")

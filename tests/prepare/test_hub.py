@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -428,18 +429,16 @@ def test_an_unknown_name_suggests_the_nearest_if_there_is_one(typed: str, meant:
         find_corpus(typed)
 
 
-def test_reading_the_catalogue_does_not_load_the_datasets_library() -> None:
-    code = (
-        "import sys, mtkit.prepare.hub; assert not {'datasets', 'huggingface_hub'} & {*sys.modules}"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+@pytest.fixture
+def copy(outcome: Outcome, home: Path, tmp_path: Path) -> Path:
+    """A copy of the cache, to be damaged, in which own/columns has the validation split alone."""
+    shutil.copytree(home, tmp_path / "home", symlinks=True)
+    return tmp_path / "home"
 
 
-def test_a_damaged_cache_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
-    name, home = "hf:own/columns:de-en:validation", tmp_path / "home"
-    with Hub({"own/columns": OWN_COLUMNS}) as there:
-        run_client(there.endpoint, home, name)
-    (cached,) = home.rglob("*-validation.arrow")
+def test_a_damaged_cache_is_not_taken_for_a_missing_one(copy: Path) -> None:
+    name, home = "hf:own/columns:de-en:validation", copy
+    (cached,) = home.rglob("own___columns/**/*-validation.arrow")
     cached.write_bytes(b"damaged")
     error = run_client("http://127.0.0.1:9", home, name, HF_HUB_OFFLINE="1").error(name)
     start = f"HF_HUB_OFFLINE is set, and own/columns (de-en) cannot be read from the cache {home} ("
@@ -447,13 +446,11 @@ def test_a_damaged_cache_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
     assert "Couldn't reach" not in error  # what is said of a dataset that is not in the cache
 
 
-def test_an_older_damaged_file_of_another_split_is_left_alone(tmp_path: Path) -> None:
-    older, home = "hf:own/columns:de-en:validation", tmp_path / "home"
+def test_an_older_damaged_file_of_another_split_is_left_alone(copy: Path) -> None:
+    (cached,) = copy.rglob("datasets--own--columns/**/validation-*.parquet")
     with Hub({"own/columns": OWN_COLUMNS}) as there:
-        run_client(there.endpoint, home, older)
-        (cached,) = home.rglob("validation-*.parquet")
         content = cached.read_bytes()
         cached.resolve().write_bytes(content[:-1] + b"?")
-        outcome = run_client(there.endpoint, home, "hf:own/columns:de-en:test")
+        outcome = run_client(there.endpoint, copy, "hf:own/columns:de-en:test")
     assert outcome.pairs("hf:own/columns:de-en:test") == GERMAN_ENGLISH["test"]
     assert cached.exists()

@@ -25,9 +25,7 @@ from support.program import printed
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.base.text import read_lines, zstd
-from mtkit.prepare.catalogue import find_corpus
-from mtkit.prepare.demo import demo_corpus
-from mtkit.prepare.readers import catalogue_sources, memory, parallel_files, parse_source
+from mtkit.prepare.readers import memory, parallel_files, parse_source
 from mtkit.prepare.source import Source
 
 BytePair = tuple[bytes, bytes]
@@ -895,29 +893,3 @@ def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):
 
 # ---------------------------------------------------------------------------------------------
 # The catalogue
-
-
-@pytest.mark.parametrize("name", ["demo-en-de", "demo-de-en"])
-def test_the_demo_corpus_has_three_splits_in_either_direction(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 1000)
-    demo = demo_corpus()
-    monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: demo)
-    sources = catalogue_sources(find_corpus(name))
-    assert list(sources) == ["train", "valid", "test"]
-    for split, pairs in demo.items():
-        expected = [(en, de) if name == "demo-en-de" else (de, en) for en, de in pairs]
-        there = [tuple(side.decode() for side in pair) for pair in pairs_of(sources[split], 1000)]
-        assert there == expected
-        assert sources[split].name == f"{name} {split}"
-        facts = sources[split].facts()
-        assert (facts["kind"], facts["corpus"], facts["split"]) == ("built in", name, split)
-
-
-def test_reading_lines_loads_no_slow_library():
-    code = (
-        "import sys, mtkit.prepare.readers;"
-        "assert not {'datasets', 'pyarrow', 'torch', 'huggingface_hub'} & {*sys.modules}"
-    )
-    printed("-c", code)

@@ -281,20 +281,6 @@ def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
         assert stream.read().count(b'{"translatedText":') == len(texts)
 
 
-def test_a_client_that_ends_its_side_is_told_while_it_waits_that_it_is_not_forgotten(
-    untrained: Run, gate: Gate
-) -> None:
-    with Served([untrained], changed=gate.close) as server, server.connect() as client:
-        client.sendall(post(b'{"q": "one", "source": "en", "target": "de"}'))
-        client.shutdown(socket.SHUT_WR)
-        stream = client.makefile("rb")
-        assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
-        gate.open()
-        rest = stream.read()
-        assert b"HTTP/1.1 200 OK\r\n" in rest
-        assert b"translatedText" in rest
-
-
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_requests_of_a_client_that_ended_its_side_wait_with_one_timer(count: int) -> None:
     timers = [Mock() for _ in range(count)]

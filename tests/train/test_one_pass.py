@@ -12,14 +12,13 @@ from conftest import changed
 from support.training import assert_same, update_of
 from torch import Tensor
 
-from mtkit.batches import Batch, TokenBatches, make_batch, pack_batches
+from mtkit.batches import TokenBatches, make_batch, pack_batches
 from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.kernels.dropout import Dropout
 from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.model import Transformer
 from mtkit.train import gradients
-from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import Pass, cut, padded_tokens
 from mtkit.train.trainer import Trainer
 
@@ -224,42 +223,6 @@ def test_more_workers_than_rows_leave_passes_empty_whose_loss_is_zero(
     ]
     assert [one.is_empty for (one,) in shares] == [False, False, True]
     assert trainer._gradients.losses(shares[2][0]).translation.item() == 0.0
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_an_update_that_runs_out_of_memory_is_computed_in_halves(
-    config: Config,
-    tiny_data: PreparedData,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
-    config = packed(without_dropout(config), device_batch_tokens=200)
-    whole = update_of(config, tiny_data)
-    original, tried = Gradients._loss, []
-
-    def limited(self: Gradients, model: Any, batch: Batch, **how: Any) -> Tensor:
-        tried.append(batch.src.numel())
-        if tried[-1] > 90:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(self, model, batch, **how)
-
-    monkeypatch.setattr(Gradients, "_loss", limited)
-    halved = update_of(config, tiny_data)
-    assert "step 1: out of memory; trying again in 2 passes" in caplog.text
-    assert max(tried[-2:]) <= 90 < tried[0]
-    assert_same(halved, whole)
-
-
-def test_a_pair_that_does_not_fit_alone_ends_the_training(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: object, **__: object) -> Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    trainer = Trainer(packed(config), tiny_data, device=CPU)
-    monkeypatch.setattr(Gradients, "_loss", fail)
-    with pytest.raises(torch.OutOfMemoryError):
-        trainer.update([np.arange(4)])
 
 
 def test_halves_of_passes_draw_other_random_numbers():

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
-from support.program import printed
 
 from mtkit.check.model.confidence import Quality, Tenth
 from mtkit.run_folder import Run
@@ -107,14 +106,6 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
     made = made_elsewhere("train/test_run_page", "mtkit.train.report_page", "run_page")
     assert made == run_page(FACTS).encode()
-
-
-def test_importing_the_module_loads_no_library() -> None:
-    program = (
-        "import sys, mtkit.train.report_page; "
-        "print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
-    )
-    assert printed("-c", program) == "[]\n"
 
 
 def test_settings_of_matplotlib_change_nothing_and_are_left_as_they_were() -> None:

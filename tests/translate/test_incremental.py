@@ -12,13 +12,12 @@ from mtkit.config import ModelConfig
 from mtkit.kernels.cpu_loss import in_whole_tiles, output_by_tiles
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.search_settings import Hypothesis, Sampling, SearchSettings, uniforms
+from mtkit.search_settings import SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.pytorch.ensemble import Ensemble
 from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.search.beam import beam_search
-from mtkit.translate.search.sampling import sample
 
 CPU = torch.device("cpu")
 
@@ -35,15 +34,15 @@ def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bo
     assert (matrix is weight) == (vocab == 256)
 
 
-def plain_model(run: Run) -> Transformer:
-    return Translator.load(run, device="cpu", prepared=False).model
-
-
-def assert_steps_as_the_model_does(
-    plain: Transformer, run: Run, src: Tensor, prefix: Tensor
-) -> None:
-    """The engine of a run's weights gives nearly the log-probabilities of the whole model."""
-    engine = Engine(plain_model(run))
+def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(uneven: Run) -> None:
+    plain = Translator.load(uneven, device="cpu", prepared=False).model
+    # The last ids of either side.
+    V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
+    assert V_src is not None
+    assert V_src < V_tgt
+    src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
+    prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
+    engine = Engine(plain)
     with torch.inference_mode():
         cache = engine.start(src, 1)
         for t in range(prefix.shape[1]):
@@ -52,23 +51,6 @@ def assert_steps_as_the_model_does(
             assert found.dtype == torch.float32
             assert found.shape == (len(src), plain.vocab_size)
             assert (found - wanted).abs().max() < 1e-5
-
-
-def test_steps_give_nearly_the_log_probabilities_of_the_model(tiny_run: Run) -> None:
-    src = torch.tensor([[5, 6, 7, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
-    prefix = torch.tensor([[BOS_ID, 9, 10], [BOS_ID, 11, 12]])
-    assert_steps_as_the_model_does(plain_model(tiny_run), tiny_run, src, prefix)
-
-
-def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(uneven: Run) -> None:
-    plain = plain_model(uneven)
-    # The last ids of either side.
-    V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
-    assert V_src is not None
-    assert V_src < V_tgt
-    src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
-    prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
-    assert_steps_as_the_model_does(plain, uneven, src, prefix)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
@@ -144,34 +126,6 @@ def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
         score, tokens = plain_search(mean, [*ids, EOS_ID], beam_size=3, alpha=0.6, limit=8)
         assert best.tokens == tokens
         assert best.score == pytest.approx(score, abs=1e-5)
-
-
-@torch.inference_mode()
-def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
-    model, _ = two_models()
-    engine, n_samples = Engine(model), 5
-
-    def drawn(rows: list[int]) -> list[list[Hypothesis]]:
-        return sample(
-            engine.step,
-            engine.start(sources()[rows], n_samples),
-            SearchSettings([8] * len(rows), BOS_ID, EOS_ID, alpha=0.6),
-            Sampling(),
-            uniforms(1, rows, n_samples=n_samples, steps=8),
-        )
-
-    found = drawn(list(range(len(SOURCES))))
-    assert len({h.tokens for hypotheses in found for h in hypotheses}) > 20
-    for ids, hypotheses in zip(SOURCES, found, strict=True):
-        for h in hypotheses:
-            whole = [*h.tokens, EOS_ID] if h.finished else list(h.tokens)
-            tgt_in = torch.tensor([[BOS_ID, *whole[:-1]]])
-            logits = model(torch.tensor([[*ids, EOS_ID]]), tgt_in).double()
-            wanted = logits.log_softmax(-1)[0, torch.arange(len(whole)), whole]
-            assert h.token_log_probs == pytest.approx(wanted.tolist(), abs=1e-5)
-    # Nor does it matter which sentences are drawn together.
-    for row, hypotheses in enumerate(found):
-        assert [h.tokens for h in drawn([row])[0]] == [h.tokens for h in hypotheses]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
