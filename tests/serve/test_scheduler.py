@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
@@ -13,20 +14,26 @@ from support.served import FakeTranslator, sentence
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
 from mtkit.translate import Sentence, Translation, Translator
 
-Body = Callable[[Scheduler], Awaitable[None]]
 
+def scheduled(*, threads: int = 1, queue: int = 10_000, batch_tokens: int = 10_000) -> Any:
+    """Run a test with a scheduler in an event loop, and end the threads."""
 
-def run(body: Body, *, threads: int = 1, queue: int = 10_000, batch_tokens: int = 10_000) -> None:
-    """Run a test in an event loop, and end the threads."""
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        def in_loop(**given: Any) -> None:
+            async def main() -> None:
+                scheduler = Scheduler(given.get("threads", threads), queue, batch_tokens)
+                try:
+                    await asyncio.wait_for(test(scheduler, **given), 60)
+                finally:
+                    scheduler.close()
 
-    async def main() -> None:
-        scheduler = Scheduler(threads, queue, batch_tokens)
-        try:
-            await asyncio.wait_for(body(scheduler), 60)
-        finally:
-            scheduler.close()
+            asyncio.run(main())
 
-    asyncio.run(main())
+        _, *fixtures = inspect.signature(test).parameters.values()
+        in_loop.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
+        return in_loop
+
+    return decorate
 
 
 async def ask(
@@ -54,170 +61,155 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_each_request_gets_the_translations_of_its_own_sentences_in_order() -> None:
+@scheduled()
+async def test_each_request_gets_the_translations_of_its_own_sentences_in_order(
+    scheduler: Scheduler,
+) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        found = await asyncio.gather(
-            *(ask(scheduler, fake, *(f"{i}.{k}" for k in range(i))) for i in range(1, 20))
-        )
-        assert found == [[f"{i}.{k}!" for k in range(i)] for i in range(1, 20)]
-
-    run(body)
+    found = await asyncio.gather(
+        *(ask(scheduler, fake, *(f"{i}.{k}" for k in range(i))) for i in range(1, 20))
+    )
+    assert found == [[f"{i}.{k}!" for k in range(i)] for i in range(1, 20)]
 
 
-def test_requests_that_come_at_the_same_time_are_decoded_together() -> None:
+@scheduled()
+async def test_requests_that_come_at_the_same_time_are_decoded_together(
+    scheduler: Scheduler,
+) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        await asyncio.gather(*(ask(scheduler, fake, text) for text in "abc"))
-
-    run(body)
+    await asyncio.gather(*(ask(scheduler, fake, text) for text in "abc"))
     assert fake.batches == [["a", "b", "c"]]
 
 
-def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(gate: threading.Event) -> None:
+@scheduled(threads=2)
+async def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
     fake = FakeTranslator(threads=2, gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        first = spawn(ask(scheduler, fake, "a"))
-        await begun(fake)
-        second = spawn(ask(scheduler, fake, "b"))
-        await begun(fake)
-        gate.set()
-        await asyncio.gather(first, second)
-
-    run(body, threads=2)
+    first = spawn(ask(scheduler, fake, "a"))
+    await begun(fake)
+    second = spawn(ask(scheduler, fake, "b"))
+    await begun(fake)
+    gate.set()
+    await asyncio.gather(first, second)
     assert fake.batches == [["a"], ["b"]]
 
 
-def test_a_long_document_lets_short_requests_go_in_turn(gate: threading.Event) -> None:
+# Four sentences make a batch.
+@scheduled(batch_tokens=32)
+async def test_a_long_document_lets_short_requests_go_in_turn(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
     fake = FakeTranslator(gate=gate)
     done: list[str] = []
 
-    async def body(scheduler: Scheduler) -> None:
-        async def noted(name: str, *texts: str) -> None:
-            await ask(scheduler, fake, *texts)
-            done.append(name)
+    async def noted(name: str, *texts: str) -> None:
+        await ask(scheduler, fake, *texts)
+        done.append(name)
 
-        long = spawn(noted("long", *(f"long {i}" for i in range(40))))
-        await begun(fake)
-        short = [spawn(noted("short", f"short {i}")) for i in range(3)]
-        await asyncio.sleep(0)
-        gate.set()
-        await asyncio.gather(long, *short)
-
-    # Four sentences make a batch.
-    run(body, batch_tokens=32)
+    long = spawn(noted("long", *(f"long {i}" for i in range(40))))
+    await begun(fake)
+    short = [spawn(noted("short", f"short {i}")) for i in range(3)]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(long, *short)
     assert done == ["short", "short", "short", "long"]
     assert sorted(fake.batches[1]) == ["long 4", "short 0", "short 1", "short 2"]
 
 
-def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone() -> None:
+@scheduled(batch_tokens=64)
+async def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone(
+    scheduler: Scheduler,
+) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        await asyncio.gather(
-            ask(scheduler, fake, *"abcde", tokens=30), ask(scheduler, fake, "long", tokens=500)
-        )
-
-    run(body, batch_tokens=64)
+    await asyncio.gather(
+        ask(scheduler, fake, *"abcde", tokens=30), ask(scheduler, fake, "long", tokens=500)
+    )
     assert sorted(map(len, fake.batches)) == [1, 1, 2, 2]
 
 
-def test_waiting_sentences_are_divided_among_the_free_threads(gate: threading.Event) -> None:
+@scheduled(threads=2)
+async def test_waiting_sentences_are_divided_among_the_free_threads(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
     fake = FakeTranslator(threads=2, gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        asked = spawn(ask(scheduler, fake, *map(str, range(100))))
-        await begun(fake)
-        await begun(fake)
-        gate.set()
-        await asked
-
-    run(body, threads=2)
+    asked = spawn(ask(scheduler, fake, *map(str, range(100))))
+    await begun(fake)
+    await begun(fake)
+    gate.set()
+    await asked
     assert list(map(len, fake.batches)) == [50, 50]
 
 
-def test_sentences_of_a_batch_are_sorted_by_length() -> None:
+@scheduled()
+async def test_sentences_of_a_batch_are_sorted_by_length(scheduler: Scheduler) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        await asyncio.gather(
-            *(ask(scheduler, fake, str(n), tokens=n) for n in (20, 40, 10, 30, 50))
-        )
-
-    run(body)
+    await asyncio.gather(*(ask(scheduler, fake, str(n), tokens=n) for n in (20, 40, 10, 30, 50)))
     assert fake.batches == [["50", "40", "30", "20", "10"]]
 
 
-def test_other_numbers_of_translations_and_other_translators_have_batches_of_their_own() -> None:
+@scheduled()
+async def test_other_numbers_of_translations_and_other_translators_have_batches_of_their_own(
+    scheduler: Scheduler,
+) -> None:
     fake, other = FakeTranslator(), FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        await asyncio.gather(
-            ask(scheduler, fake, "a"),
-            ask(scheduler, fake, "b", n_best=3),
-            ask(scheduler, other, "c"),
-            ask(scheduler, fake, "d"),
-        )
-
-    run(body)
+    await asyncio.gather(
+        ask(scheduler, fake, "a"),
+        ask(scheduler, fake, "b", n_best=3),
+        ask(scheduler, other, "c"),
+        ask(scheduler, fake, "d"),
+    )
     assert fake.batches == [["a", "d"], ["b"]]
     assert fake.settings == [1, 3]
     assert other.batches == [["c"]]
 
 
-def test_a_request_is_refused_if_too_much_of_others_waits(gate: threading.Event) -> None:
+@scheduled(queue=120)
+async def test_a_request_is_refused_if_too_much_of_others_waits(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
     fake = FakeTranslator(gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        # One is being decoded, and 100 tokens wait.
-        asked = [spawn(ask(scheduler, fake, "first"))]
-        await begun(fake)
-        asked.append(spawn(ask(scheduler, fake, "second", tokens=100)))
-        await asyncio.sleep(0)
-        with pytest.raises(QueueFullError) as refused:
-            await ask(scheduler, fake, "third", tokens=30)
-        assert refused.value.seconds >= 1
-        asked.append(spawn(ask(scheduler, fake, "fourth", tokens=20)))
-        await asyncio.sleep(0)
-        assert scheduler.waiting == 120
-        gate.set()
-        await asyncio.gather(*asked)
-        assert scheduler.waiting == 0
-
-    run(body, queue=120)
+    # One is being decoded, and 100 tokens wait.
+    asked = [spawn(ask(scheduler, fake, "first"))]
+    await begun(fake)
+    asked.append(spawn(ask(scheduler, fake, "second", tokens=100)))
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError) as refused:
+        await ask(scheduler, fake, "third", tokens=30)
+    assert refused.value.seconds >= 1
+    asked.append(spawn(ask(scheduler, fake, "fourth", tokens=20)))
+    await asyncio.sleep(0)
+    assert scheduler.waiting == 120
+    gate.set()
+    await asyncio.gather(*asked)
+    assert scheduler.waiting == 0
 
 
-def test_a_request_larger_than_the_queue_is_refused() -> None:
+@scheduled(queue=100)
+async def test_a_request_larger_than_the_queue_is_refused(scheduler: Scheduler) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        with pytest.raises(TooLargeError):
-            await ask(scheduler, fake, "a", "b", tokens=51)
-        assert await ask(scheduler, fake, "a", "b", tokens=50) == ["a!", "b!"]
-
-    run(body, queue=100)
+    with pytest.raises(TooLargeError):
+        await ask(scheduler, fake, "a", "b", tokens=51)
+    assert await ask(scheduler, fake, "a", "b", tokens=50) == ["a!", "b!"]
 
 
-def test_what_waits_for_two_parts_of_a_request_counts_once() -> None:
+@scheduled(queue=100)
+async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Scheduler) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        with scheduler.request(cast(Translator, fake), 1) as request:
-            parts = [spawn(request.translate([sentence(text, 50)])) for text in "ab"]
-            await asyncio.gather(*parts)
-        with scheduler.request(cast(Translator, fake), 1) as request:
-            parts = [spawn(request.translate([sentence(text, 51)])) for text in "ab"]
-            found = await asyncio.gather(*parts, return_exceptions=True)
-            assert isinstance(found[1], TooLargeError)
-
-    run(body, queue=100)
+    with scheduler.request(cast(Translator, fake), 1) as request:
+        parts = [spawn(request.translate([sentence(text, 50)])) for text in "ab"]
+        await asyncio.gather(*parts)
+    with scheduler.request(cast(Translator, fake), 1) as request:
+        parts = [spawn(request.translate([sentence(text, 51)])) for text in "ab"]
+        found = await asyncio.gather(*parts, return_exceptions=True)
+        assert isinstance(found[1], TooLargeError)
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_requests_end_if_the_translator_loses_translations(count: int) -> None:
+@scheduled()
+async def test_requests_end_if_the_translator_loses_translations(
+    scheduler: Scheduler, count: int
+) -> None:
     fake = FakeTranslator()
     decode = fake.decode
 
@@ -226,108 +218,100 @@ def test_requests_end_if_the_translator_loses_translations(count: int) -> None:
         return found if sentences[0].text == "good" else found[:count]
 
     fake.decode = lose  # type: ignore[method-assign]
-
-    async def body(scheduler: Scheduler) -> None:
-        found = await asyncio.gather(
-            *(ask(scheduler, fake, text) for text in "abc"), return_exceptions=True
-        )
-        assert [isinstance(one, ValueError) for one in found] == [i >= count for i in range(3)]
-        assert await ask(scheduler, fake, "good") == ["good!"]
-
-    run(body)
+    found = await asyncio.gather(
+        *(ask(scheduler, fake, text) for text in "abc"), return_exceptions=True
+    )
+    assert [isinstance(one, ValueError) for one in found] == [i >= count for i in range(3)]
+    assert await ask(scheduler, fake, "good") == ["good!"]
 
 
-def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(gate: threading.Event) -> None:
+@scheduled(queue=100)
+async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
     fake = FakeTranslator()
     slow = FakeTranslator(gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        with scheduler.request(cast(Translator, fake), 1) as request:
-            await request.translate([sentence("first")])
-            others = [spawn(ask(scheduler, slow, "a"))]
-            await begun(slow)
-            others.append(spawn(ask(scheduler, slow, "b", tokens=90)))
-            await asyncio.sleep(0)
-            more = spawn(request.translate([sentence("second", 80)]))
-            await asyncio.sleep(0)
-            gate.set()
-            ((best,),) = await more
-            assert best.text == "second!"
-            await asyncio.gather(*others)
-
-    run(body, queue=100)
-
-
-def test_what_waits_for_a_request_that_is_cancelled_is_dropped(gate: threading.Event) -> None:
-    fake = FakeTranslator(gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        first = spawn(ask(scheduler, fake, "first"))
-        await begun(fake)
-        gone = spawn(ask(scheduler, fake, "gone", "gone too"))
+    with scheduler.request(cast(Translator, fake), 1) as request:
+        await request.translate([sentence("first")])
+        others = [spawn(ask(scheduler, slow, "a"))]
+        await begun(slow)
+        others.append(spawn(ask(scheduler, slow, "b", tokens=90)))
         await asyncio.sleep(0)
-        assert scheduler.waiting == 16
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        assert scheduler.waiting == 0
+        more = spawn(request.translate([sentence("second", 80)]))
+        await asyncio.sleep(0)
         gate.set()
-        await first
-        assert await ask(scheduler, fake, "next") == ["next!"]
+        ((best,),) = await more
+        assert best.text == "second!"
+        await asyncio.gather(*others)
 
-    run(body)
+
+@scheduled()
+async def test_what_waits_for_a_request_that_is_cancelled_is_dropped(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
+    fake = FakeTranslator(gate=gate)
+    first = spawn(ask(scheduler, fake, "first"))
+    await begun(fake)
+    gone = spawn(ask(scheduler, fake, "gone", "gone too"))
+    await asyncio.sleep(0)
+    assert scheduler.waiting == 16
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert scheduler.waiting == 0
+    gate.set()
+    await first
+    assert await ask(scheduler, fake, "next") == ["next!"]
     assert fake.batches == [["first"], ["next"]]
 
 
-def test_a_sentence_that_fails_does_not_make_others_fail() -> None:
+@scheduled()
+async def test_a_sentence_that_fails_does_not_make_others_fail(scheduler: Scheduler) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        found = await asyncio.gather(
-            ask(scheduler, fake, "a"),
-            ask(scheduler, fake, "bad"),
-            ask(scheduler, fake, "b"),
-            return_exceptions=True,
-        )
-        assert isinstance(found[1], ValueError)
-        assert [found[0], found[2]] == [["a!"], ["b!"]]
-        assert await ask(scheduler, fake, "c") == ["c!"]
-
-    run(body)
+    found = await asyncio.gather(
+        ask(scheduler, fake, "a"),
+        ask(scheduler, fake, "bad"),
+        ask(scheduler, fake, "b"),
+        return_exceptions=True,
+    )
+    assert isinstance(found[1], ValueError)
+    assert [found[0], found[2]] == [["a!"], ["b!"]]
+    assert await ask(scheduler, fake, "c") == ["c!"]
 
 
 @pytest.mark.parametrize("texts", [2, 5, 20])
 @pytest.mark.parametrize("terms", [0, 1, 4, 100])
-def test_sentences_with_terms_have_small_batches(texts: int, terms: int) -> None:
+@scheduled(batch_tokens=1024)
+async def test_sentences_with_terms_have_small_batches(
+    scheduler: Scheduler, texts: int, terms: int
+) -> None:
     fake = FakeTranslator()
-
-    async def body(scheduler: Scheduler) -> None:
-        with scheduler.request(cast(Translator, fake), 1) as request:
-            await request.translate([sentence(str(i), 20, terms) for i in range(texts)])
-
-    run(body, batch_tokens=1024)
+    with scheduler.request(cast(Translator, fake), 1) as request:
+        await request.translate([sentence(str(i), 20, terms) for i in range(texts)])
     most = {0: 51, 1: 3, 4: 1, 100: 1}[terms]
     assert max(map(len, fake.batches)) == min(most, texts)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_glossary_does_not_hold_up_the_native_engine(gate: threading.Event, threads: int) -> None:
+@scheduled()
+async def test_a_glossary_does_not_hold_up_the_native_engine(
+    scheduler: Scheduler, gate: threading.Event, threads: int
+) -> None:
     glossary, native = FakeTranslator(gate=gate), FakeTranslator()
     native.threads, native.needs_torch = threads, False
-
-    async def body(scheduler: Scheduler) -> None:
-        with scheduler.request(cast(Translator, glossary), 1) as request:
-            work = [sentence(f"long {i}", 20, 100) for i in range(20)]
-            asked = spawn(request.translate(work))
-            await begun(glossary)
-            for i in range(10):
-                assert await ask(scheduler, native, f"short {i}") == [f"short {i}!"]
-            gate.set()
-            await asked
-
-    run(body, threads=threads)
+    with scheduler.request(cast(Translator, glossary), 1) as request:
+        work = [sentence(f"long {i}", 20, 100) for i in range(20)]
+        asked = spawn(request.translate(work))
+        await begun(glossary)
+        for i in range(10):
+            assert await ask(scheduler, native, f"short {i}") == [f"short {i}!"]
+        gate.set()
+        await asked
 
 
-def test_between_two_sentences_with_terms_others_have_their_turn(gate: threading.Event) -> None:
+@scheduled(batch_tokens=1024)
+async def test_between_two_sentences_with_terms_others_have_their_turn(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
     begun_before: list[int] = []
 
     class Plain(FakeTranslator):
@@ -336,31 +320,26 @@ def test_between_two_sentences_with_terms_others_have_their_turn(gate: threading
             return super().decode(sentences, n_best)
 
     fake, plain = FakeTranslator(gate=gate), Plain(gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        with scheduler.request(cast(Translator, fake), 1) as request:
-            asked = spawn(request.translate([sentence(f"long {i}", 20, 9) for i in range(5)]))
-            await begun(fake)
-            short = spawn(ask(scheduler, plain, "short"))
-            await asyncio.sleep(0)
-            gate.set()
-            await short
-            assert begun_before[0] <= 2
-            await asked
-
-    run(body, batch_tokens=1024)
-
-
-def test_pytorch_decodes_one_batch_at_a_time(gate: threading.Event) -> None:
-    fake, other = FakeTranslator(gate=gate), FakeTranslator(gate=gate)
-
-    async def body(scheduler: Scheduler) -> None:
-        asked = [spawn(ask(scheduler, fake, "a"))]
+    with scheduler.request(cast(Translator, fake), 1) as request:
+        asked = spawn(request.translate([sentence(f"long {i}", 20, 9) for i in range(5)]))
         await begun(fake)
-        asked += [spawn(ask(scheduler, fake, "b")), spawn(ask(scheduler, other, "c"))]
+        short = spawn(ask(scheduler, plain, "short"))
         await asyncio.sleep(0)
-        assert scheduler.waiting == 16
         gate.set()
-        await asyncio.gather(*asked)
+        await short
+        assert begun_before[0] <= 2
+        await asked
 
-    run(body, threads=4)
+
+@scheduled(threads=4)
+async def test_pytorch_decodes_one_batch_at_a_time(
+    scheduler: Scheduler, gate: threading.Event
+) -> None:
+    fake, other = FakeTranslator(gate=gate), FakeTranslator(gate=gate)
+    asked = [spawn(ask(scheduler, fake, "a"))]
+    await begun(fake)
+    asked += [spawn(ask(scheduler, fake, "b")), spawn(ask(scheduler, other, "c"))]
+    await asyncio.sleep(0)
+    assert scheduler.waiting == 16
+    gate.set()
+    await asyncio.gather(*asked)
