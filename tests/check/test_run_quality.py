@@ -191,14 +191,8 @@ def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run)
     assert path.read_bytes() == newer
 
 
-def test_another_direction_is_refused_by_name(fitted: Run) -> None:
-    with pytest.raises(MtkitError, match="is for en to de"):
-        load_checker(fitted, src_lang="de", tgt_lang="fr")
 
 
-def test_few_pairs_are_refused(changed_run: Run) -> None:
-    with pytest.raises(MtkitError, match="--fit needs at least 500 pairs; found 100"):
-        fit_pairs(changed_run, PAIRS[:100], device="cpu")
 
 
 def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Run) -> None:

@@ -8,62 +8,32 @@ import pytest
 from mtkit.base.language_id import language_name, libretranslate_code
 from mtkit.serve.languages import detect, find_code, public_code
 
+PUBLIC = (
+    "en=en deu=de deu_Latn=de zh=zh-Hans zt=zh-Hant zho_Hant=zh-Hant pb=pt-BR pt_br=pt-BR"
+    " x-mine=x-mine"
+)
+
 
 @pytest.mark.parametrize(
     ("code", "public"),
-    [
-        ("en", "en"),
-        ("deu", "de"),
-        ("deu_Latn", "de"),
-        ("zh", "zh-Hans"),
-        ("zt", "zh-Hant"),
-        ("zho_Hant", "zh-Hant"),
-        ("pb", "pt-BR"),
-        ("pt_br", "pt-BR"),
-        ("x-mine", "x-mine"),
-        ("my language", "my language"),
-    ],
+    [*(pair.split("=") for pair in PUBLIC.split()), ("my language", "my language")],
 )
 def test_a_code_of_a_run_has_a_public_form(code: str, public: str) -> None:
     assert public_code(code) == public
 
 
+WRITTEN = (
+    "EN=en en-US=en en_gb=en ENG=en zh=zh-Hans ZH-HANS=zh-Hans zt=zh-Hant pb=pt-BR pt-br=pt-BR"
+    " pt=pt pt-PT=pt es-419=es zh-CN=zh-Hans zh_SG=zh-Hans zh-TW=zh-Hant zh-HK=zh-Hant"
+    " zh-Hant-HK=zh-Hant zho_Hant=zh-Hant cmn=zh-Hans deu_Latn=de deu-DE=de de-Latn-AT=de nb=no"
+    " nob=no"
+)
+UNKNOWN = ["nn", "de-Cyrl", "sr-Latn", "zz", "", "auto", "en-", "x" * 10_000]
+
+
 @pytest.mark.parametrize(
     ("given", "found"),
-    [
-        ("EN", "en"),
-        ("en-US", "en"),
-        ("en_gb", "en"),
-        ("ENG", "en"),
-        ("zh", "zh-Hans"),
-        ("ZH-HANS", "zh-Hans"),
-        ("zt", "zh-Hant"),
-        ("pb", "pt-BR"),
-        ("pt-br", "pt-BR"),
-        ("pt", "pt"),
-        ("pt-PT", "pt"),
-        ("es-419", "es"),
-        ("zh-CN", "zh-Hans"),
-        ("zh_SG", "zh-Hans"),
-        ("zh-TW", "zh-Hant"),
-        ("zh-HK", "zh-Hant"),
-        ("zh-Hant-HK", "zh-Hant"),
-        ("zho_Hant", "zh-Hant"),
-        ("cmn", "zh-Hans"),
-        ("deu_Latn", "de"),
-        ("deu-DE", "de"),
-        ("de-Latn-AT", "de"),
-        ("nb", "no"),
-        ("nob", "no"),
-        ("nn", None),
-        ("de-Cyrl", None),
-        ("sr-Latn", None),
-        ("zz", None),
-        ("", None),
-        ("auto", None),
-        ("en-", None),
-        ("x" * 10_000, None),
-    ],
+    [*(pair.split("=") for pair in WRITTEN.split()), *((code, None) for code in UNKNOWN)],
 )
 def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None) -> None:
     codes = ["en", "de", "zh-Hans", "zh-Hant", "pt", "pt-BR", "es", "sr", "no"]
@@ -101,28 +71,13 @@ def test_unknown_codes_of_clients_are_not_kept() -> None:
     assert len(langcodes.Language._PARSE_CACHE) - before < 20
 
 
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        ("en", "en"),
-        ("deu_Latn", "de"),
-        ("zho_Hant", "zt"),
-        ("zh-TW", "zt"),
-        ("zh-HK", "zt"),
-        ("zt", "zt"),
-        ("zh", "zh"),
-        ("zho_Hans", "zh"),
-        ("zh-CN", "zh"),
-        ("pt_BR", "pb"),
-        ("pb", "pb"),
-        ("pt", "pt"),
-        ("pt-PT", "pt"),
-        ("no", "nb"),
-        ("nob_Latn", "nb"),
-        ("es-419", "es"),
-        ("my_language", "my"),
-    ],
+LIBRETRANSLATE = (
+    "en=en deu_Latn=de zho_Hant=zt zh-TW=zt zh-HK=zt zh-Hant=zt zt=zt zh=zh zho_Hans=zh zh-CN=zh"
+    " pt_BR=pb pb=pb pt=pt pt-PT=pt no=nb nob_Latn=nb es-419=es my_language=my EN_gb=en gsw=gsw"
 )
+
+
+@pytest.mark.parametrize(("code", "found"), [pair.split("=") for pair in LIBRETRANSLATE.split()])
 def test_a_language_has_the_code_of_libretranslate(code: str, found: str) -> None:
     assert libretranslate_code(code) == found
 
