@@ -20,6 +20,7 @@ def measured(run: Run, *options: str) -> list[str]:
     return printed(BENCHMARK, "--run", run.path, "--clients", "3", *options).splitlines()
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
     ending_run: Run, tiny_text: TinyText
 ) -> None:
