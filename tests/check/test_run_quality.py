@@ -191,10 +191,6 @@ def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run)
     assert path.read_bytes() == newer
 
 
-
-
-
-
 def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Run) -> None:
     vocabularies = changed_run.tokenizers()
     Run.create(changed_run.path, changed_run.config, vocabularies, manifest=changed_run.manifest)
