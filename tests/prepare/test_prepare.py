@@ -308,15 +308,6 @@ def test_names_of_files_may_hold_any_bytes(
     assert r"\xff" in page.read_text(encoding="utf-8")
 
 
-def test_names_of_files_stay_on_the_line_of_an_error(corpus: Corpus):
-    for name in (ODD, b"a\rb\x85\x1b[31m", "a\u2028b\u0085c".encode()):
-        missing = corpus.folder / os.fsdecode(name)
-        message = corpus.refused(train=[(missing, missing)])
-        assert "No such file" in message
-        assert len(message.splitlines()) == 1
-        message.encode()
-
-
 def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
     before = set(corpus.folder.iterdir())
     corpus.prepare()

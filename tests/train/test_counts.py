@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed
+from conftest import changed, slow
 from support.counted import GPU, Counts, pretended_gpu
 from torch import Tensor
 
@@ -43,6 +43,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "output bias": {"output_bias": True},
     "guided alignment": {"guided_alignment": 0.1},
 }
+# The others are left to `make test-slow`.
+FIRST = ("bf16", "Muon in float32", "window", "BPE-dropout", "LoRA", "guided alignment")
 # What is made for each batch anew, besides the mask: the bands of three layers, forwards only; and
 # of the guided head the product, softmax and loss, forwards and backwards.
 ALSO = {"window": 3 * 12, "guided alignment": 40}
@@ -93,7 +95,7 @@ def faults(few: Counts, many: Counts, *, also: int = 0) -> dict[str, Counter[str
     return {name: where for name, where in found.items() if where}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [name if name in FIRST else slow(name) for name in VARIANTS])
 def test_an_update_neither_waits_nor_costs_more_for_more_batches(
     name: str, config: Config, tiny_data: PreparedData, request: pytest.FixtureRequest
 ):

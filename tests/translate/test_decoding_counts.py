@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import UNTRAINED, TinyText, changed
+from conftest import UNTRAINED, TinyText, changed, slow
 from support.counted import GPU, Counts, pretended_gpu
 
 from mtkit.data import PreparedData
@@ -75,8 +75,11 @@ def counted(
     return before[TO] - before[FROM]
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("name", [*VARIANTS, *CONSTRAINED])
+@pytest.mark.parametrize("beam_size", [slow(1), 4])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("bf16", *CONSTRAINED) else slow(name) for name in (*VARIANTS, *CONSTRAINED)],
+)
 def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
     name: str,
     beam_size: int,
