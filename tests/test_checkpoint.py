@@ -25,7 +25,6 @@ from mtkit.train.metrics import append_row, truncate_rows
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
-# ---------------------------------------------------------------------------------------------
 # Saving and loading
 
 
@@ -129,7 +128,6 @@ def test_saving_a_step_again_replaces_it(run: Run):
     assert found.load_weights()["w"].unique().tolist() == [2.0]
 
 
-# ---------------------------------------------------------------------------------------------
 # Choosing weights
 
 
@@ -339,7 +337,6 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(begun: Path)
     assert "--checkpoint STEP, or --init-from RUN:STEP" in str(error.value)
 
 
-# ---------------------------------------------------------------------------------------------
 # Keeping and finding
 
 
@@ -418,7 +415,6 @@ def test_a_run_translates_after_its_data_is_gone_and_it_was_moved(
     assert list(Translator.load(elsewhere, device="cpu").translate(lines)) == before
 
 
-# ---------------------------------------------------------------------------------------------
 # Metrics
 
 

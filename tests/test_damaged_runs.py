@@ -28,7 +28,6 @@ from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
 from mtkit.train.checkpoints import CheckpointWriter, prune
 
-# ---------------------------------------------------------------------------------------------
 # Crashes
 
 
@@ -183,7 +182,6 @@ def test_leftovers_and_strange_names_are_not_checkpoints(run: Run):
     assert steps(run) == [10]
 
 
-# ---------------------------------------------------------------------------------------------
 # Damage
 
 

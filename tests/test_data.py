@@ -27,7 +27,6 @@ from mtkit.tokenizer import Tokenizer, Vocabularies
 
 PAD, BOS, EOS = 0, 1, 2
 
-# ---------------------------------------------------------------------------------------------
 # Lines of text
 
 
@@ -188,7 +187,6 @@ def test_the_checksum_is_that_of_the_bytes(tmp_path: Path):
     assert sha256_of(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-# ---------------------------------------------------------------------------------------------
 # The prepared folder
 
 

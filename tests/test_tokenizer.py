@@ -162,7 +162,6 @@ def test_a_damaged_or_missing_model_names_the_file(tmp_path: Path) -> None:
             Tokenizer.load(tmp_path / name)
 
 
-# ---------------------------------------------------------------------------------------------
 # Counted words
 
 LETTERS = [chr(i) for i in range(0x20, 0x300)] + [*"\t\0\1\u2000あ😀"]
@@ -299,7 +298,6 @@ def test_what_is_too_long_to_learn_from_is_not_kept() -> None:
     assert dict(counts.items()) == {"y": 1}
 
 
-# ---------------------------------------------------------------------------------------------
 # Blocks of lines
 
 
@@ -378,7 +376,6 @@ def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:
         CachedEncoder(odd_tokenizer, dtype=np.dtype("u1"))
 
 
-# ---------------------------------------------------------------------------------------------
 # The normal form, and symbols
 
 

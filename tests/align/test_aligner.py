@@ -34,7 +34,6 @@ from mtkit.translate import Translator
 PAD = 0
 
 
-# ---------------------------------------------------------------------------------------------
 # From subwords to words
 
 
@@ -201,7 +200,6 @@ def test_without_tuning_the_upper_half_of_the_layers_aligns():
     ]
 
 
-# ---------------------------------------------------------------------------------------------
 # A translator
 
 

@@ -148,7 +148,6 @@ def test_names_that_are_not_utf8_can_be_written_as_json():
     assert json_text(["ü"]) == '["ü"]'
 
 
-# ---------------------------------------------------------------------------------------------
 # Locks
 
 HOLD = """

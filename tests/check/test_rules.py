@@ -57,7 +57,6 @@ def only(kind: str, source: str, translation: str, facts: PairFacts) -> Finding:
     return found
 
 
-# ---------------------------------------------------------------------------------------------
 # Good pairs
 
 
@@ -89,7 +88,6 @@ def test_any_text_can_be_checked(facts: PairFacts):
                 assert span is None or 0 <= span.start < span.stop <= len(text)
 
 
-# ---------------------------------------------------------------------------------------------
 # Loops
 
 
@@ -138,7 +136,6 @@ def test_a_loop_inside_of_a_word_and_of_a_language_without_spaces_is_found(no_fa
     assert kinds("Thank you very much.", "谢谢谢谢。", chinese) == set()
 
 
-# ---------------------------------------------------------------------------------------------
 # Copied text, other languages
 
 
@@ -207,7 +204,6 @@ def test_names_keep_their_script(language: str, source: str, translation: str):
     assert kinds(source.lower(), lower, no_facts) == {"language"}
 
 
-# ---------------------------------------------------------------------------------------------
 # Numbers, placeholders, markup, addresses
 
 
@@ -420,7 +416,6 @@ def test_a_kind_that_is_usual_in_the_corpus_is_not_reported():
     assert kinds("{x} flies.", "Der Vogel fliegt.", facts) >= {"placeholders"}
 
 
-# ---------------------------------------------------------------------------------------------
 # Length and end
 
 

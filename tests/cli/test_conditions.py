@@ -138,7 +138,6 @@ def test_files_and_folders_may_have_any_name(
         assert Path(f"{text}.{ending}").stat().st_size
 
 
-# ---------------------------------------------------------------------------------------------
 # An interpreter that starts in another locale
 
 

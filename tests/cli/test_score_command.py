@@ -482,7 +482,6 @@ def test_score_on_data_without_a_test_set_is_refused(trained: Place, tiny_text: 
     assert "--test" in trained.refused("score", "--data", "data/untested")
 
 
-# ---------------------------------------------------------------------------------------------
 # Scores from outside
 
 

@@ -64,7 +64,6 @@ def with_decode(run: Run, **settings: object) -> DecodeConfig:
     return run.config.decode.model_copy(update=settings)
 
 
-# ---------------------------------------------------------------------------------------------
 # What the options do
 
 
@@ -209,7 +208,6 @@ def test_what_a_run_says_about_decoding_counts_as_the_options_do(
     assert "--temperature requires --sample" in err[0]
 
 
-# ---------------------------------------------------------------------------------------------
 # A person at a terminal
 
 
@@ -447,7 +445,6 @@ def test_an_interrupt_says_how_much_there_is(
         assert process.wait(PATIENCE) == 130
 
 
-# ---------------------------------------------------------------------------------------------
 # What must not be lost
 
 

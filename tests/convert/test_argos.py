@@ -163,7 +163,6 @@ def test_a_package_has_small_numbers_by_default(
     assert out.stat().st_size < package.stat().st_size
 
 
-# ---------------------------------------------------------------------------------------------
 # What a package cannot express
 
 
@@ -218,7 +217,6 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     assert list(tmp_path.iterdir()) == [out]
 
 
-# ---------------------------------------------------------------------------------------------
 # Sentences
 
 SENTENCES = [

@@ -143,7 +143,6 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
     assert exception["ids"][:-1] != tokenizer.encode(language_code)
 
 
-# ---------------------------------------------------------------------------------------------
 # A vocabulary for each side
 
 

@@ -117,7 +117,6 @@ def replace(file: Path, make: Callable[[Path], Any]) -> None:
     make(file)
 
 
-# ---------------------------------------------------------------------------------------------
 # Arrays
 
 
@@ -208,7 +207,6 @@ def file_cases(name: str) -> Iterator[tuple[str, Case]]:
         yield kind, lambda folder, make=make: replace(folder / name, make)
 
 
-# ---------------------------------------------------------------------------------------------
 # SentencePiece models
 
 
@@ -276,7 +274,6 @@ def sentencepiece_cases() -> Iterator[tuple[str, Case]]:
     yield from file_cases("target.spm")
 
 
-# ---------------------------------------------------------------------------------------------
 # Weights
 
 

@@ -104,7 +104,6 @@ def tokens(source: Path, lines: list[str], tag: str = "") -> tuple[Any, Any]:
     return model, tokenizer([f"{tag} {line}" for line in lines], padding=True, return_tensors="pt")
 
 
-# ---------------------------------------------------------------------------------------------
 # The same numbers
 
 
@@ -267,7 +266,6 @@ def test_an_import_translates_in_each_precision(
     assert all(-1e6 < score < 0 for score in scores)
 
 
-# ---------------------------------------------------------------------------------------------
 # Subwords
 
 
@@ -316,7 +314,6 @@ def test_the_subwords_of_both_sides_are_one_list_and_one_matrix(
     assert not imported["separate"].run.config.model.shared_embedding
 
 
-# ---------------------------------------------------------------------------------------------
 # What is kept
 
 
@@ -454,7 +451,6 @@ def test_an_import_says_its_languages_or_how_to_give_them(
     assert note in import_model(str(source), tmp_path / "out", **given).notes
 
 
-# ---------------------------------------------------------------------------------------------
 # The command line and the hub
 
 

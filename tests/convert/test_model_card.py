@@ -63,7 +63,6 @@ def card_of(run: Run, folder: Path, **more: Any) -> str:
     return (folder / "out" / "README.md").read_text(encoding="utf-8")
 
 
-# ---------------------------------------------------------------------------------------------
 # The card
 
 
@@ -206,7 +205,6 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
     assert done.stdout.strip()
 
 
-# ---------------------------------------------------------------------------------------------
 # How it translates
 
 

@@ -84,7 +84,6 @@ def checked(out: Path) -> dict[str, Any]:
     return facts
 
 
-# ---------------------------------------------------------------------------------------------
 # The same numbers
 
 
@@ -172,7 +171,6 @@ def test_a_translation_does_not_depend_on_others_in_its_batch(
         torch.testing.assert_close(log_probs, alone, atol=1e-4, rtol=0)
 
 
-# ---------------------------------------------------------------------------------------------
 # The layout
 
 
@@ -257,7 +255,6 @@ def test_the_page_in_the_browser_names_no_other_host() -> None:
     assert "default-src 'self'" in (PAGE / "index.html").read_text()
 
 
-# ---------------------------------------------------------------------------------------------
 # The subwords
 
 
@@ -326,7 +323,6 @@ def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_ru
         tokenizer_json(Vocabularies.joint(other), has_one_list=True)
 
 
-# ---------------------------------------------------------------------------------------------
 # int8
 
 
@@ -358,7 +354,6 @@ def test_each_row_of_a_matrix_has_a_scale_in_int8() -> None:
     np.testing.assert_allclose(scale[:, 0], [2, 1, 1 / 127], rtol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------
 # What is refused
 
 

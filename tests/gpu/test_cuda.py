@@ -77,7 +77,6 @@ def updates_on(gpu: torch.device, config: Config, data: PreparedData) -> Callabl
     return update
 
 
-# ---------------------------------------------------------------------------------------------
 # Waits
 
 
@@ -119,7 +118,6 @@ def test_an_update_never_waits_for_the_gpu(
     assert first_wait(updates_on(gpu, config, linked)) is None
 
 
-# ---------------------------------------------------------------------------------------------
 # Kernels of attention
 
 
@@ -161,7 +159,6 @@ def test_an_update_uses_no_attention_of_cudnn(
     assert not cudnn_attention(kernels)
 
 
-# ---------------------------------------------------------------------------------------------
 # The time of new shapes
 
 
@@ -194,7 +191,6 @@ def test_new_shapes_of_batches_take_at_most_twice_the_time_of_known_ones(
     assert not slow_when_new(new, known), (new, known)
 
 
-# ---------------------------------------------------------------------------------------------
 # Memory
 
 

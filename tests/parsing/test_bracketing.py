@@ -26,7 +26,6 @@ def tree(text: str) -> Tree:
     return one
 
 
-# ---------------------------------------------------------------------------------------------
 # By hand
 
 
@@ -143,7 +142,6 @@ def test_a_difference_on_every_sentence_is_significant_and_none_is_not():
     assert better.all.f1 == 100
 
 
-# ---------------------------------------------------------------------------------------------
 # By other programs
 
 

@@ -44,7 +44,6 @@ def louder(pairs: list[Pair]) -> list[Pair]:
     return [(src, tgt.upper()) for src, tgt in pairs]
 
 
-# ---------------------------------------------------------------------------------------------
 # Writing each kind of source
 
 
@@ -133,7 +132,6 @@ def place_in(folder: Path, pairs: list[Pair], kind: str) -> tuple[Source, Callab
     return parse_source(str(folder / name), src_lang="en", tgt_lang="de"), rewrite
 
 
-# ---------------------------------------------------------------------------------------------
 # Changing it
 
 

@@ -243,7 +243,6 @@ def test_nothing_is_dropped_from_a_small_corpus_without_faults(shared_vocab: boo
     assert report.dropped == {}
 
 
-# ---------------------------------------------------------------------------------------------
 # Any text at all
 
 

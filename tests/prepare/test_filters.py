@@ -66,7 +66,6 @@ def reason_of(
     return REASONS[one.codes[0]]
 
 
-# ---------------------------------------------------------------------------------------------
 # What a pair shows by itself
 
 
@@ -266,7 +265,6 @@ def test_keys_are_equal_where_normal_forms_are(one: str, two: str):
         assert (keys[a] == keys[b]) == are_equal
 
 
-# ---------------------------------------------------------------------------------------------
 # What takes all pairs
 
 
@@ -514,7 +512,6 @@ def test_nothing_is_known_of_words_that_are_not_repeated():
     assert not misalignment.is_right([(b"one", b"eins")] * 2, 3)
 
 
-# ---------------------------------------------------------------------------------------------
 # What takes subwords
 
 

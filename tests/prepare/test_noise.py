@@ -158,7 +158,6 @@ def test_no_text_is_emptied_and_words_keep_their_places(kind: str, src: str, tgt
             ]
 
 
-# ---------------------------------------------------------------------------------------------
 # Which pairs are chosen
 
 
@@ -192,7 +191,6 @@ def test_noise_depends_on_the_seed_the_source_and_the_line_alone():
     assert chosen(config, lines, source=1) != together
 
 
-# ---------------------------------------------------------------------------------------------
 # Prepared data
 
 
@@ -409,7 +407,6 @@ def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
     assert not (tmp_path / "trees").exists()
 
 
-# ---------------------------------------------------------------------------------------------
 # Settings
 
 

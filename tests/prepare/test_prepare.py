@@ -96,7 +96,6 @@ def plant(files: tuple[Path, Path], pairs: Sequence[tuple[int, str, str]]) -> No
         file.write_text("\n".join(lines), encoding="utf-8", newline="")
 
 
-# ---------------------------------------------------------------------------------------------
 # What comes out
 
 
@@ -363,7 +362,6 @@ def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(
     assert corpus.prepare("by lengths", **given).misaligned != []
 
 
-# ---------------------------------------------------------------------------------------------
 # What is refused
 
 
@@ -523,7 +521,6 @@ def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------------------------------------
 # What is interrupted
 
 

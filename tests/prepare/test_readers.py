@@ -76,7 +76,6 @@ def two_files(folder: Path, pairs: Iterable[BytePair]) -> Source:
     )
 
 
-# ---------------------------------------------------------------------------------------------
 # Every format: what is written comes back
 
 # No line ends, which a sentence does not have; the \r of a \r\n is none of the text.
@@ -257,7 +256,6 @@ def test_a_line_longer_than_what_is_read_at_a_time_is_whole(tmp_path: Path):
     assert source.reading.found == {"CRLF line end": 1}
 
 
-# ---------------------------------------------------------------------------------------------
 # Lines
 
 
@@ -362,7 +360,6 @@ def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Pa
     assert (table.name, table.unit, table.weight) == (str(file), "line", 1.0)
 
 
-# ---------------------------------------------------------------------------------------------
 # What cannot be read
 
 
@@ -456,7 +453,6 @@ def test_a_file_of_no_known_format_says_which_are_known(tmp_path: Path):
     assert ".tsv, .tmx, .parquet, .jsonl" in message
 
 
-# ---------------------------------------------------------------------------------------------
 # TSV
 
 
@@ -597,7 +593,6 @@ def test_a_quotation_mark_is_text(tmp_path: Path):
     assert pairs_of(source_of(file)) == [(b'"a', b'"b""'), (b'c"', b"d")]
 
 
-# ---------------------------------------------------------------------------------------------
 # TMX
 
 
@@ -799,7 +794,6 @@ def test_a_large_memory_is_read_in_little_memory(tmp_path: Path):
     assert peak < 2_000_000  # some pieces of 256 KiB, and never the tree
 
 
-# ---------------------------------------------------------------------------------------------
 # Parquet and JSON lines
 
 
@@ -891,5 +885,4 @@ def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):
         assert source.reading.found == {"line break within a sentence": 3}
 
 
-# ---------------------------------------------------------------------------------------------
 # The catalogue

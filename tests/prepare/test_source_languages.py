@@ -199,7 +199,6 @@ def test_without_room_for_temporary_files_nothing_is_checked(
     assert line.endswith("not checked: [Errno 28] No space left on device")
 
 
-# ---------------------------------------------------------------------------------------------
 # Pairs that are in training and in another set
 
 

@@ -94,7 +94,6 @@ def table(page: Page, first: str) -> dict[str, list[str]]:
     return rows
 
 
-# ---------------------------------------------------------------------------------------------
 # Numbers
 
 
@@ -210,7 +209,6 @@ def test_a_large_corpus_is_counted_in_part_which_the_page_says(
     assert tiny.page.texts("p").count(words) == 1
 
 
-# ---------------------------------------------------------------------------------------------
 # Text
 
 
@@ -266,7 +264,6 @@ def test_data_without_faults_has_no_findings(tiny_text: TinyText, tmp_path: Path
     assert "Nothing was dropped." in page.texts("p")
 
 
-# ---------------------------------------------------------------------------------------------
 # The file
 
 

@@ -60,7 +60,6 @@ def lines_of(files: Files) -> list[list[str]]:
     return [file.read_text("utf-8").splitlines() for file in files]
 
 
-# ---------------------------------------------------------------------------------------------
 # The tag as a subword
 
 
@@ -88,7 +87,6 @@ def test_a_symbol_with_the_name_of_a_tag_is_refused():
         Tokenizer.learn_from_counts([("▁eins", 5)], 280, symbols=["<tag:bt>"], corpus_tags=["bt"])
 
 
-# ---------------------------------------------------------------------------------------------
 # Encoded pairs
 
 
@@ -181,7 +179,6 @@ def test_a_source_with_noise_keeps_its_tag(tiny_text: TinyText, synthetic: Files
         assert sentences[index] == [tag, *tokenizer.encode(line.upper()), EOS_ID]
 
 
-# ---------------------------------------------------------------------------------------------
 # The tag in training and translating
 
 
@@ -267,7 +264,6 @@ def test_training_learns_the_row_of_the_tag_and_translates_without_it(
         assert len(list(translator.translate(["one two", ""]))) == 2
 
 
-# ---------------------------------------------------------------------------------------------
 # The tag of an existing tokenizer
 
 
@@ -309,7 +305,6 @@ def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
     assert not (tmp_path / "out").exists()
 
 
-# ---------------------------------------------------------------------------------------------
 # Names
 
 

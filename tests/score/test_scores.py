@@ -138,7 +138,6 @@ def test_the_signature_says_what_was_measured() -> None:
         assert part in signature
 
 
-# ---------------------------------------------------------------------------------------------
 # Minimum Bayes risk
 
 
@@ -191,7 +190,6 @@ def test_a_text_without_others_is_as_it_should_be() -> None:
     assert mutual_chrf([]) == []
 
 
-# ---------------------------------------------------------------------------------------------
 # The paper's BLEU
 
 GERMAN = [
@@ -365,7 +363,6 @@ def test_a_sentence_without_four_words_still_has_a_score() -> None:
     assert by_the_paper.value == pytest.approx(100.0)
 
 
-# ---------------------------------------------------------------------------------------------
 # Significance
 
 
@@ -447,7 +444,6 @@ def test_the_papers_bleu_can_be_compared_too() -> None:
         assert (value.name, value.value) == (alone.name, alone.value)
 
 
-# ---------------------------------------------------------------------------------------------
 # Files that do not line up
 
 

@@ -136,7 +136,6 @@ def test_the_signature_says_how_many_lines_and_which_way_is_better() -> None:
     assert [one.value for one in errors.of_lines()] == [1, 2]
 
 
-# ---------------------------------------------------------------------------------------------
 # Files
 
 

@@ -40,7 +40,6 @@ from mtkit.translate.sentence_reader import SentenceReader
 JSON = "application/json"
 
 
-# ---------------------------------------------------------------------------------------------
 # Broken requests
 
 
@@ -182,7 +181,6 @@ def test_a_body_that_is_much_too_large_is_not_read(untrained: Run) -> None:
             assert b"connection: close" in answer.lower()
 
 
-# ---------------------------------------------------------------------------------------------
 # Slow clients, and those that go
 
 
@@ -392,7 +390,6 @@ def test_connections_above_the_limit_are_closed(
             client.close()
 
 
-# ---------------------------------------------------------------------------------------------
 # Too much work
 
 
@@ -582,7 +579,6 @@ def test_what_the_apis_read_is_what_a_body_keeps() -> None:
     assert read | listed | deepl._CHOICES.keys() == bodies._KNOWN
 
 
-# ---------------------------------------------------------------------------------------------
 # Keys and rates
 
 
@@ -631,7 +627,6 @@ def test_too_many_texts_count_as_the_most_that_a_request_may_have(
         assert server.translate(["one"] * 40).status == 429
 
 
-# ---------------------------------------------------------------------------------------------
 # The end
 
 

@@ -152,7 +152,6 @@ def synthetic_splits(*, lexicon: int, **counts: int) -> Splits:
     return {split: [pair() for _ in range(count)] for split, count in counts.items()}
 
 
-# ---------------------------------------------------------------------------------------------
 # The server
 
 

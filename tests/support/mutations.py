@@ -180,7 +180,6 @@ def mutations_of(folder: Path, file: Path, rng: random.Random) -> Iterator[Mutat
     yield from of_bytes(name, file, rng, 10)
 
 
-# ---------------------------------------------------------------------------------------------
 # What mtkit makes of them
 
 
@@ -380,7 +379,6 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in found if "tensorboard" not in path.parts]
 
 
-# ---------------------------------------------------------------------------------------------
 # Many changes of a file
 
 GOOD = {"same", "fell back", "refused", "used"}

@@ -29,7 +29,6 @@ from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import checkpoints, dry_run
 
-# ---------------------------------------------------------------------------------------------
 # What goes wrong
 
 
@@ -145,7 +144,6 @@ def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_rais
             trainings.run("run", **settings)
 
 
-# ---------------------------------------------------------------------------------------------
 # Killed, and out of room
 
 

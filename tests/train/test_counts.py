@@ -131,7 +131,6 @@ def test_the_pretended_gpu_trains_as_the_cpu(config: Config, tiny_data: Prepared
     )
 
 
-# ---------------------------------------------------------------------------------------------
 # Faults that are found
 
 

@@ -157,7 +157,6 @@ def test_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
     assert_equal_weights(trainings, "whole", "parts")
 
 
-# ---------------------------------------------------------------------------------------------
 # One fails
 
 
@@ -245,7 +244,6 @@ def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings
     assert "EADDRINUSE" in said
 
 
-# ---------------------------------------------------------------------------------------------
 # Started by `launch`
 
 
@@ -354,7 +352,6 @@ def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(
     assert len(trainings.rows("run", "loss")) == 6
 
 
-# ---------------------------------------------------------------------------------------------
 # All the same
 
 
@@ -419,7 +416,6 @@ def test_where_a_run_is_finished_is_chosen_by_the_first_worker(continued: Traini
     assert_equal_weights(continued, "run", "late")
 
 
-# ---------------------------------------------------------------------------------------------
 # Parts
 
 

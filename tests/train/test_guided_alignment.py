@@ -41,7 +41,6 @@ def trainer_of(config: Config, data: PreparedData) -> Trainer:
     return Trainer(config, data, device=CPU)
 
 
-# ---------------------------------------------------------------------------------------------
 # What the head should attend to
 
 
@@ -124,7 +123,6 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
         assert linked_words == {(i, count - 1 - i) for i in range(count)}
 
 
-# ---------------------------------------------------------------------------------------------
 # The loss
 
 
@@ -209,7 +207,6 @@ def test_without_it_links_in_the_data_change_no_weight(trainings: Trainings, lin
     trainings.assert_same("with", "without")
 
 
-# ---------------------------------------------------------------------------------------------
 # A run
 
 

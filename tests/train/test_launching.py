@@ -199,7 +199,6 @@ def test_workers_stop_when_their_parent_is_killed(trainings: Trainings):
     assert trainings.steps("run")
 
 
-# ---------------------------------------------------------------------------------------------
 # The launcher alone
 
 

@@ -101,7 +101,6 @@ def desk(place: Place, many: PreparedData, many_run: Run) -> Place:
     return place
 
 
-# ---------------------------------------------------------------------------------------------
 # Tags
 
 
@@ -142,7 +141,6 @@ def test_the_folder_has_the_text_of_each_direction_without_tags(
     assert (many.src_lang, many.tgt_lang) == ("en,de", "de,en,el")
 
 
-# ---------------------------------------------------------------------------------------------
 # The mixture of directions
 
 
@@ -207,7 +205,6 @@ def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_c
     assert after.overlap["both"] == before.overlap["both"] + 14
 
 
-# ---------------------------------------------------------------------------------------------
 # Training
 
 
@@ -255,7 +252,6 @@ def test_a_run_of_two_languages_knows_nothing_of_directions(tiny_run: Run):
     assert "directions" not in json.loads((tiny_run.path / "manifest.json").read_text())["data"]
 
 
-# ---------------------------------------------------------------------------------------------
 # Translating
 
 
@@ -376,7 +372,6 @@ def test_a_model_of_two_languages_accepts_them_and_refuses_others(trained: Place
     assert "translates en to de, and not to fr" in refused
 
 
-# ---------------------------------------------------------------------------------------------
 # Scoring, exporting and fine-tuning
 
 
@@ -469,7 +464,6 @@ def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
     assert initial_weights(imported, "last", more).new_directions == []
 
 
-# ---------------------------------------------------------------------------------------------
 # The corpus file
 
 
@@ -516,7 +510,6 @@ def test_languages_that_cannot_be_told_apart_are_refused(
         prepare_several("bad", tmp_path / "bad", directions=directions)
 
 
-# ---------------------------------------------------------------------------------------------
 # Served
 
 
@@ -540,7 +533,6 @@ def test_a_server_translates_in_all_directions_that_were_trained(untrained_many:
         }
 
 
-# ---------------------------------------------------------------------------------------------
 # Exported
 
 

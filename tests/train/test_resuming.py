@@ -36,7 +36,6 @@ from mtkit.translate import Translator
 CPU = torch.device("cpu")
 
 
-# ---------------------------------------------------------------------------------------------
 # The tokenizer of a run
 
 
@@ -75,7 +74,6 @@ def test_a_tokenizer_that_cannot_be_restored_stops_the_training_in_one_line(trai
     assert trainings.steps("run") == [2]
 
 
-# ---------------------------------------------------------------------------------------------
 # The same, stopped or not
 
 
@@ -367,7 +365,6 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
 
 
-# ---------------------------------------------------------------------------------------------
 # The same run, or none
 
 

@@ -84,7 +84,6 @@ def test_the_chart_of_both_losses_says_how_they_differ() -> None:
     assert not any(one.startswith(note) for one in well_formed(alone).texts("p"))
 
 
-# ---------------------------------------------------------------------------------------------
 # The frame
 
 
@@ -133,7 +132,6 @@ def test_a_page_can_be_read_without_seeing_it() -> None:
     assert all(heading["attrs"].get("scope") in ("row", "col") for heading in page.all("th"))
 
 
-# ---------------------------------------------------------------------------------------------
 # What is shown
 
 
@@ -294,7 +292,6 @@ def test_huge_texts_are_cut() -> None:
     well_formed(text)
 
 
-# ---------------------------------------------------------------------------------------------
 # Charts
 
 

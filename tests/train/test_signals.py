@@ -91,7 +91,6 @@ def test_a_signal_that_comes_while_its_handler_is_installed_asks_the_training_to
         assert signal.getsignal(signal.SIGINT) == before
 
 
-# ---------------------------------------------------------------------------------------------
 # Several workers
 
 

@@ -28,7 +28,6 @@ from mtkit.train.progress_meter import Meter
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
-# ---------------------------------------------------------------------------------------------
 # Watching
 
 

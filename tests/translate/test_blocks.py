@@ -29,7 +29,6 @@ from mtkit.translate.search.independent import greedy_search
 CPU = torch.device("cpu")
 
 
-# ---------------------------------------------------------------------------------------------
 # The same hypotheses
 
 
@@ -93,7 +92,6 @@ def test_of_equal_hypotheses_the_first_stays_first(block: int) -> None:
     assert [(h.tokens, h.log_prob) for h in found] == [((), -1.0), ((2,), -2.0)]
 
 
-# ---------------------------------------------------------------------------------------------
 # The same with models
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -191,7 +189,6 @@ def test_an_ensemble_translates_the_same_in_blocks_of_any_size() -> None:
         assert_equal(found, expected, 1e-11)
 
 
-# ---------------------------------------------------------------------------------------------
 # How long the blocks are
 
 
@@ -218,7 +215,6 @@ def test_blocks_are_long_on_a_gpu_unless_something_needs_the_host(
         assert block_of(translator, model_of(), path, device, constraints=masks) == 1
 
 
-# ---------------------------------------------------------------------------------------------
 # Shapes; what is copied between a GPU and its host is counted in test_decoding_counts
 
 

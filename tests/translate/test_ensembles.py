@@ -15,7 +15,6 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.translator import Translator
 
-# ---------------------------------------------------------------------------------------------
 # Several models
 
 
@@ -96,7 +95,6 @@ def test_runs_of_different_subwords_are_refused_in_a_line(
     assert str(refused.value) == f"{run.path}: has another vocabulary than {untrained.path}"
 
 
-# ---------------------------------------------------------------------------------------------
 # A vocabulary for each side
 
 

@@ -50,7 +50,6 @@ def test_a_term_may_be_a_word_of_a_million_characters():
     assert Glossary({word: "Hut"}).demanded(f"a {word} is no {word}s") == ["Hut"]
 
 
-# ---------------------------------------------------------------------------------------------
 # Reading
 
 
@@ -100,7 +99,6 @@ def test_the_checksum_is_that_of_the_terms(tmp_path: Path) -> None:
     assert one.digest != read(tmp_path, "cat\tKater\ndog\tHund\n").digest
 
 
-# ---------------------------------------------------------------------------------------------
 # Finding terms
 
 
@@ -211,7 +209,6 @@ def test_terms_that_a_translation_lacks_are_found(
     assert [terms[i] for i in missing_terms(terms, text)] == expected
 
 
-# ---------------------------------------------------------------------------------------------
 # Terms as subwords
 
 
@@ -256,7 +253,6 @@ def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> N
     assert (usual.needs_opening, at_start.needs_opening, phrase.is_word) == (False, False, False)
 
 
-# ---------------------------------------------------------------------------------------------
 # Translating
 
 

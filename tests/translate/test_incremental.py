@@ -74,7 +74,6 @@ def test_the_search_finds_what_a_plain_one_finds(
         assert found.score == pytest.approx(score, abs=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------
 # Ensembles
 
 V = 40

@@ -297,7 +297,6 @@ def test_very_deep_elements_are_kept():
     assert TAG.sub("", found) == "eins zwei drei"
 
 
-# ---------------------------------------------------------------------------------------------
 # Properties
 
 

@@ -155,7 +155,6 @@ def test_siblings_stay_siblings_in_random_documents():
         assert tree.parents == Tree(source).parents, (source, found)
 
 
-# ---------------------------------------------------------------------------------------------
 # Lines
 
 

@@ -152,7 +152,6 @@ def test_a_sentence_longer_than_learned_positions_is_refused(
         assert len(list(translator.translate(["one"]))) == 1
 
 
-# ---------------------------------------------------------------------------------------------
 # The program
 
 # A library that is not found cannot be loaded.

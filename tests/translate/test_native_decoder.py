@@ -113,7 +113,6 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(tran
         list(held.translate(["one two"]))
 
 
-# ---------------------------------------------------------------------------------------------
 # Choosing
 
 
@@ -336,7 +335,6 @@ def test_a_batch_has_so_many_source_tokens_that_its_hypotheses_need_little_memor
     assert decoder.batch_budget(config, n_best) == expected
 
 
-# ---------------------------------------------------------------------------------------------
 # The program
 
 

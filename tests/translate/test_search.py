@@ -313,7 +313,6 @@ def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.Monke
         assert torch.equal(found[1], wanted.indices)
 
 
-# ---------------------------------------------------------------------------------------------
 # Sampling
 
 

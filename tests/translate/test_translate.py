@@ -27,7 +27,6 @@ def translator(request: pytest.FixtureRequest, untrained: Run) -> Translator:
     return loaded(untrained, request.param)
 
 
-# ---------------------------------------------------------------------------------------------
 # One line in, one line out
 
 
@@ -96,7 +95,6 @@ def test_the_number_in_a_warning_counts_from_the_first_line_of_all(
     assert f"line {WINDOW_LINES + 5}:" in caplog.text
 
 
-# ---------------------------------------------------------------------------------------------
 # A translation never depends on its neighbours
 
 
@@ -175,7 +173,6 @@ def test_translating_leaves_the_model_as_it_was(translator: Translator):
         assert torch.equal(tensor, before[name])
 
 
-# ---------------------------------------------------------------------------------------------
 # Several translations
 
 
@@ -246,7 +243,6 @@ def test_a_score_is_the_log_probability_of_the_tokens_over_the_penalty(
         assert one.score == pytest.approx(log_prob / ((5 + len(full)) / 6) ** 0.6, abs=1e-4)
 
 
-# ---------------------------------------------------------------------------------------------
 # The command
 
 
