@@ -560,15 +560,6 @@ def test_the_script_about_back_translation_stops_at_a_file_that_is_cut(
     assert not (tmp_path / "work" / "mono.de").exists()
 
 
-def test_the_script_about_distillation_measures_time_without_python(
-    small_multi30k: Path, tmp_path: Path
-) -> None:
-    done = run_with_stubs("distill.sh", tmp_path, TEXT="text", RUN="runs/teacher")
-    assert done.returncode == 0, done.stderr
-    times = re.findall(r"^\d+\.\d s to translate the test set: (.*)$", done.stdout, re.M)
-    assert times == 2 * ["runs/teacher", "work/runs/student-real", "work/runs/student-distilled"]
-
-
 def test_the_script_about_distillation_stops_where_a_translation_fails(
     small_multi30k: Path, tmp_path: Path
 ) -> None:

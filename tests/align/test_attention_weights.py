@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from mtkit.config import ModelConfig
 from mtkit.model import Transformer
 
 PAD = 0
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 SHAPES: list[dict[str, Any]] = [
@@ -53,7 +45,7 @@ def plain_weights(q: Tensor, k: Tensor, sees: Any) -> Tensor:
     return weights
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
     torch.manual_seed(1)
@@ -111,7 +103,7 @@ def random_model(shape: dict[str, Any]) -> Transformer:
     return Transformer(ModelConfig(**(small | shape)), 30, PAD).eval()
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_weights_times_the_values_are_what_attention_returns(shape: dict[str, Any]):
     model = random_model(shape)
@@ -143,7 +135,7 @@ def test_only_the_wanted_layers_are_returned_and_the_model_is_left_as_it_was():
     assert torch.equal(model(src, tgt_in), before)
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
     model = random_model(shape)

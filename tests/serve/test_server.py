@@ -33,7 +33,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
 from mtkit.serve.http_errors import RequestError
-from mtkit.serve.server import _protocol, _while_connected
+from mtkit.serve.server import _while_connected
 from mtkit.translate import Sentence, Translator, Window
 from mtkit.translate.sentence_reader import SentenceReader
 
@@ -277,18 +277,6 @@ def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
             assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
         gate.open()
         assert stream.read().count(b'{"translatedText":') == len(texts)
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_requests_of_a_client_that_ended_its_side_wait_with_one_timer(count: int) -> None:
-    timers = [Mock() for _ in range(count)]
-    connection = Mock(_probe=None, scope={"http_version": "1.1"})
-    connection.cycle = Mock(response_complete=False, more_body=False)
-    connection.conn.trailing_data = (b"", False)
-    connection.loop.call_later.side_effect = timers
-    for _ in timers:
-        assert _protocol(1.0)._expects_answer(connection)  # type: ignore[attr-defined]
-    assert [timer.cancel.called for timer in timers] == [True] * (count - 1) + [False]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"POST /translate HTTP/1.1\r\n"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import subprocess
 import sys
@@ -65,6 +67,21 @@ def well_formed(text: str) -> Page:
     page = Page(text)
     assert page.problems == []
     return page
+
+
+def assert_runs_its_own_script_alone(page: Page) -> None:
+    """The policy of a page allows its own script and nothing else, and the page loads nothing."""
+    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    (script,) = [one for one in page.all("script") if "type" not in one["attrs"]]
+    digest = base64.b64encode(hashlib.sha256(script["text"].encode()).digest()).decode()
+    allowed = policy["attrs"]["content"]
+    assert "default-src 'none'" in allowed
+    assert re.findall(r"script-src [^;]*", allowed) == [f"script-src 'sha256-{digest}'"]
+    for element in page.elements:
+        for name in ("src", "srcset", "action"):
+            assert element["attrs"].get(name, "data:,").startswith("data:")
+        assert element["attrs"].get("href", "#").startswith(("#", "data:"))
+        assert not any(name.startswith("on") for name in element["attrs"])
 
 
 def loaded_by(text: str) -> list[str]:

@@ -432,15 +432,6 @@ def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key() -> None
             assert numbers.tolist() == [(w >> 11) / 2**53 for w in words[:6]]
 
 
-def test_no_two_random_numbers_of_a_seed_are_the_same() -> None:
-    numbers = uniforms(1, range(50), n_samples=40, steps=30)
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-    assert len(np.unique(numbers)) == numbers.size
-    # The mean of 60,000 is 1/2, five standard deviations of sqrt(1 / 12 / 60,000) either way.
-    assert numbers.mean() == pytest.approx(0.5, abs=0.006)
-
-
 # Of BOS, EOS and five words.
 WORDS = [0.0, 0.05, 0.25, 0.1, 0.2, 0.1, 0.3]
 

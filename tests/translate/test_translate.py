@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import ENGLISH
+from support.command_line import Place
 from support.forked import PIPE, Forked, run_mtkit
 from support.hostile import hostile_lines
 from support.translators import HOSTILE, loaded, numbers, with_batches_of
@@ -309,58 +309,33 @@ def test_a_reader_that_leaves_ends_it_quietly(untrained: Run):
     assert "Error" not in err
 
 
-def run_in_process(
-    run: Run, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
-) -> int | str | None:
-    from mtkit.cli import main
-
-    monkeypatch.setattr(sys, "argv", ["mtkit", *command(run, *arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return stop.value.code
-
-
-def test_an_output_file_is_whole(
-    untrained: Run, translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text("one\n\ntwo three\n")
-    target.write_text("old\n")
-    status = run_in_process(untrained, monkeypatch, "--input", source, "--output", target)
-    assert status == 0
+def test_an_output_file_is_whole(untrained: Run, translator: Translator, place: Place):
+    source, target = place.write("in.txt", "one\n\ntwo three\n"), place.write("out.txt", "old\n")
+    outcome = place.mtkit(*command(untrained, "--input", source, "--output", target))
+    assert outcome.status == 0
     expected = translator.translate(["one", "", "two three"])
     assert target.read_text() == "".join(f"{text}\n" for text in expected)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+    assert sorted(path.name for path in place.folder.iterdir()) == ["in.txt", "out.txt"]
 
 
 @pytest.mark.parametrize("existing", [None, "old\n"])
 def test_an_error_in_the_middle_leaves_no_output_file_or_the_old_one(
-    existing: str | None,
-    untrained: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    existing: str | None, untrained: Run, place: Place
 ):
-    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source, target = place.folder / "in.txt", place.folder / "out.txt"
     source.write_bytes(b"one\n" * 9 + b"\xff\n" + b"two\n")
     if existing:
         target.write_text(existing)
-    status = run_in_process(untrained, monkeypatch, "--input", source, "--output", target)
-    assert status == 1
-    assert re.search(r"in\.txt, line 10: not UTF-8", capfd.readouterr().err)
-    names = ["in.txt", "out.txt"] if existing else ["in.txt"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    if existing:
-        assert target.read_text() == existing
+    arguments = command(untrained, "--input", source, "--output", target)
+    assert "in.txt, line 10: not UTF-8" in place.refused(*arguments)
 
 
 def test_n_best_rows_are_numbered_and_the_best_comes_first(
-    untrained: Run, translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    untrained: Run, translator: Translator, place: Place
 ):
-    source, target = tmp_path / "in.txt", tmp_path / "out.tsv"
-    source.write_text("one\n\ntwo three\n")
+    source, target = place.write("in.txt", "one\n\ntwo three\n"), place.folder / "out.tsv"
     arguments = ["--nbest", "3", "--input", source, "--output", target]
-    assert run_in_process(untrained, monkeypatch, *arguments) == 0
+    assert place.mtkit(*command(untrained, *arguments)).status == 0
     rows = [line.split("\t", 2) for line in target.read_text().removesuffix("\n").split("\n")]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
     expected = [
