@@ -58,11 +58,7 @@ def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
 def pack_batches(
     batches: Sequence[Batch], device: torch.device, *, bias_dtype: torch.dtype | None
 ) -> Batch:
-    """Batches as one row on a device, to which they are copied together.
-
-    Args:
-        bias_dtype: as for `packing.pack`.
-    """
+    """Batches as one row on a device, copied together; `bias_dtype` is as for `packing.pack`."""
     sides = [[getattr(batch, name) for batch in batches] for name in ("src", "tgt_in", "tgt_out")]
     places = [[torch.arange(ids.shape[1]).expand_as(ids) for ids in side] for side in sides[:2]]
     rows = [torch.cat([ids.flatten() for ids in side]) for side in (*sides, *places)]

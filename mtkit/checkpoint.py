@@ -102,11 +102,7 @@ class Checkpoint:
     def write(
         self, weights: Tensors, optimizer: Tensors | None, state: dict[str, Any], *, extra: bool
     ) -> None:
-        """Write it, as `Run.save`; it appears under its name when it is complete.
-
-        Raises:
-            MtkitError: if it cannot be written.
-        """
+        """Write it, as `Run.save`; it appears under its name when it is complete."""
         path, partial = self.path, files.partial_name(self.path)
         with files.naming_target(partial, path), naming_tensors(path):
             try:

@@ -594,11 +594,7 @@ def first_mistake(error: ValidationError, root: type[Section]) -> str:
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
-    """The same settings with some values changed.
-
-    Raises:
-        MtkitError: naming the setting and the value.
-    """
+    """The same settings with some values changed; an error names the setting and the value."""
     return parse_config({"decode": decode.model_dump() | changes}, origin="options").decode
 
 

@@ -304,11 +304,7 @@ class PreparedData:
                 self._verify_file(name)
 
     def tokenizers(self) -> Vocabularies:
-        """The vocabularies of source and target.
-
-        Raises:
-            MtkitError: if a file was changed.
-        """
+        """The vocabularies of source and target; `MtkitError` if a file was changed."""
         for name in VOCABULARY_FILES:
             if name in self.manifest.files:
                 self._verify_file(name)
@@ -387,11 +383,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def find_data(root: Path) -> Path:
-    """The newest prepared folder under `root`.
-
-    Raises:
-        MtkitError: if there is none.
-    """
+    """The newest prepared folder under `root`; `MtkitError` if there is none."""
     manifests = list(root.glob(f"[!.]*/{MANIFEST}"))
     if not manifests:
         raise MtkitError(

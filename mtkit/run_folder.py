@@ -475,11 +475,7 @@ class Run:
 
 
 def find_run(root: Path) -> Run:
-    """The run under `root` with the newest checkpoint.
-
-    Raises:
-        MtkitError: if there is no run with a checkpoint.
-    """
+    """The run under `root` with the newest checkpoint; `MtkitError` if there is none."""
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
     saved = [(path, folder) for folder in folders for path in (folder / CHECKPOINTS).glob(COMPLETE)]
     if not saved:

@@ -14,12 +14,7 @@ _MIXERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93],
 
 
 def hash64(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
-    """A hash of each number, without a visible pattern.
-
-    Args:
-        numbers: any.
-        mixer: 0, 1 or 2, for three different hashes.
-    """
+    """A hash of each number, without a visible pattern; `mixer` 0, 1 and 2 give different ones."""
     product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
     return product ^ (product >> np.uint64(32))
 

@@ -72,11 +72,7 @@ FileName = InstanceOf[str]
 
 
 def resolved(path: Path) -> Path:
-    """The path with all links followed; the file at its end need not exist.
-
-    Raises:
-        OSError: the links form a circle.
-    """
+    """The path with all links followed, also of a missing file; `OSError` for a circle of links."""
     # Path.resolve raises RuntimeError for a circle, and from Python 3.13 on nothing.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.stat()
@@ -94,11 +90,7 @@ def shareable_name(path: Path | str) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal.
-
-    Raises:
-        MtkitError: if it cannot be read.
-    """
+    """SHA-256 of a file's bytes, in hexadecimal; `MtkitError` if it cannot be read."""
     with naming_file(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -12,11 +12,7 @@ from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 
 
 def parse_value(override: str, text: str) -> Any:
-    """The value `text` of an override, read as YAML.
-
-    Raises:
-        MtkitError: if it is not YAML.
-    """
+    """The value `text` of an override; `MtkitError` if it is not YAML."""
     try:
         return parse_yaml(text)
     except NotYamlError:

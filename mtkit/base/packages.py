@@ -17,11 +17,7 @@ def install_advice(what: str, package: str, *, extra: Extra) -> str:
 
 
 def require_packages(what: str, packages: Iterable[str], *, extra: Extra) -> None:
-    """Refuse what needs packages that are not installed.
-
-    Raises:
-        MtkitError: with the command that installs them.
-    """
+    """Refuse what needs packages that are not installed, with the command that installs them."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise MtkitError(install_advice(what, package, extra=extra))

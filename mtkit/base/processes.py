@@ -100,11 +100,7 @@ def ordered_map(
 
 
 class Worker(Generic[Item, Result]):
-    """The parent's view of a process that applies a function.
-
-    Args:
-        function: sent to the process once.
-    """
+    """The parent's view of a process that applies a function, which is sent to it once."""
 
     def __init__(self, function: Callable[[Item], Result]) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):

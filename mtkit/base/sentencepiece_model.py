@@ -32,11 +32,7 @@ class Piece:
 
 
 def pieces_in(model: bytes) -> list[Piece]:
-    """The subwords of a model, in the order of their ids.
-
-    Raises:
-        ValueError: if it is not a SentencePiece model.
-    """
+    """The subwords of a SentencePiece model, in the order of their ids; else `ValueError`."""
     pieces = _parsed(model).pieces
     return [Piece(piece.piece, piece.score, _KINDS[piece.type - 1]) for piece in pieces]
 
@@ -83,11 +79,7 @@ class Normalization:
 
 
 def normalization_of(model: bytes) -> Normalization:
-    """How a model normalises text.
-
-    Raises:
-        ValueError: if it is not a SentencePiece model.
-    """
+    """How a SentencePiece model normalises text; `ValueError` for anything else."""
     spec = _parsed(model).normalizer_spec
     name = spec.name if spec.precompiled_charsmap else "identity"
     return Normalization(name, spec.remove_extra_whitespaces, spec.add_dummy_prefix)

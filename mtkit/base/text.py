@@ -222,11 +222,7 @@ def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
 
 
 def check_language(option: str, language: str) -> None:
-    """Refuse text that does not have the form of a language code.
-
-    Raises:
-        MtkitError: naming the option.
-    """
+    """Refuse text that has not the form of a language code; the error names the option."""
     is_word = isinstance(language, str) and re.fullmatch(r"\S{1,100}", language)
     if not is_word or one_line(language) != language:
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")

@@ -181,11 +181,7 @@ def _text(
     reference_paths: Sequence[Path],
     choice: TextChoice,
 ) -> tuple[ComparedText, bool]:
-    """The text of the files, or else of the data of the runs; and whether this has directions.
-
-    Args:
-        files: the translations in files.
-    """
+    """The text of the files, or else of the data of the runs; and whether this has directions."""
     from mtkit.base.files import shareable_name
     from mtkit.check import ComparedText
     from mtkit.score import refuse_unequal

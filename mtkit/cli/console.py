@@ -38,12 +38,7 @@ class Output(io.BufferedWriter):
         self._title, self._is_silent, self._failed = name, is_silent, False
 
     def write(self, data: Any) -> int:
-        """Write bytes.
-
-        Raises:
-            MtkitError: if that fails.
-            BrokenPipeError: if the reader has closed the pipe.
-        """
+        """Write bytes; `BrokenPipeError` if the reader has closed the pipe, else `MtkitError`."""
         self._attempt(super().write, data)
         return memoryview(data).nbytes
 

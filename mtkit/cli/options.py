@@ -500,11 +500,7 @@ def refuse_parser(run: Run) -> None:
 
 
 def data_of(run: Run, *, advice: str) -> PreparedData:
-    """The data that a run was trained on, unchanged since then.
-
-    Raises:
-        MtkitError: with the advice, if it is not there or has changed.
-    """
+    """The data that a run was trained on; an error with the advice if it is gone or has changed."""
     from mtkit.data import PreparedData, is_prepared
 
     if not is_prepared(run.data_path):

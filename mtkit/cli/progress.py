@@ -132,11 +132,7 @@ def part_with_progress(
 
 
 def count_lines(path: Path) -> int:
-    """Lines of a plain or compressed file.
-
-    Raises:
-        MtkitError: if it cannot be read.
-    """
+    """Lines of a plain or compressed file; `MtkitError` if it cannot be read."""
     count, last = 0, b"\n"
     with open_binary(path) as file, damage_reported(path):
         while chunk := file.read(_CHUNK):

@@ -62,10 +62,7 @@ CATALOGUE = _read_catalogue()
 
 
 def find_corpus(name: str) -> CatalogueEntry:
-    """The catalogue entry with this name.
-
-    Raises `MtkitError` for an unknown name and suggests the most similar one.
-    """
+    """The catalogue entry with this name; the error for another one suggests the most similar."""
     by_name = {corpus.name: corpus for corpus in CATALOGUE}
     if name in by_name:
         return by_name[name]

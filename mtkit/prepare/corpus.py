@@ -84,11 +84,7 @@ class Corpus:
     licence: str | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be prepared together.
-
-        Raises:
-            MtkitError: naming what must be changed.
-        """
+        """Refuse what cannot be prepared together, naming what must be changed."""
         with_links = any(direction.links for direction in self.directions)
         for direction in self.directions:
             check_language("src_lang", direction.src_lang)

@@ -104,11 +104,7 @@ class _Treebank(_Part):
 
 
 def load_corpus(path: Path, *, name: str) -> CorpusFile:
-    """Read a corpus file and open its sources.
-
-    Raises:
-        MtkitError: naming the file and the key that must be fixed.
-    """
+    """Read a corpus file and open its sources; an error names the file and the key to fix."""
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:

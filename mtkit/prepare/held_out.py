@@ -26,11 +26,7 @@ HeldOut = dict[str, Block]
 
 
 def read_sets(corpus: Corpus) -> list[HeldOut]:
-    """The sets of each direction.
-
-    Raises:
-        MtkitError: for text that is not UTF-8.
-    """
+    """The sets of each direction; `MtkitError` for text that is not UTF-8."""
     return [
         {split: _read(source) for split, source in direction.held_out.items()}
         for direction in corpus.directions

@@ -38,19 +38,11 @@ class LinkLines(NamedTuple):
     lines: list[str]
 
     def parsed(self, indices: Sequence[int]) -> list[Links]:
-        """The links of some pairs of the block.
-
-        Raises:
-            MtkitError: for anything that is not a link, with file and line.
-        """
+        """The links of some pairs of the block; `MtkitError` with file and line."""
         return [parse_links(self.lines[index], place=self._place(index)) for index in indices]
 
     def check(self, block: Block) -> None:
-        """Refuse links of words that a pair does not have.
-
-        Raises:
-            MtkitError: with file and line.
-        """
+        """Refuse links of words that a pair does not have, with file and line."""
         for index, links in enumerate(self.parsed(range(len(self.lines)))):
             # Lines that are not UTF-8 are dropped later.
             pair = [side[index].decode(errors="replace") for side in block]

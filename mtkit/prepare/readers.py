@@ -130,11 +130,7 @@ def parse_source(
 
 
 def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
-    """The splits of a corpus of the catalogue, downloaded from the hub if needed.
-
-    Raises:
-        MtkitError: as `hub.fetch`.
-    """
+    """The splits of a corpus of the catalogue, downloaded if needed; raises as `hub.fetch`."""
     if not corpus.built_in:
         return fetch(corpus)
     sources: dict[Split, Source] = {}

@@ -63,11 +63,7 @@ class Reading:
 
 
 def check_weight(name: str, weight: float, tag: str | None) -> None:
-    """Refuse what cannot be the weight of a source and the name of its tag.
-
-    Raises:
-        MtkitError: with the name of the source.
-    """
+    """Refuse what cannot be the weight of the source `name`, and the name of its tag."""
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if not is_number or not 0 < weight <= _LARGEST_WEIGHT:
         raise MtkitError(
@@ -114,11 +110,7 @@ class Source(ABC):
         yield from self._read(size, self.reading)
 
     def weighted(self, weight: float, tag: str | None = None) -> Self:
-        """Set the weight and the tag; returns the source.
-
-        Raises:
-            MtkitError: as `check_weight`.
-        """
+        """Set the weight and the tag; returns the source. Raises as `check_weight`."""
         check_weight(self.name, weight, tag)
         self.weight, self.tag = weight, tag
         return self
@@ -147,11 +139,7 @@ class Source(ABC):
 
 
 class FileSource(Source):
-    """A file that holds both sides.
-
-    Raises:
-        MtkitError: if it is missing, or cannot be read again.
-    """
+    """A file that holds both sides; `MtkitError` if it is missing, or cannot be read again."""
 
     kind: str
 

@@ -47,11 +47,7 @@ _UNLIKE = 1.2
 
 
 def write_page(path: Path, data: PreparedData, report: Report) -> None:
-    """Write the page about a finished folder to an HTML file, atomically.
-
-    Raises:
-        MtkitError: if the file cannot be written.
-    """
+    """Write the page about a finished folder to an HTML file, atomically."""
     html = data_page(data, report)
     with naming_file(path):
         write_whole(path, html)

@@ -202,11 +202,7 @@ class Native(Backend):
             batch.future = self._pool.submit(self.decode, batch.sentences, batch.n_best)
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
-        """The translations of a batch.
-
-        Raises:
-            MtkitError: if memory ran out, or the decoder was closed.
-        """
+        """As `Backend.finish`; `MtkitError` if memory ran out, or the decoder was closed."""
         assert pending.future is not None
         try:
             # The main thread waits here and not in the engine, so that Ctrl-C interrupts it.
