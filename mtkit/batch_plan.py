@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ _KEY_BITS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Sequence[IntArray]):
+class Plan:
     """Batches: the indices of their pairs in one array, and the range of each batch in it.
 
     Attributes:
@@ -36,16 +36,11 @@ class Plan(Sequence[IntArray]):
     def __len__(self) -> int:
         return len(self.starts)
 
-    @overload
-    def __getitem__(self, index: int) -> IntArray: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[IntArray]: ...
-
-    def __getitem__(self, index: int | slice) -> IntArray | list[IntArray]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> IntArray:
         return self.pairs[self.starts[index] : self.ends[index]].astype(np.int64)
+
+    def __iter__(self) -> Iterator[IntArray]:
+        return map(self.__getitem__, range(len(self)))
 
     def parts(self, count: int) -> tuple[IntArray, IntArray]:
         """Start and size of the micro-batches that `split` makes, in the order of `pairs`."""

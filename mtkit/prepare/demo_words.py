@@ -124,31 +124,17 @@ def _noun(number: int, group: str, english: str, german: list[str]) -> Noun:
     return Noun(number, group, singular, plural, gender, german[1], german[2], is_weak)
 
 
-def _nouns(names: Sequence[str]) -> tuple[Noun, ...]:
+def _nouns(names: Sequence[str] = ()) -> tuple[Noun, ...]:
     """The nouns of these groups and single words."""
     return tuple(n for n in NOUNS if n.group in names or n.english in names)
 
 
-def _verb(
-    number: int, frame: str, english: list[str], german: list[str], objects: list[str]
-) -> Verb:
+def _verb(number: int, frame: str, english: list[str], german: list[str], *of: list[str]) -> Verb:
     name, third, past = english
     prefix, _, infinitive = german[0].rpartition("+")
-    present, participle = (*german[1:4], infinitive), german[4]
-    auxiliary = {"haben": HABEN, "sein": SEIN}[german[5]]
-    return Verb(
-        number,
-        frame,
-        name,
-        third,
-        past,
-        infinitive,
-        prefix,
-        present,
-        participle,
-        auxiliary,
-        _nouns(objects),
-    )
+    present, auxiliary = (*german[1:4], infinitive), {"haben": HABEN, "sein": SEIN}[german[5]]
+    forms = infinitive, prefix, present, german[4], auxiliary
+    return Verb(number, frame, name, third, past, *forms, _nouns(*of))
 
 
 NOUNS = tuple(
@@ -157,8 +143,7 @@ NOUNS = tuple(
 )
 PEOPLE = _nouns(["person", "kin"])
 VERBS = tuple(
-    _verb(number, frame, english, german, objects[0] if objects else [])
-    for number, (frame, (english, german, *objects)) in enumerate(_rows("verb"))
+    _verb(number, frame, *columns) for number, (frame, columns) in enumerate(_rows("verb"))
 )
 ADJECTIVES = tuple(
     Adjective(number, english, german[0], german[-1], frozenset(groups))

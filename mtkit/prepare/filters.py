@@ -317,23 +317,19 @@ def find_repeats(
     records: PairRecords,
     config: PrepareConfig,
     *,
-    advance: Callable[[int], object] = lambda _: None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> None:
     """Drop repeated pairs, and pairs whose source or target occurs more often than a limit.
 
-    The first ones in the order of the corpus are kept. `advance` is called with progress; the
-    values add up to the number of pairs.
+    The first ones in the order of the corpus are kept. `advance` is called with progress in
+    pairs.
     """
-    rules: list[tuple[str, int, tuple[str, ...]]] = []
-    if config.drop_duplicates:
-        rules.append(("duplicate", 1, _KEYS))
+    rules: list[tuple[int, str, tuple[str, ...]]] = [(1, "duplicate", _KEYS)]
     if config.max_repeats is not None:
-        rules += [("repeated side", config.max_repeats, (side,)) for side in _KEYS]
-    done = 0
-    for number, (reason, limit, names) in enumerate(rules, 1):
-        _drop_beyond(records, limit, reason, names)
-        advance(number * len(records) // len(rules) - done)
-        done = number * len(records) // len(rules)
+        rules += [(config.max_repeats, "repeated side", (side,)) for side in _KEYS]
+    for rule in rules if config.drop_duplicates else rules[1:]:
+        _drop_beyond(records, *rule)
+        advance(len(records) / len(rules))
 
 
 def _drop_beyond(records: PairRecords, limit: int, reason: str, names: tuple[str, ...]) -> None:

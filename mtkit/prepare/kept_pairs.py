@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +52,8 @@ def check_kept_pairs(
     counts = Counts()
     names = [one_line(label) for label in corpus.labels]
     with FindingTable(path, has_places=True) as table:
-        function = _CheckBlock(checkers, names)
-        for block, report in ordered_map(function, blocks(), workers=workers):
+        check = partial(_check, checkers, names)
+        for block, report in ordered_map(check, blocks(), workers=workers):
             counts.add(report.counts)
             table.add(report.rows)
             advance(len(block))
@@ -61,23 +61,17 @@ def check_kept_pairs(
     return counts
 
 
-@dataclass(frozen=True)
-class _CheckBlock:
-    """Checks the kept pairs of a block, in any process."""
-
-    checkers: Sequence[Checker]
-    names: Sequence[str]
-
-    def __call__(self, block: PairBlock) -> BlockReport:
-        indices = block.kept
-        return check_block(
-            self.checkers[block.direction],
-            _pairs(block, indices.tolist()),
-            numbers=block.lines[indices].tolist(),
-            place=self.names[block.source],
-            first=block.start,
-            with_rows=True,
-        )
+def _check(checkers: Sequence[Checker], names: Sequence[str], block: PairBlock) -> BlockReport:
+    """Check the kept pairs of a block, in any process."""
+    indices = block.kept
+    return check_block(
+        checkers[block.direction],
+        _pairs(block, indices.tolist()),
+        numbers=block.lines[indices].tolist(),
+        place=names[block.source],
+        first=block.start,
+        with_rows=True,
+    )
 
 
 def _samples(blocks: Iterator[PairBlock], corpus: Corpus, kept: Sequence[int]) -> list[list[Pair]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -191,7 +192,7 @@ class Validator:
         longest = int(max(src.max(), tgt.max()))
         plan = plan_batches(src, tgt, budget=max(self.budget(), longest))
         summed = torch.zeros((), dtype=torch.float64)
-        for indices in plan[workers.rank :: workers.world_size]:
+        for indices in itertools.islice(plan, workers.rank, None, workers.world_size):
             summed += self.loss(model, pairs, rows[indices]).item()
         return workers.sum(summed).item() / int(tgt.sum())
 

@@ -146,7 +146,7 @@ class Backend:
             budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // self.capacity))
         budget = max(budget, int(lengths.max()))
         # No thread is left with a long batch at the end.
-        batches = plan_batches(lengths, lengths, budget=budget)[::-1]
+        batches = reversed(plan_batches(lengths, lengths, budget=budget))
         return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
 
     def pipelined(self, windows: Iterator[PendingWindow]) -> Generator[PendingWindow, None, None]:
