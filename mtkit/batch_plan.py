@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -96,16 +96,7 @@ def plan_batches(
     if rng is not None:
         # Gives the same order as a permutation of 64-bit numbers.
         rng.shuffle(order)
-    widest = 2 * longest + 1
-
-    def key(src: IntArray, tgt: IntArray) -> IntArray:
-        """The longer side, then the other one, alternately ascending and descending."""
-        longer = np.maximum(src, tgt)
-        other: IntArray = np.where(longer % 2, src - tgt, tgt - src)
-        return longer * widest + (other + longest)
-
-    keys = (longest + 1) * widest
-    order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, keys, widest)
+    order, sizes = _sorted_by_length(order, src_lengths, tgt_lengths, longest)
     ends = _ends_by_length(sizes, budget)
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
     if rng is not None:
@@ -114,24 +105,19 @@ def plan_batches(
     return Plan(order, starts, ends)
 
 
-def _sorted_by_key(
-    order: Numbers,
-    src_lengths: SomeLengths,
-    tgt_lengths: SomeLengths,
-    key: Callable[[IntArray, IntArray], IntArray],
-    keys: int,
-    per_group: int,
+def _sorted_by_length(
+    order: Numbers, src_lengths: SomeLengths, tgt_lengths: SomeLengths, longest: int
 ) -> tuple[Numbers, IntArray]:
-    """Pairs sorted by their keys (a stable sort); the number of pairs in each group.
-
-    `key` computes keys, from 0 to below `keys`, from lengths; a group has `per_group` of them.
-    """
-    count = len(order)
+    """Pairs sorted by their longer side and then the other; the number of pairs of each length."""
+    count, widest = len(order), 2 * longest + 1
+    keys = (longest + 1) * widest
     of_pairs = np.empty(len(src_lengths), np.uint32 if keys <= 1 << 32 else np.uint64)
     for block in _blocks(len(src_lengths)):
-        sides = (side[block].astype(np.int64) for side in (src_lengths, tgt_lengths))
-        of_pairs[block] = key(*sides)
-    groups = np.arange(0, keys + 1, per_group, dtype=np.uint64)
+        src, tgt = (side[block].astype(np.int64) for side in (src_lengths, tgt_lengths))
+        longer = np.maximum(src, tgt)
+        # The other side alternately ascends and descends.
+        of_pairs[block] = longer * widest + np.where(longer % 2, src - tgt, tgt - src) + longest
+    groups = np.arange(0, keys + 1, widest, dtype=np.uint64)
     bits = max(1, (count - 1).bit_length())
     if keys < 1 << (_KEY_BITS - bits):
         # Key and position in one number: sorting numbers is several times as fast as argsort, takes
