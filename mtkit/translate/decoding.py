@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
 from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig
-from mtkit.search_settings import Array, Constraints, Hypothesis, Sampling, SearchSettings, uniforms
+from mtkit.search_settings import Constraints, Hypothesis, Sampling, SearchSettings, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.requests import (
     PendingBatch,
@@ -59,7 +59,7 @@ class BackendDescription(NamedTuple):
 
 
 class Backend:
-    """Decodes batches of sentences; what `search` and `sample` do depends on the engine.
+    """Decodes batches of sentences; what `search` does depends on the engine.
 
     Args:
         description: None for the weights of a model in training.
@@ -112,19 +112,12 @@ class Backend:
         return self
 
     def search(
-        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int, **draws: Any
     ) -> list[list[Hypothesis]]:
-        """Up to `n_best` hypotheses of each sentence, best first."""
-        raise NotImplementedError
+        """Up to `n_best` hypotheses of each sentence, best first.
 
-    def sample(
-        self,
-        sentences: Sequence[Sentence],
-        settings: SearchSettings,
-        sampling: Sampling,
-        uniforms_BWT: Array,
-    ) -> list[list[Hypothesis]]:
-        """W samples of each sentence, in sampling order."""
+        With `sampling` and `uniforms`, (B, W, T), W samples of each, in sampling order.
+        """
         raise NotImplementedError
 
     def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
@@ -169,20 +162,15 @@ class Backend:
         started = time.perf_counter()
         config, settings = self.config, self.settings(sentences)
         with memory_explained(self._out_of_memory_advice(sentences, n_best)):
+            draws: dict[str, Any] = {}
             if config.sample or config.mbr_samples:
-                by_sentence = self.sample(
-                    sentences,
-                    settings,
-                    Sampling(config.temperature, config.top_k, config.top_p),
-                    uniforms(
-                        config.seed,
-                        [sentence.number for sentence in sentences],
-                        n_samples=hypotheses_of(config, n_best),
-                        steps=max(settings.max_lengths),
-                    ),
-                )
-            else:
-                by_sentence = self.search(sentences, settings, n_best=n_best)
+                numbers = [sentence.number for sentence in sentences]
+                count, steps = hypotheses_of(config, n_best), max(settings.max_lengths)
+                draws = {
+                    "sampling": Sampling(config.temperature, config.top_k, config.top_p),
+                    "uniforms": uniforms(config.seed, numbers, n_samples=count, steps=steps),
+                }
+            by_sentence = self.search(sentences, settings, n_best=n_best, **draws)
         seconds = time.perf_counter() - started
         results = [
             [self._translation(hypothesis, seconds, sentence) for hypothesis in hypotheses]

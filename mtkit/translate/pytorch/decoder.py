@@ -11,7 +11,7 @@ import torch
 
 from mtkit.batches import pad_ids
 from mtkit.model import Transformer
-from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
+from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import EOS_ID
 from mtkit.translate.decoding import Backend, BackendDescription
 from mtkit.translate.glossary.placement import Plan, TermPlanner
@@ -61,9 +61,12 @@ class Torch(Backend):
         return super().decode(sentences, n_best)
 
     def search(
-        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int, **draws: Any
     ) -> list[list[Hypothesis]]:
         """As `Backend.search`."""
+        if draws:
+            cache = self._start(sentences, draws["uniforms"].shape[1])
+            return sample(self.engine.step, cache, settings, *draws.values())
         beam_size = hypotheses_of(self.config, n_best)
         block = self._block(settings)
         cache = self._start(sentences, beam_size, block)
@@ -117,17 +120,6 @@ class Torch(Backend):
     @cached_property
     def _planner(self) -> TermPlanner:
         return TermPlanner(self.models, self.terms, device=self.device)
-
-    def sample(
-        self,
-        sentences: Sequence[Sentence],
-        settings: SearchSettings,
-        sampling: Sampling,
-        uniforms_BWT: Array,
-    ) -> list[list[Hypothesis]]:
-        """As `Backend.sample`."""
-        cache = self._start(sentences, uniforms_BWT.shape[1])
-        return sample(self.engine.step, cache, settings, sampling, uniforms_BWT)
 
     def _start(self, sentences: Sequence[Sentence], slots: int, block: int = 1) -> Any:
         """The cache of the engine or of the ensemble."""
