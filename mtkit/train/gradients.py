@@ -114,8 +114,6 @@ class Gradients:
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:
                 of_passes = self._at_the_same_time(own, step=step, tokens=tokens)
-            elif retry and self.settings.has_auto_tokens and self.workers.world_size > 1:
-                of_passes = self._in_halves_on_all(own, step=step, tokens=tokens)
             elif retry and (self.micro_batches.packed or self.settings.has_auto_tokens):
                 of_passes = self._in_halves_if_needed(own, step=step, tokens=tokens)
             else:
@@ -170,55 +168,43 @@ class Gradients:
         return self._loss(model, batch, label_smoothing=label_smoothing)
 
     def _in_halves_if_needed(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
-        """As `_one_after_the_other`, again with half of each pass as long as memory runs out."""
+        """As `_one_after_the_other`, again with half of each pass as long as memory runs out.
+
+        With `auto`, several workers all try again as soon as memory runs out on one of them. Then
+        nothing is sent before all have their gradients, so it is slower: workers usually send each
+        other the first gradients while they compute the others.
+        """
+        workers = self.workers
+        is_joint = self.settings.has_auto_tokens and workers.world_size > 1
         while True:
-            self._is_sending = self.settings.fsdp
+            self._is_sending, is_full = self.settings.fsdp, False
+            halves = [half for pass_ in own for half in pass_.halves()]
             try:
-                return self._one_after_the_other(own, step=step, tokens=tokens)
+                with workers.no_sync(self.parallel) if is_joint else nullcontext():
+                    losses = self._one_after_the_other(own, step=step, tokens=tokens)
             except (RuntimeError, MemoryError) as error:
-                halves = [half for pass_ in own for half in pass_.halves()]
                 # What the other workers have begun to receive cannot be sent again.
-                if self._is_sending or len(halves) == len(own) or not is_out_of_memory(error):
+                is_last = not is_joint and (self._is_sending or len(halves) == len(own))
+                if is_last or not is_out_of_memory(error):
                     raise
+                is_full = True
+            if not (workers.any(is_full) if is_joint else is_full):
+                break
+            if is_joint and workers.any(is_full and len(halves) == len(own)):
+                raise MemoryError("a single pair does not fit")
             # Here the exception no longer refers to the tensors of the pass.
             self.model.zero_grad()
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             own = halves
             # The console shows only the errors of the other workers.
-            report = log.warning if self.workers.is_rank_zero else log.error
-            where = f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
-            report("step %d: out of memory%s; trying again in %d passes", step, where, len(own))
-
-    def _in_halves_on_all(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
-        """As `_in_halves_if_needed`, by all workers as soon as memory runs out on one of them.
-
-        Nothing is sent before all have their gradients, so it is slower: workers usually send each
-        other the first gradients while they compute the others.
-        """
-        workers, is_full = self.workers, True
-        while is_full:
-            halves = [half for pass_ in own for half in pass_.halves()]
-            reason = ""
-            try:
-                with workers.no_sync(self.parallel):
-                    losses = self._one_after_the_other(own, step=step, tokens=tokens)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = str(error)
-            is_full = workers.any(bool(reason))
-            if is_full:
-                if workers.any(bool(reason) and len(halves) == len(own)):
-                    raise MemoryError("a single pair does not fit")
-                self.model.zero_grad()
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
-                own = halves
-                if workers.is_rank_zero:
-                    log.warning("step %d: out of memory; trying again in %d passes", step, len(own))
-        # A pass without pairs adds zeros, and sends the sums.
-        torch.autograd.backward(self.losses(Pass(0, [])).translation)
+            report = log.warning if workers.is_rank_zero else log.error
+            where = f" on worker {workers.rank}" if workers.world_size > 1 and not is_joint else ""
+            if workers.is_rank_zero or not is_joint:
+                report("step %d: out of memory%s; trying again in %d passes", step, where, len(own))
+        if is_joint:
+            # A pass without pairs adds zeros, and sends the sums.
+            torch.autograd.backward(self.losses(Pass(0, [])).translation)
         return losses
 
     def _one_after_the_other(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
