@@ -161,11 +161,8 @@ def mtkit(setting: Setting) -> Engine:
         from mtkit.run_folder import Run
 
         run = Run.open(Path(setting.run))
-        config, model_config, (weights, _) = (
-            run.config.decode,
-            run.config.model,
-            run.select_arrays(None),
-        )
+        config, model_config = run.config.decode, run.config.model
+        weights = run.selection(None).arrays()
         vocabularies = run.tokenizers()
         sizes = len(vocabularies.tgt), vocabularies.own_src_size
     else:

@@ -52,7 +52,6 @@ from mtkit.checkpoint import (
 from mtkit.config import Config, change_decoding, dump_config, load_config
 from mtkit.run_manifest import FORMAT, RunManifest, fixed_settings
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
-from mtkit.weights import Weights
 
 log = logging.getLogger(__name__)
 
@@ -262,11 +261,6 @@ class Run:
         return self.path.resolve().name
 
     @property
-    def data_fingerprint(self) -> str:
-        """The fingerprint of the training data."""
-        return self.manifest.data.fingerprint
-
-    @property
     def in_command(self) -> str:
         """The folder as it is written in a command of the shell."""
         return shlex.quote(str(self.path))
@@ -406,11 +400,6 @@ class Run:
         """
         selection = self.selection(which)
         return selection.load(), selection.description
-
-    def select_arrays(self, which: str | Selection | None) -> tuple[Weights, str]:
-        """As `select`, with the weights as NumPy arrays; it does not load PyTorch."""
-        selection = self.selection(which)
-        return selection.arrays(), selection.description
 
     def selection(self, which: str | Selection | None) -> Selection:
         """What `chosen` names, with its description; raises likewise. A selection is itself."""

@@ -56,7 +56,7 @@ def test_an_opened_run_is_the_one_that_was_created(run: Run, tiny_data: Prepared
     assert opened.config == run.config
     assert opened.manifest == run.manifest
     assert opened.name == "one"
-    assert opened.data_fingerprint == tiny_data.fingerprint
+    assert opened.manifest.data.fingerprint == tiny_data.fingerprint
     text = "one two three"
     for ours, theirs in zip(opened.tokenizers(), tiny_data.tokenizers(), strict=True):
         assert ours.encode(text) == theirs.encode(text)

@@ -126,7 +126,7 @@ def test_a_run_finds_its_data_after_the_project_was_moved(project: Path, tmp_pat
     shutil.copytree(project, tmp_path / "moved")
     run = Run.open(tmp_path / "moved" / "runs" / "base")
     assert run.data_path.resolve() == tmp_path / "moved" / "data" / "a"
-    assert PreparedData.open(run.data_path).fingerprint == run.data_fingerprint
+    assert PreparedData.open(run.data_path).fingerprint == run.manifest.data.fingerprint
 
 
 def test_a_run_that_was_moved_alone_finds_its_data_by_name(

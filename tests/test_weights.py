@@ -57,8 +57,9 @@ def test_the_mean_of_files_has_the_bits_of_the_mean_that_pytorch_computes(
 @pytest.mark.parametrize("which", ["last", None, "average:2"])
 def test_a_run_has_the_same_weights_as_arrays_and_as_tensors(tiny_run: Run, which: str | None):
     tensors, described = tiny_run.select(which)
-    arrays, also = tiny_run.select_arrays(which)
-    assert also == described
+    selection = tiny_run.selection(which)
+    arrays = selection.arrays()
+    assert selection.description == described
     assert {name: array.tobytes() for name, array in arrays.items()} == {
         name: tensor.numpy().tobytes() for name, tensor in tensors.items()
     }

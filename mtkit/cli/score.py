@@ -330,7 +330,7 @@ def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
             seeds = [runs[other].config.train.seed for other in group]
             if (
                 run.config.train.seed not in seeds
-                and first.data_fingerprint == run.data_fingerprint
+                and first.manifest.data.fingerprint == run.manifest.data.fingerprint
                 and not differences(first.config, run.config, ignore=ignore)
             ):
                 group.append(index)

@@ -232,7 +232,7 @@ def _was_begun_by_launch(run: Run) -> bool:
 
 def _run_to_continue(job: Job) -> Run:
     run, data, initial = Run.open(job.run_path), job.data, job.initial
-    if run.data_fingerprint != data.fingerprint:
+    if run.manifest.data.fingerprint != data.fingerprint:
         raise MtkitError(
             f"{run.path}: was trained on other data than {data.path} "
             f"({run.manifest.data.name}, by checksum); give another --run, or --restart"

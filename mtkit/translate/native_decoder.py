@@ -15,7 +15,7 @@ from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Selection
 from mtkit.config import DecodeConfig
-from mtkit.search_settings import Array, Hypothesis, Sampling, SearchSettings
+from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import EOS_ID
 from mtkit.translate.choosing import EngineChoice, choose, threads_wanted
 from mtkit.translate.decoding import Backend, BackendDescription
@@ -83,20 +83,19 @@ class Native(Backend):
         (run,) = runs.folders
         # PyTorch loads the same checkpoints later, whatever the run has then.
         selection = run.selection(checkpoint)
-        weights, checkpoint_name = run.select_arrays(selection)
         tgt, src_size = runs.vocabularies.tgt, runs.vocabularies.own_src_size
         threads, precision = threads or threads_wanted(), choice.precision
         hardware = f"{native.kernels(precision)}, {threads} thread{'s' * (threads > 1)}"
         try:
             model = native.NativeModel(
-                weights, run.config.model, len(tgt), src_size, precision=precision
+                selection.arrays(), run.config.model, len(tgt), src_size, precision=precision
             )
         except NotFiniteError:
             raise
         except MtkitError as error:
             raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
-        note_weights(run, checkpoint_name)
-        description = BackendDescription([checkpoint_name], choice, hardware)
+        note_weights(run, selection.description)
+        description = BackendDescription([selection.description], choice, hardware)
         return cls(model, runs, threads=threads, selection=selection, description=description)
 
     @cached_property
@@ -123,33 +122,14 @@ class Native(Backend):
         return max(1, _BATCH // hypotheses_of(config, n_best))
 
     def search(
-        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int
+        self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int, **draws: Any
     ) -> list[list[Hypothesis]]:
         """As `Backend.search`."""
-        return self._translate(
-            sentences,
-            settings,
-            beam_size=hypotheses_of(self.config, n_best),
-            n_best=n_best,
-            rank_cut_off=self.config.max_length is not None,
-        )
-
-    def sample(
-        self,
-        sentences: Sequence[Sentence],
-        settings: SearchSettings,
-        sampling: Sampling,
-        uniforms_BWT: Array,
-    ) -> list[list[Hypothesis]]:
-        """As `Backend.sample`."""
-        return self._translate(sentences, settings, sampling=sampling, uniforms=uniforms_BWT)
-
-    def _translate(
-        self, sentences: Sequence[Sentence], settings: SearchSettings, **how: Any
-    ) -> list[list[Hypothesis]]:
         sources = [[*sentence.ids, EOS_ID] for sentence in sentences]
+        beam = {"beam_size": hypotheses_of(self.config, n_best), "n_best": n_best}
+        beam["rank_cut_off"] = self.config.max_length is not None
         stop = self._stop  # `close` sets this one, and makes another
-        hypotheses = self._model.translate(sources, settings, stop=stop, **how)
+        hypotheses = self._model.translate(sources, settings, stop=stop, **(draws or beam))
         if stop[0]:
             raise MtkitError(_STOPPED)
         return hypotheses

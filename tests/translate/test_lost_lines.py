@@ -132,7 +132,7 @@ def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_
     weights = untrained.select("last")[0]
     weights["embedding.weight"] = torch.full_like(weights["embedding.weight"], 3e38)
     run = with_weights(untrained, tmp_path / "run", lambda name, _: weights[name])
-    assert run.select("last")[0].keys() == dict(run.select_arrays("last")[0]).keys()
+    assert run.select("last")[0].keys() == dict(run.selection("last").arrays()).keys()
 
 
 @pytest.mark.parametrize("kind", ["too large", "all"])
