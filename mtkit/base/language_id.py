@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import langcodes
 
-from mtkit.base.processes import malloc_trim
 from mtkit.base.text import base_language
 
 if TYPE_CHECKING:
@@ -58,13 +57,6 @@ def load() -> None:
     """
     with contextlib.suppress(OSError):
         _identifier()
-
-
-def unload() -> None:
-    """Give the memory of the model back; it is loaded again when it is needed."""
-    with _lock:
-        _loaded.cache_clear()
-    malloc_trim()
 
 
 def is_language_tag(code: str) -> bool:

@@ -75,10 +75,6 @@ class LanguageCheck:
                 ]
         except OSError as error:
             log.warning("the languages of the text are not checked: %s", error)
-        finally:
-            if any(sample.is_full for sample in self._samples):
-                # A large corpus needs the memory.
-                language_id.unload()
         return [{} for _ in self._samples]
 
 
@@ -92,11 +88,6 @@ class _PairSample:
     def __init__(self) -> None:
         self._pairs: dict[int, tuple[int, bytes, bytes]] = {}
         self._below = 2**64 - 1
-
-    @property
-    def is_full(self) -> bool:
-        """Whether pairs were left out."""
-        return len(self._pairs) == _SAMPLES * language_id.SAMPLE_LINES
 
     def add(self, block: PairBlock, checks: PairChecks) -> None:
         src, tgt = block.pairs
