@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import click
 
 from mtkit.base.errors import MtkitError, one_line
+from mtkit.base.launched import given_rank
 
 
 class Output(io.BufferedWriter):
@@ -144,17 +145,12 @@ def say_error(message: str) -> None:
 
 def is_worker() -> bool:
     """Whether this process was started among workers."""
-    if "RANK" not in os.environ:
-        # Answered without loading PyTorch, which the full answer needs.
-        return False
-    from mtkit.base.launched import given_rank
-
     return given_rank() is not None
 
 
 def is_later_worker() -> bool:
     """Whether this is a worker other than the first, which prints for all of them."""
-    return is_worker() and os.environ["RANK"] != "0"
+    return bool(given_rank())
 
 
 class NoteHandler(logging.Handler):

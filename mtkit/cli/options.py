@@ -341,12 +341,14 @@ analysis_options = together(
     ),
 )
 
-scored_runs_option = model_option(
-    "--run FOLDER",
-    "run_paths",
-    multiple=True,
-    help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
-)
+
+def runs_option(several: str) -> Decorator:
+    """`--run`, of a command that takes several, and what it does with them."""
+    text = f"Run folder. Repeatable: {several}. Default: the newest under runs/."
+    return model_option("--run FOLDER", "run_paths", multiple=True, help=text)
+
+
+scored_runs_option = runs_option("several runs are compared")
 
 length_penalty_option = search_option(
     "--length-penalty ALPHA",
@@ -506,7 +508,7 @@ def data_of(run: Run, *, advice: str) -> PreparedData:
     if not is_prepared(run.data_path):
         raise MtkitError(f"{run.path}: its data, {run.data_path}, is not there; {advice}")
     data = PreparedData.open(run.data_path)
-    if data.fingerprint != run.data_fingerprint:
+    if data.fingerprint != run.manifest.data.fingerprint:
         raise MtkitError(
             f"{data.path}: was prepared anew after {run.path} was trained on it; {advice}"
         )

@@ -25,6 +25,15 @@ log = logging.getLogger(__name__)
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
 limit_option = shared.option_group("Limits")
+# What `serve.Limits` calls the values of these options.
+_LIMITS = {
+    "max_chars": "characters",
+    "max_texts": "texts",
+    "max_alternatives": "alternatives",
+    "max_body": "body_bytes",
+    "max_queue": "queue_tokens",
+    "timeout": "seconds",
+}
 
 
 @shared.command(
@@ -46,13 +55,7 @@ limit_option = shared.option_group("Limits")
     default=5000,
     help="Port to listen on. Default: 5000. 0: a free port, which the server prints.",
 )
-@shared.model_option(
-    "--run FOLDER",
-    "run_paths",
-    multiple=True,
-    help="Run folder. Repeatable: one server translates the directions of several runs. Default:"
-    " the newest under runs/.",
-)
+@shared.runs_option("one server translates the directions of several runs")
 @shared.checkpoint_option
 @shared.model_option(
     "--split-sentences/--no-split-sentences",
@@ -114,13 +117,7 @@ def serve(
     keys_path: Path | None,
     per_minute: int,
     proxies: str | None,
-    max_chars: int,
-    max_texts: int,
-    max_alternatives: int,
-    max_body: int,
-    max_queue: int,
-    timeout: int,
-    **decode: Any,
+    **values: Any,
 ) -> None:
     """Start a server that translates over HTTP.
 
@@ -149,17 +146,10 @@ def serve(
     shared.keep_few_shapes()
     from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
 
-    limits = Limits(
-        characters=max_chars,
-        texts=max_texts,
-        alternatives=max_alternatives,
-        body_bytes=max_body,
-        queue_tokens=max_queue,
-        seconds=timeout,
-    )
+    limits = Limits(**{field: values.pop(option) for option, field in _LIMITS.items()})
     keys = frozenset[str]() if keys_path is None else read_keys(keys_path)
     runs = [shared.open_run(path) for path in dict.fromkeys(run_paths or (None,))]
-    options = shared.DecodeOptions.parse(**decode)
+    options = shared.DecodeOptions.parse(**values)
     if batch_tokens := options.changes.get("batch_tokens"):
         limits = replace(limits, batch_tokens=batch_tokens)
 

@@ -255,25 +255,14 @@ def tree_scores(
 
 def model_scores(translations: Iterable[Translation], *, as_json: bool = False) -> str:
     """A row for every sentence: line number, log-probability, and that over the length penalty."""
-    if not as_json:
-        return "".join(
-            _row(number, f"{scored.log_prob:.6f}", f"{scored.score:.6f}")
-            for number, scored in enumerate(translations, 1)
-        )
-    return _json(
-        [
-            {
-                "line": number,
-                "log_prob": scored.log_prob,
-                "score": scored.score,
-                "tokens": [
-                    {"piece": piece, "log_prob": log_prob}
-                    for piece, log_prob in zip(scored.pieces, scored.log_probs, strict=True)
-                ],
-            }
-            for number, scored in enumerate(translations, 1)
-        ]
-    )
+    rows = []
+    for number, scored in enumerate(translations, 1):
+        row = {"line": number, "log_prob": scored.log_prob, "score": scored.score}
+        tokens = zip(scored.pieces, scored.log_probs, strict=True)
+        rows.append({**row, "tokens": [{"piece": piece, "log_prob": p} for piece, p in tokens]})
+    if as_json:
+        return _json(rows)
+    return "".join(_row(r["line"], f"{r['log_prob']:.6f}", f"{r['score']:.6f}") for r in rows)
 
 
 def alignment_scores(

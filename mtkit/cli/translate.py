@@ -104,12 +104,7 @@ _CHECKS = ("is_checked", "findings_path", "reject")
     help="Copy text without letters, such as numbers, and text with addresses and placeholders"
     " only; or translate it too. Default: copy.",
 )
-@shared.model_option(
-    "--run FOLDER",
-    "run_paths",
-    multiple=True,
-    help="Run folder. Repeatable: several runs are an ensemble. Default: the newest under runs/.",
-)
+@shared.runs_option("several runs are an ensemble")
 @shared.language_options
 @shared.checkpoint_option
 @shared.beam_options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -22,13 +22,6 @@ from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.source import Source
 from mtkit.prepare.treebank import Treebank
 from mtkit.prepare_config import prepare_config
-
-
-class CorpusFile(NamedTuple):
-    """What a corpus file says: the data, and the settings that are not the defaults."""
-
-    corpus: Corpus
-    settings: dict[str, Any]
 
 
 class _Part(Section):
@@ -103,8 +96,8 @@ class _Treebank(_Part):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-def load_corpus(path: Path, *, name: str) -> CorpusFile:
-    """Read a corpus file and open its sources; an error names the file and the key to fix."""
+def load_corpus(path: Path, *, name: str) -> tuple[Corpus, dict[str, Any]]:
+    """The data and the settings of a corpus file; an error names it and the key to fix."""
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,7 +122,7 @@ def load_corpus(path: Path, *, name: str) -> CorpusFile:
         corpus.check()
     except MtkitError as error:
         raise MtkitError(f"{path}: {error}") from error
-    return CorpusFile(corpus, content.settings)
+    return corpus, content.settings
 
 
 def _corpus(
