@@ -294,11 +294,7 @@ class PreparedData:
         return sha256_of_json(seen)
 
     def verify(self) -> None:
-        """Read every file that training uses and compare its SHA-256 with the manifest's.
-
-        Raises:
-            MtkitError: naming the file that was changed.
-        """
+        """Compare the SHA-256 of every file that training uses; an error names a changed one."""
         for name in self.manifest.files:
             if name != DROPPED:
                 self._verify_file(name)

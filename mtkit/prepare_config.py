@@ -153,10 +153,7 @@ FOR_TREES = (*NO_CLEANING, "shared_vocab=false", "max_chars=1000000000")
 def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
     """The settings of a preparation: the defaults, then settings that are not None, then overrides.
 
-    An override is ``key=value`` or ``noise.key=value`` with a value in YAML.
-
-    Raises:
-        MtkitError: naming the setting and the value.
+    An override is ``key=value`` or ``noise.key=value`` with a value in YAML; an error names it.
     """
     tree = {key: value for key, value in settings.items() if value is not None}
     for override in overrides:

@@ -212,11 +212,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """The run at `path`.
-
-        Raises:
-            MtkitError: if there is none, or a setting that may not change was changed.
-        """
+        """The run at `path`; `MtkitError` if there is none, or a fixed setting was changed."""
         if not cls.is_run(path):
             if (path / CONFIG).is_file() and any((path / CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
@@ -285,11 +281,7 @@ class Run:
             write_whole(self.path / CONFIG, dump_config(self.config))
 
     def tokenizers(self) -> Vocabularies:
-        """The run's copies of the vocabularies of source and target.
-
-        Raises:
-            MtkitError: if a file is missing or was changed.
-        """
+        """The vocabularies of both sides; `MtkitError` if a file is missing or was changed."""
         is_joint, names = self._tokenizer_files()
         for name in names:
             if not self._is_tokenizer_intact(name):
@@ -352,11 +344,7 @@ class Run:
         return Checkpoint(path, step, self.manifest.identity)
 
     def best(self, among: Sequence[Checkpoint] | None = None) -> Checkpoint | None:
-        """The checkpoint with the best validation (`train.best_metric`), the newest of equal ones.
-
-        Raises:
-            MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
-        """
+        """The checkpoint with the best validation by `train.best_metric`; the newest of equals."""
         checkpoints = self.checkpoints() if among is None else among
         states = ({**saved.load_state(), "step": saved.step} for saved in checkpoints)
         best = max(validation_scores(states, self.config.train.best_metric), default=None)
@@ -393,11 +381,7 @@ class Run:
         return saved
 
     def select(self, which: str | Selection | None) -> tuple[Tensors, str]:
-        """The weights that `chosen` names, or of a selection, and their description.
-
-        Raises:
-            MtkitError: as `chosen`, and if a checkpoint is damaged.
-        """
+        """The weights of `selection`, and their description; `MtkitError` for a damaged one."""
         selection = self.selection(which)
         return selection.load(), selection.description
 

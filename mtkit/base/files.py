@@ -157,10 +157,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_whole(path: Path, parts: str | Iterable[str]) -> None:
     """Replace a text file atomically, by a text or by parts that are made while it is written.
 
-    It is compressed if its name ends so.
-
-    Raises:
-        OSError: if writing fails, with the name of the file, which is unchanged then.
+    It is compressed if its name ends so. Raises as `replacing`.
     """
     texts = [parts] if isinstance(parts, str) else parts
     with replacing(path) as partial, partial.open("xb") as raw, compressed(path, raw) as file:

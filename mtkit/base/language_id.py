@@ -51,10 +51,7 @@ class Parts(NamedTuple):
 
 
 def load() -> None:
-    """Load the model, in a thread for example, so that later calls do not wait for it.
-
-    An error is raised by these calls.
-    """
+    """Load the model, in a thread for example; an error is raised by later calls."""
     with contextlib.suppress(OSError):
         _identifier()
 
@@ -129,11 +126,7 @@ def language_name(code: str) -> str:
 
 
 def can_identify(code: str) -> bool:
-    """Whether the language of a code is one that can be identified.
-
-    Raises:
-        OSError: if the model cannot be loaded, as when there is no room for temporary files.
-    """
+    """Whether the language of a code is one that can be identified; `OSError` without the model."""
     return _has_distance(code, _identifier().labels, at_most=1)
 
 

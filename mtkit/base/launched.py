@@ -14,10 +14,7 @@ def available_cores() -> int:
 
 
 def given_rank() -> int | None:
-    """The rank of this process; None if it was not started as a worker.
-
-    This is the only place that checks whether this process is a worker.
-    """
+    """The rank of this process; None if it was not started as a worker, which only this checks."""
     if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
         return int(os.environ["RANK"])
     return None

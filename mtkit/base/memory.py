@@ -19,10 +19,7 @@ NO_MEMORY = ("allocate memory", "bad_alloc", "CUDA error: out of memory", "STATU
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out.
-
-    Call it while the error is handled, because the memory of the failing code is freed after that.
-    """
+    """Whether memory ran out; call it in the handler, before the failing code's memory is freed."""
     # PyTorch's error for a GPU is known by its name, so that PyTorch is not loaded.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -82,10 +82,7 @@ def script_table(language: str) -> npt.NDArray[np.bool_] | None:
 
 
 def script_share(text: str, language: str) -> tuple[int, float] | None:
-    """The letters of a text, and the share of them in a script of its language.
-
-    None if the script is not known.
-    """
+    """The letters of a text, and the share in a script of its language; None if it is unknown."""
     table = script_table(language)
     if table is None:
         return None

@@ -38,16 +38,13 @@ def pieces_in(model: bytes) -> list[Piece]:
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], special_ids: dict[str, int]) -> bytes:
-    """The model with another list of subwords.
+    """The model with another list of subwords; raises as `pieces_in`.
 
     A text is segmented as before if the list has the same normal subwords, symbols and bytes.
 
     Args:
         pieces: the new subwords; the texts must be different.
         special_ids: the ids of `unk`, `bos`, `eos` and `pad`.
-
-    Raises:
-        ValueError: if it is not a SentencePiece model.
     """
     message = _parsed(model)
     # Among them are tests, which are for its own ids.

@@ -38,12 +38,9 @@ _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 
 
 def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
-    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
+    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading; else `MtkitError`.
 
     A caller that needs the position in the file gives it open, as `raw`, and closes it.
-
-    Raises:
-        MtkitError: if it cannot be opened.
     """
     try:
         if opener := _OPENERS.get(path.suffix.lower()):
@@ -174,11 +171,7 @@ def encoding_fault(text: bytes, *, is_escaped: bool = False) -> str:
 
 
 def read_lines(path: Path, *, keeps_mark: bool = False) -> Generator[str, None, None]:
-    """The lines of a plain or compressed text file, one at a time, as from `decode_lines`.
-
-    Raises:
-        MtkitError: if the file is missing, damaged or not UTF-8.
-    """
+    """The lines of a plain or compressed text file, one at a time; as from `decode_lines`."""
     with open_binary(path) as stream:
         yield from decode_lines(stream, name=str(path), keeps_mark=keeps_mark)
 

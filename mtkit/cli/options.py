@@ -447,10 +447,7 @@ class DecodeOptions:
         return self.changes.get(name, getattr(run.config.decode, name))
 
     def load(self, runs: Sequence[Run], **more: Any) -> Translator:
-        """A translator with one run, or with several as an ensemble of the first one's settings.
-
-        `more` come before `others`.
-        """
+        """A translator with one run, or an ensemble of several; `more` come before `others`."""
         from mtkit.config import change_decoding
         from mtkit.translate import Translator
 
@@ -545,11 +542,7 @@ def refuse_stdin_twice(paths: Iterable[Path | None], *, advice: str = "") -> Non
 def zip_lines(
     lines: Iterable[One], others: Iterable[Other], *, paths: tuple[Path, Path]
 ) -> Iterator[tuple[One, Other]]:
-    """Each line with the same line of another input, while both are read.
-
-    Raises:
-        MtkitError: at the end of the shorter one, if the other has more lines.
-    """
+    """Each line with the same line of another input; an error at the end of the shorter one."""
     for number, (line, other) in enumerate(itertools.zip_longest(lines, others), start=1):
         if line is None or other is None:
             shorter, longer = map(name_of, paths if line is None else paths[::-1])

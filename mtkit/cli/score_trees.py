@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -110,14 +111,9 @@ def _trees_of_files(paths: Sequence[Path], gold_path: Path) -> tuple[list[Tree],
     golds = list(parse_trees(shared.lines_of(gold_path), name=gold_name))
     if not golds:
         raise MtkitError(f"{gold_name} has no trees: nothing to score")
+    read = partial(trees_of_lines, golds=golds, gold_name=gold_name)
     return golds, [
-        (
-            trees_of_lines(
-                list(shared.lines_of(path)), golds, name=shared.name_of(path), gold_name=gold_name
-            ),
-            None,
-        )
-        for path in paths
+        (read(list(shared.lines_of(path)), name=shared.name_of(path)), None) for path in paths
     ]
 
 

@@ -174,10 +174,7 @@ def _builder(wanted: _Wanted) -> Any:
 
 
 def _download(files: Any, wanted: _Wanted, revision: str) -> None:
-    """Download files to the cache, and compare them with the checksums on the hub.
-
-    The client itself compares only sizes.
-    """
+    """Download files to the cache, and compare their checksums; the client compares only sizes."""
     import datasets
     from huggingface_hub import HfApi
 

@@ -72,11 +72,7 @@ class LinkFile:
     def beside(
         self, blocks: Generator[Block, None, None], *, of: str
     ) -> Iterator[tuple[Block, LinkLines]]:
-        """Blocks of the pairs of a corpus from its beginning, each with its lines of the file.
-
-        Raises:
-            MtkitError: if there are more pairs than lines, or fewer.
-        """
+        """Blocks of pairs, each with its lines of the file, which must be as many as the pairs."""
         count = 0
         # Closed at once after an error too.
         with closing(read_lines(self.path)) as lines, closing(blocks):

@@ -101,11 +101,7 @@ class Source(ABC):
         self.reading = Reading()
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
-        """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller.
-
-        Raises:
-            MtkitError: naming the file, and the line or row if there is one, that must be fixed.
-        """
+        """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller."""
         self.reading = Reading()
         yield from self._read(size, self.reading)
 

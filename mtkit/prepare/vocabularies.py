@@ -61,10 +61,7 @@ def learn_vocabularies(
     """Learn the vocabularies from the words of each direction, whose counts have these factors.
 
     The target vocabulary of a parser has a subword for each bracket, unless it has a size of its
-    own.
-
-    Raises:
-        MtkitError: as in `Tokenizer.learn_from_counts`.
+    own. Raises as `Tokenizer.learn_from_counts`.
     """
     src, tgt = (_weighted_sum(side, words, factors) for side in (0, 1))
     log.info(

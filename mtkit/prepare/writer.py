@@ -24,13 +24,7 @@ _DROPPED_HEADING = "file\tline\treason\n"
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Refuse, before any work is done, an output folder that exists or cannot be created.
-
-    With `force`, it may be a prepared folder, or an empty one.
-
-    Raises:
-        MtkitError: with the reason, and what to do.
-    """
+    """Refuse an output folder that exists or cannot be created; `force` allows a prepared one."""
     kind = "a prepared folder"
     check_writable(path, force=force, kind=kind, place="--out", is_kind=data.is_prepared)
 
@@ -41,18 +35,9 @@ def create_prepared(
 ) -> Iterator[PreparedWriter]:
     """A writer for a new folder, which appears under its name when it is complete.
 
-    Until then the files are in a hidden folder next to it. After an error it is deleted. After an
-    interrupt or a kill it is kept if there is a key.
-
-    Args:
-        path: the folder.
-        force: replace an existing folder.
-        key: a hash of all that the folder depends on: with the same key, the writer continues
-            with the files of a stopped run.
-        keep: whether to keep the result; without it, the folder is deleted.
-
-    Raises:
-        MtkitError: if the folder exists and `force` is not set, or if it cannot be written.
+    Until then the files are in a hidden folder next to it, which is deleted after an error. After
+    an interrupt or a kill it is kept if there is a key, a hash of all that the folder depends on:
+    with the same key, the writer continues. Without `keep`, the result is deleted.
     """
     if keep:
         check_free(path, force=force)

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:
-    """A translation with the tags and the line ends of its segment, as HTML.
-
-    A segment without tags needs no alignment.
-    """
+    """A translation as HTML, with the tags and line ends of its segment; tags need an alignment."""
     whole = (0, len(segment.text)), (0, len(translation.text))
     parts = translation.parts or [whole]
     line_ends = _line_ends(segment, translation.text, parts)

@@ -10,11 +10,7 @@ from mtkit.model import Transformer
 
 
 class NativeStep:
-    """What `incremental.Engine` is to a search, computed by the native engine.
-
-    Args:
-        model: on the CPU; its weights are copied.
-    """
+    """The native engine in the place of `incremental.Engine`, with copies of a model's weights."""
 
     def __init__(self, model: Transformer, precision: native.Precision) -> None:
         self.model = model

@@ -53,8 +53,5 @@ def to_host(tensors: Sequence[Tensor]) -> list[Array]:
 
 
 def indices_of(live_N: Tensor, count: int) -> Tensor:
-    """The indices of the true elements, ascending, of which there are `count`.
-
-    Unlike `nonzero`, this does not wait for the device.
-    """
+    """The indices of the `count` true elements, ascending; unlike `nonzero`, without waiting."""
     return live_N.long().sort(descending=True, stable=True).indices[:count]
