@@ -22,11 +22,6 @@ class Ensemble:
     """
 
     def __init__(self, engines: Sequence[Engine | NativeStep]) -> None:
-        models = [engine.model for engine in engines]
-        sources = {model.src_vocab_size or model.vocab_size for model in models}
-        for sizes in (sources, {model.vocab_size for model in models}):
-            if len(sizes) != 1:
-                raise ValueError(f"models with vocabularies of {sorted(sizes)} tokens")
         self.engines = tuple(engines)
 
     def start(self, src: Tensor, beam_size: int, block: int = 1) -> EnsembleCache:
