@@ -140,11 +140,10 @@ class Cleaner:
         if config.drop_identical:
             # Numbers and punctuation are the same in both languages.
             drop("identical sides", (src.keys == tgt.keys) & (src.letters > 0))
-        in_held_out = [
+        of_src, of_tgt = (
             np.isin(side.keys, keys) & (side.visible > 0)
             for side, keys in zip(sides, self.held_out, strict=True)
-        ]
-        of_src, of_tgt = in_held_out
+        )
         overlaps = int(of_src.sum()), int(of_tgt.sum()), int((of_src & of_tgt).sum())
         if config.drop_overlap:
             drop("overlap", of_src | of_tgt)

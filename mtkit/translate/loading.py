@@ -149,9 +149,7 @@ def choose_direction(
         raise MtkitError(
             f"{run.path}: translates to several languages, {listed}; choose one with --tgt-lang"
         )
-    (first, *_) = tags
-    if tgt_lang is None:
-        tgt_lang = first
+    tgt_lang = next(iter(tags)) if tgt_lang is None else tgt_lang
     if tgt_lang not in tags:
         raise MtkitError(f"{run.path}: does not translate to {tgt_lang}; it has {listed}")
     sources = dict.fromkeys(src for src, tgt in trained if tgt == tgt_lang)
