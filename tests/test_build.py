@@ -103,14 +103,16 @@ def test_a_library_is_compiled_once_and_a_line_says_so(builds: Builds):
         lambda one: (one.folder / "mtkit/native/src/one.cpp").write_text("// other"),
         slow(lambda one: (one.folder / "mtkit/native/src/all.h").write_text("// other")),
         lambda one: (one.folder / "mtkit/native/src/three.h").write_text("// new"),
-        lambda one: (one.folder / "setup.py").write_text((ROOT / "setup.py").read_text() + "#"),
+        slow(
+            lambda one: (one.folder / "setup.py").write_text((ROOT / "setup.py").read_text() + "#")
+        ),
         lambda one: one.compiler.write_text(COMPILER.replace("compiler 1", "compiler 2")),
         slow(lambda one: {"CFLAGS": "-O0"}),
         lambda one: {"CFLAGS": "-march=native"},
-        lambda one: {"LDFLAGS": "-static"},
-        lambda one: {"MTKIT_ENGINE_CACHE": ""},
+        slow(lambda one: {"LDFLAGS": "-static"}),
+        slow(lambda one: {"MTKIT_ENGINE_CACHE": ""}),
         slow(lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "other")}),
-        lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "README.md")},
+        slow(lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "README.md")}),
         # What was damaged, or could have been written by others.
         lambda one: [path.write_bytes(b"cut") for path in one.cache.iterdir()],
         lambda one: one.cache.chmod(0o777),

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock, Mock
 
 import click
 import pytest
-from conftest import number_pairs
+from conftest import number_pairs, slow
 from support.command_line import Outcome, Place
 from support.program import printed, python
 
@@ -153,10 +153,11 @@ def write_words(place: Place, name: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("command", "example"),
     # Those of import need a model of other software; tests/convert/test_import_marian.py has such.
+    # The first of each command is in `make test`.
     [
-        (command, example)
+        (command, example) if number == 0 else slow(command, example)
         for command in COMMANDS
-        for example in examples(command)
+        for number, example in enumerate(examples(command))
         if command != "import"
     ],
     ids=lambda text: text,

@@ -271,7 +271,7 @@ def test_the_manifest_suffices_to_repeat_the_preparation_beside_its_files(
 ODD = b"\xff\n\t\\ \xc3"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_names_of_files_may_hold_any_bytes(
     workers: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):

@@ -328,6 +328,7 @@ def test_an_error_is_the_same_whichever_checkpoint_a_worker_sees():
     assert first != what_happened("step 4: the loss is not finite; there is no checkpoint", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_out_of_memory_on_all_workers_is_reported_once(
     trainings: Trainings, capfd: pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import UNTRAINED, random_run
+from conftest import UNTRAINED, random_run, slow
 from support.command_line import Place
 from support.program import printed
 from support.translators import changed_to, loaded, numbers
@@ -68,7 +68,7 @@ def assert_near(found: list[list[Translation]], expected: list[list[Translation]
             assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["tiny_run", "untrained", "uneven"])
+@pytest.mark.parametrize("name", [slow("tiny_run"), "untrained", "uneven"])
 def test_translations_are_those_of_pytorch(name: str, request: pytest.FixtureRequest):
     run: Run = request.getfixturevalue(name)
     with_pytorch = reference(run)
