@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 PenaltyForm = Literal["gnmt", "power"]
+StopRule = Literal["exact", "likely"]
 
 
 class TokenMask(Protocol):
@@ -96,6 +97,7 @@ class SearchSettings:
         penalty_form: of `length_penalty`.
         constraints: on outputs.
         device: the device of the step function.
+        stop: when a beam search ends a sentence; see `beam_search`.
     """
 
     max_lengths: Sequence[int]
@@ -105,6 +107,7 @@ class SearchSettings:
     penalty_form: PenaltyForm = "gnmt"
     constraints: Constraints | None = None
     device: torch.device | None = None
+    stop: StopRule = "exact"
 
     def penalty(self, length: int) -> float:
         """`length_penalty` with these settings."""

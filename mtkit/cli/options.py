@@ -357,7 +357,13 @@ length_penalty_option = search_option(
 )
 
 beam_options = together(
-    search_option("--beam-size N", help="Beam size. 1: greedy search."), length_penalty_option
+    search_option("--beam-size N", help="Beam size. 1: greedy search."),
+    length_penalty_option,
+    search_option(
+        "--stop [exact|likely]",
+        help="When beam search ends a sentence: when no other hypothesis can win, or when none is"
+        " likely to. likely is faster, most of all on text unlike the training text.",
+    ),
 )
 
 whole_lines_option = search_option(

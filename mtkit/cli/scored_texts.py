@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # Options about a run that translates, but for --device, which does no harm.
 TRANSLATING = (
     *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
-    *("split_sentences", "engine", "precision", "workers", "batch_tokens"),
+    *("stop", "split_sentences", "engine", "precision", "workers", "batch_tokens"),
 )
 
 

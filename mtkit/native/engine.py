@@ -107,6 +107,7 @@ class NativeModel:
             n_best=n_best,
             rank_cut_off=rank_cut_off,
             power_penalty=search.penalty_form == "power",
+            likely_stop=search.stop == "likely",
             alpha=search.alpha,
             bos_id=search.bos_id,
             eos_id=search.eos_id,

@@ -24,7 +24,7 @@ Precision = Literal["fp32", "int8", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 
 # The library must be of this version of the interface.
-ABI = 4
+ABI = 5
 # Bytes of the header of an ELF file of 64 bits, and of a row of its segments (System V ABI).
 _ELF_HEADER, _ELF_SEGMENT = 64, 56
 
@@ -48,7 +48,7 @@ class Settings(ctypes.Structure):
     """`Settings` in search.h."""
 
     _fields_ = (
-        *_fields("beam_size n_best rank_cut_off power_penalty", c_int32),
+        *_fields("beam_size n_best rank_cut_off power_penalty likely_stop", c_int32),
         ("alpha", c_double),
         *_fields("bos_id eos_id min_length no_repeat_ngram samples top_k", c_int32),
         *_fields("temperature top_p", c_double),

@@ -223,6 +223,7 @@ class Backend:
             self.config.length_penalty,
             self.config.length_penalty_form,
             self._constraints(sentences, limits),
+            stop=self.config.stop,
         )
 
     @cached_property

@@ -56,6 +56,7 @@ class Case:
     alpha: float = 0.6
     form: Any = "gnmt"
     rank_cut_off: bool = False
+    stop: Any = "exact"
     constraints: Constraints = field(default_factory=Constraints)
     samples: int = 0
     sampling: Sampling = field(default_factory=Sampling)
@@ -90,7 +91,9 @@ class TableCache:
 def in_python(case: Case, name: str) -> tuple[list[list[Hypothesis]], list[int]]:
     slots = {"beam": case.beam_size, "greedy": 1, "sample": case.samples}[name]
     cache = TableCache(case, slots)
-    settings = SearchSettings(case.limits, BOS, EOS, case.alpha, case.form, case.constraints)
+    settings = SearchSettings(
+        case.limits, BOS, EOS, case.alpha, case.form, case.constraints, stop=case.stop
+    )
     if name == "greedy":
         found = greedy_search(cache.step, cache, settings)
     elif name == "sample":
@@ -114,7 +117,8 @@ def natively(
     B, states, V = case.tables.shape
     constraints, room = case.constraints, max(case.limits) + 1
     settings = Settings(
-        *(case.beam_size, case.n_best, case.rank_cut_off, case.form == "power", case.alpha),
+        *(case.beam_size, case.n_best, case.rank_cut_off, case.form == "power"),
+        *(case.stop == "likely", case.alpha),
         *(BOS, EOS, constraints.min_length, constraints.no_repeat_ngram, case.samples),
         *(case.sampling.top_k, case.sampling.temperature, case.sampling.top_p),
     )
@@ -197,8 +201,8 @@ def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]
     return expected[0]
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 4, 10])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
+@pytest.mark.parametrize("beam_size", [1, 2, 4, 8, 10])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, -0.5])
 @pytest.mark.parametrize("form", ["gnmt", "power"])
 def test_beam_search_is_that_of_python(
     library: ctypes.CDLL, beam_size: int, alpha: float, form: str
@@ -211,6 +215,7 @@ def test_beam_search_is_that_of_python(
             case.limits = [max(limit, 1) for limit in case.limits]
         case.n_best = int(draw.integers(1, beam_size + 1))
         case.rank_cut_off = bool(draw.integers(2))
+        case.stop = draw.choice(["exact", "likely"])
         found += check(library, case, "beam")
     hypotheses = [hypothesis for of_sentence in found for hypothesis in of_sentence]
     assert {hypothesis.finished for hypothesis in hypotheses} == {True, False}
@@ -227,6 +232,7 @@ def test_ties_are_resolved_as_in_python(
         case = random_case(draw, ties=True, beam_size=beam_size, alpha=draw.choice([0, 0.6, -0.5]))
         case.n_best = int(draw.integers(1, beam_size + 1))
         case.rank_cut_off = bool(draw.integers(2))
+        case.stop = draw.choice(["exact", "likely"])
         check(library, case, "beam")
 
 
@@ -241,6 +247,7 @@ def test_constraints_of_beam_search_are_those_of_python(
         case = random_case(draw, ties=ties, beam_size=int(draw.choice([1, 2, 4, 10])))
         case.n_best = int(draw.integers(1, case.beam_size + 1))
         case.rank_cut_off = bool(draw.integers(2))
+        case.stop = draw.choice(["exact", "likely"])
         case.constraints = random_constraints(draw, case)
         check(library, case, "beam")
 

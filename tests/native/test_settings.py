@@ -23,6 +23,7 @@ OTHER: dict[str, Any] = {
     "no_repeat_ngram": 4,
     "prefixes": [[8, 9]],
     "forbidden": [10],
+    "stop": "likely",
 }
 # Only searches in Python have masks, and the native engine uses no GPU.
 PYTHON_ONLY = {"masks", "device"}

@@ -131,6 +131,7 @@ def translate(model: NativeModel, rng: random.Random) -> None:
         eos_id=some(rng, EOS),
         alpha=rng.choice([0.0, 0.6, 1e300, -1e300, math.nan, math.inf]),
         penalty_form=rng.choice(["gnmt", "power"]),
+        stop=rng.choice(["exact", "likely"]),
         constraints=Constraints(
             min_length=some(rng, rng.randint(0, 3)),
             no_repeat_ngram=some(rng, rng.randint(0, 3)),

@@ -46,7 +46,8 @@ def drawn_settings(draw: random.Random, vocab: int) -> SearchSettings:
         forbidden=draw.choice([(), (2,)]),
     )
     form = draw.choice(["gnmt", "power"])
-    return SearchSettings(limits, BOS, EOS, draw.choice([0.0, 0.6, 1.5, -0.5]), form, constraints)
+    alpha, stop = draw.choice([0.0, 0.6, 1.5, -0.5]), draw.choice(["exact", "likely"])
+    return SearchSettings(limits, BOS, EOS, alpha, form, constraints, stop=stop)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 8])

@@ -34,6 +34,10 @@ SEARCHES: dict[str, dict[str, Any]] = {
         for alpha in (0.0, 0.6)
     },
     "power": {"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "power"},
+    **{
+        f"likely, length penalty {alpha}": {"length_penalty": alpha, "stop": "likely"}
+        for alpha in (0.6, 1.0)
+    },
     "greedy, shorter": {"beam_size": 1, "max_length": 4},
     "shorter": {"beam_size": 4, "max_length": 4},
     "greedy, longer": {"beam_size": 1, "min_length": 6},

@@ -11,7 +11,7 @@
 #include "search.h"
 #include "shape.h"
 
-#define MTKIT_ABI 4
+#define MTKIT_ABI 5
 
 struct mtkit_model;
 struct mtkit_decoding;

@@ -171,17 +171,21 @@ private:
                           &Hypothesis::score, n_best_);
     }
 
-    // `Finished.update` for sentence b: remove the hypotheses that cannot win any more, and those
-    // at the length limit.
+    // `Finished.update` for sentence b: remove the hypotheses that cannot win any more, those at
+    // the length limit, and all where the rule `likely` ends the sentence.
     void prune(int b, int length, double penalty, double next_penalty) {
         Ended& ended = ended_[b];
         const double worst = ended.worst(n_best_);
         // The penalty rises or falls with the length (sign of alpha), so one end is the largest.
         const double ahead = std::max(next_penalty, at_limit_[b]);
+        const size_t first = size_t(b) * beam_;
+        // The first is the most probable.
+        const bool over = settings_.likely_stop && length < request_.limits[b] &&
+                          next_[first].log_prob / next_penalty <= worst;
         size_t missing = n_best_ - ended.finished.size();
-        for (int w = 0; w < beam_; ++w) {
-            Live& live = next_[size_t(b) * beam_ + w];
-            if (live.log_prob / ahead <= worst) live.log_prob = DEAD;
+        for (size_t slot = first; slot < first + beam_; ++slot) {
+            Live& live = next_[slot];
+            if (over || live.log_prob / ahead <= worst) live.log_prob = DEAD;
             if (!(live.log_prob > DEAD) || length < request_.limits[b]) continue;
             if (settings_.rank_cut_off || missing > 0) {
                 Hypothesis found = hypothesis(live.newest, live.log_prob, live.log_prob / penalty,

@@ -129,7 +129,8 @@ def beam_search(
     log-probability over the largest penalty that is still possible. A hypothesis that cannot beat
     the worst of `n_best` finished ones is pruned, and a sentence without live hypotheses is
     finished. This never changes the result: the hypotheses that a pruned one would have removed
-    from the beam are even less probable.
+    from the beam are even less probable. With the rule `likely`, a sentence is also finished when
+    no live hypothesis would beat that worst one if it ended next with probability 1.
 
     Args:
         step: from tokens, slots and cache to log-probabilities.
@@ -200,6 +201,7 @@ class Finished:
         self, settings: SearchSettings, slots: int, n_best: int, *, rank_cut_off: bool
     ) -> None:
         self._rank_cut_off = rank_cut_off
+        self._stops_likely = settings.stop == "likely"
         limits = np.array(settings.max_lengths, dtype=np.int64)[:, None]
         # By length. A GPU multiplies by the reciprocal of a number of the host, which would round
         # differently; by one of its own it divides.
@@ -220,7 +222,7 @@ class Finished:
 
         Returns:
             Log-probabilities (B, W) of hypotheses that continue; -inf also for those that cannot
-            win any more, or are at their limit.
+            win any more, are at their limit, or whose sentence is finished.
         """
         penalty, W = self._penalties[length], len(self._own)
         pointers = choice.ended_parents + (2 * length + 1) * W
@@ -228,12 +230,15 @@ class Finished:
         # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
         bounds = choice.log_probs / torch.maximum(self._penalties[length + 1], self._last_penalties)
         log_probs = choice.log_probs.masked_fill(bounds <= self.ranks[:, -1:], -torch.inf)
-        if not cuts_off:
-            return log_probs
-        cut = log_probs.masked_fill(self.limits > length, -torch.inf)
-        ranks = cut / penalty if self._rank_cut_off else cut.clamp(max=LAST)
-        self._add(ranks, cut, (self._own + 2 * length * W).expand_as(cut))
-        return log_probs.masked_fill(self.limits <= length, -torch.inf)
+        if cuts_off:
+            cut = log_probs.masked_fill(self.limits > length, -torch.inf)
+            ranks = cut / penalty if self._rank_cut_off else cut.clamp(max=LAST)
+            self._add(ranks, cut, (self._own + 2 * length * W).expand_as(cut))
+            log_probs = log_probs.masked_fill(self.limits <= length, -torch.inf)
+        if self._stops_likely:
+            nearest = log_probs[:, :1] / self._penalties[length + 1]  # of the most probable
+            log_probs = log_probs.masked_fill(nearest <= self.ranks[:, -1:], -torch.inf)
+        return log_probs
 
     def _add(self, ranks: Tensor, totals: Tensor, pointers: Tensor) -> None:
         """Of equal ranks, that of the first hypothesis stays first."""

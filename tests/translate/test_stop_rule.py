@@ -1,0 +1,285 @@
+"""When a beam search ends a sentence: `exact` and `likely`, against searches in plain Python.
+
+Those search one sentence, with lists of hypotheses, and the rules are written out in them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+from support.native_models import drawn_model, native_of
+from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of
+from support.translators import loaded
+from torch import Tensor
+
+from mtkit import native
+from mtkit.batches import pad_ids
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.pytorch.ensemble import Ensemble
+from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.requests import Sentence
+from mtkit.translate.search.beam import beam_search
+
+Tokens = tuple[int, ...]
+# From the tokens so far to the log-probabilities of all next ones.
+Next = Callable[[Tokens], Sequence[float]]
+# Tokens and scores, best first, and the number of steps that the search took.
+Found = tuple[list[tuple[Tokens, float]], int]
+RULES = ("exact", "likely")
+WIDTHS = pytest.mark.parametrize("width", [2, 4, 8])
+ALPHAS = pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.6, 1.0])
+FORMS = pytest.mark.parametrize("form", ["gnmt", "power"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is searched for."""
+
+    width: int
+    n_best: int
+    limit: int
+    alpha: float
+    form: Any
+    rank_cut_off: bool = False
+
+    def penalty(self, length: int) -> float:
+        base = length if self.form == "power" else (5 + length) / 6
+        return float(base**self.alpha)
+
+    def settings(
+        self, sentences: int, stop: Any, *, ids: tuple[int, int] = (BOS, EOS), **others: Any
+    ) -> SearchSettings:
+        limits = [self.limit] * sentences
+        return SearchSettings(limits, *ids, self.alpha, self.form, stop=stop, **others)
+
+    @property
+    def beam(self) -> dict[str, Any]:
+        return {
+            "beam_size": self.width,
+            "n_best": self.n_best,
+            "rank_cut_off": self.rank_cut_off,
+        }
+
+
+def by_the_rule(case: Case, stop: str, next_token: Next, eos: int = EOS) -> Found:
+    """What the rule finds; `exact` never stops before the limit."""
+    live: list[tuple[float, Tokens]] = [(0.0, ())]
+    finished: list[tuple[float, Tokens]] = []
+    steps = 0
+    for length in range(1, case.limit + 1):
+        candidates = [
+            (total + log_prob, (*tokens, token))
+            for total, tokens in live
+            for token, log_prob in enumerate(next_token(tokens))
+            if log_prob > -math.inf
+        ]
+        steps = length
+        best = sorted(candidates, reverse=True)[: 2 * case.width]
+        finished += [(total / case.penalty(length), t[:-1]) for total, t in best if t[-1] == eos]
+        finished = sorted(finished, reverse=True)[: case.n_best]
+        live = [candidate for candidate in best if candidate[1][-1] != eos][: case.width]
+        if stop == "likely" and length < case.limit and len(finished) == case.n_best:
+            worst_wanted, _ = finished[-1]
+            if all(total / case.penalty(length + 1) <= worst_wanted for total, _ in live):
+                live = []
+        if not live:
+            break
+    cut_off = [(total / case.penalty(case.limit), tokens) for total, tokens in live]
+    if case.rank_cut_off:
+        finished = sorted(finished + cut_off, reverse=True)
+        cut_off = []
+    return [(tokens, score) for score, tokens in (finished + cut_off)[: case.n_best]], steps
+
+
+def assert_found(hypotheses: Sequence[Hypothesis], expected: Found) -> None:
+    wanted, _ = expected
+    assert [h.tokens for h in hypotheses] == [tokens for tokens, _ in wanted]
+    assert [h.score for h in hypotheses] == pytest.approx([s for _, s in wanted], abs=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------
+# Tables
+
+
+@WIDTHS
+@ALPHAS
+@FORMS
+def test_each_rule_finds_what_it_says(width: int, alpha: float, form: str) -> None:
+    vocab, tables = 5, list(range(200, 225))
+    step, has_others = step_of(width, vocab), False
+    for n_best, ranks in itertools.product(sorted({1, 2, width}), (False, True)):
+        case = Case(width, n_best, limit=9, alpha=alpha, form=form, rank_cut_off=ranks)
+        expected = {
+            stop: [by_the_rule(case, stop, partial(log_probs_of, table, vocab)) for table in tables]
+            for stop in RULES
+        }
+        for stop, block in itertools.product(RULES, (1, 8)):
+            settings, cache = case.settings(len(tables), stop), Prefixes(tables, width)
+            found = beam_search(step, cache, settings, **case.beam, block=block)
+            for hypotheses, of_table in zip(found, expected[stop], strict=True):
+                assert_found(hypotheses, of_table)
+        others = zip(expected["likely"], expected["exact"], strict=True)
+        has_others |= any(one != other for (one, _), (other, _) in others)
+        for table, (_, steps) in zip(tables, expected["likely"], strict=True):
+            counted = Mock(side_effect=step)
+            beam_search(counted, Prefixes([table], width), case.settings(1, "likely"), **case.beam)
+            assert counted.call_count == steps
+    # Without a penalty that rises with the length, a hypothesis only becomes worse.
+    assert not (has_others and alpha <= 0)
+    assert has_others or (alpha, form) != (1.0, "power")
+
+
+def log_probs_of(table: int, vocab: int, tokens: Tokens) -> list[float]:
+    return log_probs(table, tokens, vocab)
+
+
+@pytest.mark.parametrize("n_best", [1, 3])
+def test_a_forced_beginning_and_a_least_length_come_before_the_rule(n_best: int) -> None:
+    vocab, tables = 5, list(range(300, 310))
+    case = Case(4, n_best, limit=9, alpha=1.0, form="gnmt")
+    prefixes: list[Tokens] = [(2, 3), (), (4,), (3, 3, 3), (2,)] * 2
+    constraints = Constraints(min_length=2, prefixes=prefixes)
+    settings = case.settings(len(tables), "likely", constraints=constraints)
+    found = beam_search(step_of(4, vocab), Prefixes(tables, 4), settings, **case.beam)
+    for table, prefix, hypotheses in zip(tables, prefixes, found, strict=True):
+
+        def allowed(tokens: Tokens, table: int = table, prefix: Tokens = prefix) -> list[float]:
+            forced = prefix[len(tokens) : len(tokens) + 1]
+            return [
+                -math.inf
+                if (forced and token != forced[0]) or (token == EOS and len(tokens) < 2)
+                else log_prob
+                for token, log_prob in enumerate(log_probs(table, tokens, vocab))
+            ]
+
+        assert_found(hypotheses, by_the_rule(case, "likely", allowed))
+
+
+def found_in(rows: dict[Tokens, list[float]], stop: str, *, block: int) -> Tokens:
+    """The best tokens by a beam of two, with α = 1, from log-probabilities after each prefix."""
+
+    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+        prefixes = cache.prefixes[0]
+        for token, slot in zip(tokens.tolist(), slots.tolist(), strict=True):
+            prefixes[slot] = (*prefixes[slot], token)
+        nothing = [-math.inf] * 4
+        return torch.tensor([rows.get(prefixes[slot][1:], nothing) for slot in slots.tolist()])
+
+    settings = Case(2, 1, limit=8, alpha=1.0, form="gnmt").settings(1, stop)
+    ((best,),) = beam_search(step, Prefixes([0], 2), settings, beam_size=2, block=block)
+    return best.tokens
+
+
+@pytest.mark.parametrize("block", [1, 8])
+def test_likely_ends_a_sentence_that_a_longer_hypothesis_could_still_win(block: int) -> None:
+    """At length 1 the end has -1 / (6/6), and token 2 at best -1.2 / (7/6) = -1.03.
+
+    At length 3 its score is -1.23 / (8/6) = -0.92.
+    """
+    none = -math.inf
+    rows = {(): [none, -1.0, -1.2, none], (2,): [none, none, -0.01, none]}
+    rows[2, 2] = [none, -0.02, none, none]
+    assert found_in(rows, "exact", block=block) == (2, 2)
+    assert found_in(rows, "likely", block=block) == ()
+
+
+@pytest.mark.parametrize("block", [1, 8])
+def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int) -> None:
+    """At length 1 the end has -1, token 2 at best -1.1 / (7/6) = -0.94, and token 3 -1.03.
+
+    Then nothing follows token 2, and token 3 ends with -1.22 / (8/6) = -0.915.
+    """
+    none = -math.inf
+    rows = {(): [none, -1.0, -1.1, -1.2], (3,): [none, none, -0.01, none]}
+    rows[3, 2] = [none, -0.01, none, none]
+    assert found_in(rows, "likely", block=block) == (3, 2)
+
+
+# ---------------------------------------------------------------------------------------------
+# Models
+
+V = 12
+SOURCES = [[5, 6, 7], [8], [9, 4, 4, 10, 11, 5], [7, 7]]
+
+
+def built(seed: int) -> Transformer:
+    torch.manual_seed(seed)
+    return drawn_model(vocab_size=V, seed=seed)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Next tokens of a source by models that read all tokens again, each time from the first on."""
+
+    models: Sequence[Transformer]
+    src: Tensor
+    known: dict[Tokens, list[float]]
+
+    def __call__(self, tokens: Tokens) -> list[float]:
+        if tokens not in self.known:
+            tgt = torch.tensor([[BOS_ID, *tokens]])
+            each = [model(self.src, tgt)[0, -1].double().softmax(-1) for model in self.models]
+            self.known[tokens] = torch.stack(each).mean(0).log().tolist()
+        return self.known[tokens]
+
+
+@pytest.fixture(scope="module")
+def models() -> list[Transformer]:
+    return [built(seed) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def readers(models: list[Transformer]) -> list[list[Whole]]:
+    """For each source, of the first model alone, and of both as an ensemble."""
+    sources = [torch.tensor([[*ids, EOS_ID]]) for ids in SOURCES]
+    return [[Whole(some, src, {}) for src in sources] for some in (models[:1], models)]
+
+
+@WIDTHS
+@ALPHAS
+@FORMS
+@torch.inference_mode()
+def test_every_search_has_the_same_rules(
+    width: int,
+    alpha: float,
+    form: str,
+    models: list[Transformer],
+    readers: list[list[Whole]],
+) -> None:
+    alone = Engine(models[0])
+    engines = (alone, Ensemble([alone, Engine(models[1])]))
+    sources = [[*ids, EOS_ID] for ids in SOURCES]
+    for n_best in (1, width):
+        case = Case(width, n_best, limit=8, alpha=alpha, form=form)
+        for stop in RULES:
+            settings = case.settings(len(SOURCES), stop, ids=(BOS_ID, EOS_ID))
+            for engine, of_sources in zip(engines, readers, strict=True):
+                expected = [by_the_rule(case, stop, reader, EOS_ID) for reader in of_sources]
+                for block in (1, 8):
+                    cache = engine.start(pad_ids(sources), width, block)
+                    found = beam_search(engine.step, cache, settings, **case.beam, block=block)
+                    for hypotheses, of_source in zip(found, expected, strict=True):
+                        assert_found(hypotheses, of_source)
+            if not native.available():
+                given = native_of(models[0]).translate(sources, settings, **case.beam)
+                for hypotheses, reader in zip(given, readers[0], strict=True):
+                    assert_found(hypotheses, by_the_rule(case, stop, reader, EOS_ID))
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_the_setting_is_that_of_the_search(engine: str, untrained: Run) -> None:
+    for stop in RULES:
+        config = untrained.config.decode.model_copy(update={"stop": stop})
+        with loaded(untrained, engine, config=config) as translator:
+            assert translator.decoder.settings([Sentence(1, [5])]).stop == stop
