@@ -201,7 +201,7 @@ def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]
     return expected[0]
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 4, 8, 10])
+@pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, -0.5])
 @pytest.mark.parametrize("form", ["gnmt", "power"])
 def test_beam_search_is_that_of_python(
@@ -209,7 +209,7 @@ def test_beam_search_is_that_of_python(
 ) -> None:
     draw = np.random.default_rng(beam_size)
     found = []
-    for _ in range(30):
+    for _ in range(20):
         case = random_case(draw, beam_size=beam_size, alpha=alpha, form=form)
         if form == "power":  # in Python, 0 ** -0.5 is an error
             case.limits = [max(limit, 1) for limit in case.limits]

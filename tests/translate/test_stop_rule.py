@@ -118,7 +118,7 @@ def assert_found(hypotheses: Sequence[Hypothesis], expected: Found) -> None:
 def test_each_rule_finds_what_it_says(width: int, alpha: float, form: str) -> None:
     vocab, tables = 5, list(range(200, 225))
     step, has_others = step_of(width, vocab), False
-    for n_best, ranks in itertools.product(sorted({1, 2, width}), (False, True)):
+    for n_best, ranks in ((1, False), (2, True), (width, False)):
         case = Case(width, n_best, limit=9, alpha=alpha, form=form, rank_cut_off=ranks)
         expected = {
             stop: [by_the_rule(case, stop, partial(log_probs_of, table, vocab)) for table in tables]
