@@ -370,9 +370,7 @@ class DecodeConfig(Section):
         "gnmt", "length penalty; gnmt: ((5 + length) / 6) ** alpha (paper), power: length ** alpha"
     )
     stop: Literal["exact", "likely"] = setting(
-        "exact",
-        "when beam search ends a sentence; exact: when no other hypothesis can win; likely: when "
-        "none is ahead at its next length, which is faster and may miss a better one",
+        "exact", "when a beam search ends: when no other hypothesis can win, or is likely to win"
     )
     max_extra_length: Number = setting(
         50, "maximum output length, in subwords beyond the length of the input"

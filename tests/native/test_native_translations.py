@@ -52,15 +52,13 @@ class Case:
     beam_size: int = 1
     n_best: int = 1
     rank_cut_off: bool = False
-    stop: Any = "exact"
     samples: int = 0
     sampling: Sampling = field(default_factory=Sampling)
 
     def settings(self, limits: Sequence[int], prefixes: Sequence[Sequence[int]]) -> SearchSettings:
         """What both engines are given."""
         constraints = replace(self.constraints, prefixes=prefixes)
-        ids = BOS_ID, EOS_ID
-        return SearchSettings(limits, *ids, self.alpha, self.form, constraints, stop=self.stop)
+        return SearchSettings(limits, BOS_ID, EOS_ID, self.alpha, self.form, constraints)
 
     def natively(self, native: NativeModel, batch: Batch, numbers: np.ndarray) -> Found:
         """What the native engine finds."""
@@ -91,9 +89,6 @@ CASES: dict[str, Case] = {
     "greedy": Case(),
     "beam 4": Case(beam_size=4, alpha=0.6),
     "beam 10, power": Case(beam_size=10, n_best=10, alpha=0.6, form="power"),
-    "beam 8, power, likely": Case(
-        beam_size=8, n_best=2, alpha=1.0, form="power", stop="likely", rank_cut_off=True
-    ),
     "beam 4, limits rank": Case(beam_size=4, n_best=3, alpha=-0.5, rank_cut_off=True),
     "beam 4, constraints": Case(
         beam_size=4, alpha=0.6, constraints=Constraints(3, 2, forbidden=(9, 5))
