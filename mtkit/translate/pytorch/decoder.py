@@ -66,7 +66,7 @@ class Torch(Backend):
         """As `Backend.search`."""
         if draws:
             cache = self._start(sentences, draws["uniforms"].shape[1])
-            return sample(self.engine.step, cache, settings, *draws.values())
+            return sample(self.engine.step, cache, settings, draws["sampling"], draws["uniforms"])
         beam_size = hypotheses_of(self.config, n_best)
         block = self._block(settings)
         cache = self._start(sentences, beam_size, block)
