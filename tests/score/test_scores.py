@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import sacrebleu
+from conftest import slow
 from hypothesis import given
 from hypothesis import strategies as st
 from support.program import printed
@@ -93,7 +94,7 @@ def test_a_score_without_case_is_that_of_the_lowercased_texts(metric: Any) -> No
 @pytest.mark.parametrize(
     ("metric", "options"),
     [
-        ("chrf++", ["-m", "chrf", "--chrf-word-order", "2"]),
+        slow("chrf++", ["-m", "chrf", "--chrf-word-order", "2"]),
         ("chrf++", ["-m", "chrf", "--chrf-word-order", "2", "--chrf-lowercase"]),
         ("bleu", ["-lc"]),
     ],
@@ -244,7 +245,7 @@ for number, options in enumerate((["bleu", "chrf", "ter"], ["chrf", "--chrf-word
 """
 
 
-@pytest.mark.parametrize("seed", [None, "7"])
+@pytest.mark.parametrize("seed", [None, slow("7")])
 def test_intervals_are_those_of_sacrebleu_with_confidence(
     seed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,7 +387,9 @@ def by_sacrebleus_program(
     return [*rows, tuple(map(float, p_values))]
 
 
-@pytest.mark.parametrize(("metric", "name"), [("bleu", "BLEU"), ("chrf", "chrF2"), ("ter", "TER")])
+@pytest.mark.parametrize(
+    ("metric", "name"), [("bleu", "BLEU"), slow("chrf", "chrF2"), slow("ter", "TER")]
+)
 def test_p_values_and_intervals_equal_those_of_sacrebleus_program(
     metric: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
