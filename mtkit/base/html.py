@@ -16,8 +16,10 @@ import functools
 import hashlib
 import html
 import io
+import itertools
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,7 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def render(
+def render(template: str, **values: Any) -> str:
+    """A complete page, as HTML in UTF-8; see `rendered`."""
+    return "".join(rendered(template, **values))
+
+
+def rendered(
     template: str,
     *,
     title: str,
@@ -37,8 +44,8 @@ def render(
     script: str = "",
     reload: int | None = None,
     **more: Any,
-) -> str:
-    """A complete page, as HTML in UTF-8.
+) -> Iterator[str]:
+    """A complete page, as HTML in UTF-8, in parts that are made when they are needed.
 
     Args:
         template: a file in `mtkit/templates` that extends `page.html`.
@@ -55,7 +62,7 @@ def render(
         assert environment.loader is not None
         code, *_ = environment.loader.get_source(environment, script)
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    return environment.get_template(template).render(
+    return environment.get_template(template).generate(
         title=title,
         kind=kind,
         reload=reload,
@@ -96,6 +103,8 @@ def _environment() -> Environment:
     return environment
 
 
+# Parts of JSON, which are a text or a number, that are written together.
+_JSON_PARTS = 1000
 # Characters that HTML or UTF-8 cannot hold, and carriage returns, which a browser would drop.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
@@ -117,11 +126,16 @@ def _symbol(match: re.Match[str]) -> str:
     return "\u2421" if code == 0x7F else "\ufffd"
 
 
-def _compact_json(value: Any) -> Markup:
-    """JSON for a `<script>` element, in UTF-8; `tojson` has six bytes for most other letters."""
+def _compact_json(value: Any) -> Iterator[Markup]:
+    """JSON for a `<script>` element, in UTF-8, in parts that need little memory.
+
+    `tojson` has six bytes for most other letters.
+    """
     from jinja2.utils import htmlsafe_json_dumps
 
-    return htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"))
+    parts = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
+    while some := list(itertools.islice(parts, _JSON_PARTS)):
+        yield htmlsafe_json_dumps(some, dumps="".join)
 
 
 def cut(text: str, limit: int = 2_000) -> str:

@@ -8,12 +8,12 @@ chooses, and loads nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.html import ONE, TWO, Chart, Line, printable, render
+from mtkit.base.html import ONE, TWO, Chart, Line, printable, rendered
 from mtkit.check.checker import Checked, Checker, Decoded
 from mtkit.check.rules import limits
 from mtkit.check.rules.facts import UNDETERMINED, PairFacts
@@ -26,8 +26,10 @@ from mtkit.score import (
     System,
     TextMetric,
     refuse_unequal,
-    sentence_chrf,
 )
+
+# The metric of lines: chrF with the reference that a line is nearest to.
+_OF_LINES: Metric = "chrf"
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,8 @@ def comparison_page(
     *,
     metrics: Sequence[Metric] = ("bleu", "chrf"),
     segment_metrics: Sequence[SegmentMetric] = (),
-) -> str:
-    """The page, as HTML in UTF-8; the first system is the baseline of the others.
+) -> Iterator[str]:
+    """The page, as parts of HTML in UTF-8; the first system is the baseline of the others.
 
     Args:
         metrics: those of whole texts. Lines have their chrF.
@@ -141,11 +143,16 @@ def comparison_page(
     if text.references is None:
         for system in systems:
             refuse_unequal(system.name, system.translations, "the source", text.sources or ())
-    by_line = [_line_scores(system.translations, text) for system in systems] if text.sets else []
+    named = [System(system.name, system.translations) for system in systems]
+    of_text = {
+        metric: TextMetric(named, text.sets, metric, test_set=text.test_set)
+        for metric in ((*metrics, _OF_LINES) if text.sets else ())
+    }
+    by_line = _line_scores(of_text[_OF_LINES]) if of_text else []
     of_lines = [*([by_line] if by_line else []), *(metric.by_system for metric in segment_metrics)]
     is_checked = any(system.checked is not None for system in systems)
     has_scores = bool(text.sets or segment_metrics)
-    return render(
+    return rendered(
         "compare.html",
         title=" and ".join(names),
         kind="Comparison" if len(systems) > 1 else "Worst lines",
@@ -158,7 +165,7 @@ def comparison_page(
         },
         names=names,
         by_metric=[
-            *(_scores(systems, text, metric) for metric in (metrics if text.sets else ())),
+            *(_scores(of_text[metric]) for metric in metrics if of_text),
             *(m.means() if len(systems) == 1 else m.compare() for m in segment_metrics),
         ],
         is_paired=len(systems) > 1,
@@ -197,22 +204,18 @@ def _languages(text: ComparedText) -> dict[str, str]:
     return {"Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}"}
 
 
-def _line_scores(translations: Sequence[str], text: ComparedText) -> list[float | None]:
-    """The chrF of each line, with the reference that it is nearest to; None if all are blank."""
-    by_set = [sentence_chrf(translations, references) for references in text.sets]
+def _line_scores(chrf: TextMetric) -> list[list[float | None]]:
+    """The score of each line of each system; None if all of its references are blank."""
+    has_text = [any(map(str.strip, lines)) for lines in zip(*chrf.references, strict=True)]
     return [
-        max(values) if any(reference.strip() for reference in of_line) else None
-        for values, of_line in zip(
-            zip(*by_set, strict=True), zip(*text.sets, strict=True), strict=True
-        )
+        [value if has else None for value, has in zip(values, has_text, strict=True)]
+        for values in chrf.values_of_lines()
     ]
 
 
-def _scores(systems: Sequence[ComparedSystem], text: ComparedText, metric: Metric) -> list[Score]:
+def _scores(of_text: TextMetric) -> list[Score]:
     """The score of each system; of several with the paired tests."""
-    named = [System(system.name, system.translations) for system in systems]
-    of_text = TextMetric(named, text.sets, metric, test_set=text.test_set)
-    scores = of_text.means() if len(systems) == 1 else of_text.compare()
+    scores = of_text.means() if len(of_text.systems) == 1 else of_text.compare()
     # sacreBLEU adds the weight of recall to the name.
     return [replace(score, name=score.name.replace("chrF2", "chrF")) for score in scores]
 

@@ -134,7 +134,7 @@ def compare(
     if len(systems) > 1 and (text.sets or outside):
         log.info("testing the differences of %s lines", f"{text.size:,}")
     page = comparison_page(systems, text, metrics=metrics, segment_metrics=outside)
-    write_text(output, [page])
+    write_text(output, page)
 
 
 def _check(

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
@@ -35,8 +35,11 @@ PAPER_NOTE = (
 )
 
 _TOKENISED_LINES = 100
-# Bootstrap samples, as in sacreBLEU's own program.
-_SAMPLES = 1000
+# Bootstrap samples, and trials of approximate randomisation, as in sacreBLEU's own program.
+_SAMPLES, _TRIALS = 1000, 10_000
+# Trials at a time. sacreBLEU takes 32 truth values from each random number, so the number of values
+# must be a multiple of it.
+_TRIALS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,8 @@ class TextMetric:
         if interval:
             check_seed()
         scorer = self._scorer(of_sentences=False)
-        scorer._ref_cache = scorer._cache_references(list(map(list, self.references)))
         results = []
-        for _, lines in self.systems:
-            statistics = scorer._extract_corpus_statistics(list(lines), None)
+        for statistics in self.statistics:
             results.append(scorer._aggregate_and_compute(statistics))
             if interval:
                 _add_interval(results[-1], statistics, scorer)
@@ -148,21 +149,29 @@ class TextMetric:
         (`eff:yes` in the signature).
         """
         scorer = self._scorer(of_sentences=True)
-        lines = zip(self.systems[0].translations, *self.references, strict=True)
-        results = [scorer.sentence_score(line, references) for line, *references in lines]
-        return self._scores(results, scorer)
+        return self._scores(map(scorer._compute_score_from_stats, self.statistics[0]), scorer)
+
+    def values_of_lines(self) -> list[list[float]]:
+        """Of each system, the value of the score of each sentence by itself."""
+        compute = self._scorer(of_sentences=True)._compute_score_from_stats
+        return [[float(compute(x).score) for x in lines.tolist()] for lines in self.statistics]
 
     def compare(self) -> list[Score]:
         """The score of each system, compared with the first by `paired_tests`."""
+        scores = paired_tests(self.statistics, self._scorer(of_sentences=False), kind=Score)
+        return [self._renamed(value) for value in scores]
 
-        def scorer() -> Any:
-            made = self._scorer(of_sentences=False)
-            # Its constructor would do this before the paper's tokeniser is in place.
-            made._ref_cache = made._cache_references(list(map(list, self.references)))
-            return made
-
-        translations = [lines for _, lines in self.systems]
-        return [self._renamed(value) for value in paired_tests(translations, scorer, kind=Score)]
+    @functools.cached_property
+    def statistics(self) -> list[Any]:
+        """What the score depends on: of each system an array with a row for each line."""
+        scorer = self._scorer(of_sentences=False)
+        by_system: list[list[list[float]]] = [[] for _ in self.systems]
+        for number, references in enumerate(zip(*self.references, strict=True)):
+            # Of one line at a time: the n-grams of chrF need 100 KB a line.
+            scorer._ref_cache = scorer._cache_references([[line] for line in references])
+            for statistics, (_, lines) in zip(by_system, self.systems, strict=True):
+                statistics += scorer._extract_corpus_statistics([lines[number]], None)
+        return list(map(np.array, by_system))
 
     def _scores(self, results: Iterable[Any], scorer: Any) -> list[Score]:
         signature = str(scorer.get_signature())
@@ -201,6 +210,7 @@ class TextMetric:
             scorer.tokenizer_signature = scorer.tokenizer.signature()
         if self.test_set:
             scorer.test_set, scorer.langpair = self.test_set.rsplit(":", 1)
+        scorer.num_refs = len(self.references)
         return scorer
 
 
@@ -234,8 +244,7 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     """
     if not hypotheses and not references:
         return []
-    metric = TextMetric([System("", hypotheses)], [references], "chrf")
-    return [line.value for line in metric.of_lines()]
+    return TextMetric([System("", hypotheses)], [references], "chrf").values_of_lines()[0]
 
 
 def mutual_chrf(texts: Sequence[str]) -> list[float]:
@@ -279,70 +288,90 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     return [float(total) for total in totals[rows]]
 
 
-def paired_tests(
-    systems: Sequence[Sequence[Any]], new_scorer: Callable[[], Any], *, kind: type[AnyScore]
-) -> list[AnyScore]:
+def paired_tests(by_system: Sequence[Any], scorer: Any, *, kind: type[AnyScore]) -> list[AnyScore]:
     """Compare every system with the first, by sacreBLEU's two paired tests and its defaults.
 
     1,000 bootstrap samples, 10,000 randomisation trials, and the seed 12345 unless SACREBLEU_SEED
-    is set: the same p-values as its command line with `--paired-bs` and `--paired-ar`.
+    is set: the same p-values as its command line with `--paired-bs` and `--paired-ar`. They are
+    computed here, because sacreBLEU draws all at once, which needs 130 KB for each line.
 
     Args:
-        systems: of each, one item per line.
-        new_scorer: makes what has the interface of a metric of sacreBLEU for such items.
+        by_system: the statistics of each system, an array with a row for each line.
+        scorer: has the interface of a metric of sacreBLEU.
         kind: what to return for each system.
     """
-    if len(systems) < 2:
+    if len(by_system) < 2:
         raise ValueError("a comparison takes a baseline and at least one other system")
     check_seed()
-    from sacrebleu.significance import PairedTest
+    from sacrebleu.significance import _compute_p_value, estimate_ci
 
-    named = [(str(index), items) for index, items in enumerate(systems)]
-    scorer = new_scorer()
-    statistics = [scorer._extract_corpus_statistics(items, None) for items in systems]
-    known = {id(items): rows for items, rows in zip(systems, statistics, strict=True)}
-    results: list[Sequence[Any]] = []
-    signatures = []
-    for test in ("bs", "ar"):
-        scorer = new_scorer()
-        # Of each text once, for both tests.
-        scorer._extract_corpus_statistics = lambda items, _: known[id(items)]
-        by_name, of_metrics = PairedTest(named, {"": scorer}, None, test_type=test)()
-        ((name, signature),) = by_name.items()
-        results.append(of_metrics[name])
-        signatures.append(str(signature).split("|"))
-    # The signatures differ in the kind and number of samples.
-    parts = [a if a == b else f"{a}|{b}" for a, b in zip(*signatures, strict=True)]
+    values = [scorer._aggregate_and_compute(statistics) for statistics in by_system]
+    samples = [np.array([s.score for s in scores]) for scores in _bootstrap(by_system, scorer)]
+    trials = _randomised(by_system, scorer)
+    signature = scorer.get_signature()
+    for key, setting in {"seed": str(_seed()).lower(), "bs": _SAMPLES, "ar": _TRIALS}.items():
+        signature.update(key, setting)
     scores = []
-    for index, (bootstrap, randomisation) in enumerate(zip(*results, strict=True)):
+    for index, (value, sample) in enumerate(zip(values, samples, strict=True)):
         # Without any difference, sacreBLEU's p-values are the lowest that there are.
-        same = bootstrap.score == results[0][0].score and statistics[index] == statistics[0]
+        same = bool(np.array_equal(by_system[index], by_system[0]))
+        mean, interval = estimate_ci(sample)
+        gap, gaps = abs(values[0].score - value.score), np.abs(sample - samples[0])
+        tested = gaps - gaps.mean(), np.array(trials[index])
+        p_values = [None if same else _compute_p_value(gaps, gap) for gaps in tested]
         scores.append(
             kind(
-                name,
-                float(bootstrap.score),
-                "|".join(parts),
-                mean=float(bootstrap.mean),
-                interval=float(bootstrap.ci),
-                p_bootstrap=None if same else bootstrap.p_value,
-                p_randomisation=None if same else randomisation.p_value,
+                value.name,
+                float(value.score),
+                str(signature),
+                mean=float(mean),
+                interval=float(interval),
+                p_bootstrap=p_values[0],
+                p_randomisation=p_values[1],
                 identical=same if index else None,
             )
         )
     return scores
 
 
-def _add_interval(result: Any, statistics: Sequence[Sequence[float]], scorer: Any) -> None:
-    """Give a score of sacreBLEU its 95 % interval, as `sacrebleu --confidence` does.
-
-    The samples are the same, but drawn one after the other: all at once need 30 KB for each line.
-    """
+def _seed() -> int | None:
     seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
-    random = np.random.default_rng(None if seed == "none" else int(seed))
-    of_lines = np.array(statistics, dtype=np.float32)
-    drawn = (random.integers(len(of_lines), size=len(of_lines)) for _ in range(_SAMPLES))
-    sums = (of_lines[indices].sum(0) for indices in drawn)
-    scores = [scorer._compute_score_from_stats(sample) for sample in sums]
+    return None if seed == "none" else int(seed)
+
+
+def _bootstrap(by_system: Sequence[Any], scorer: Any) -> list[list[Any]]:
+    """The scores of each system in the same random samples of the lines, in float32."""
+    random = np.random.default_rng(_seed())
+    arrays = [np.asarray(statistics, dtype=np.float32) for statistics in by_system]
+    scores: list[list[Any]] = [[] for _ in arrays]
+    for _ in range(_SAMPLES):
+        indices = random.integers(len(arrays[0]), size=len(arrays[0]))
+        for of_system, statistics in zip(scores, arrays, strict=True):
+            of_system.append(scorer._compute_score_from_stats(statistics[indices].sum(0)))
+    return scores
+
+
+def _randomised(by_system: Sequence[Any], scorer: Any) -> list[list[float]]:
+    """Of each other system: its differences to the first one with some of their lines exchanged."""
+    random = np.random.default_rng(_seed())
+    first = by_system[0]
+    gaps: list[list[float]] = [[] for _ in by_system]
+    for done in range(0, _TRIALS, _TRIALS_AT_ONCE):
+        size = (min(_TRIALS_AT_ONCE, _TRIALS - done), len(first))
+        picked = random.integers(2, size=size, dtype=bool).astype(float)
+        for of_system, other in zip(gaps[1:], by_system[1:], strict=True):
+            # Sums of whole numbers are exact, and are so again.
+            one = (picked @ first + (1 - picked) @ other).astype(first.dtype)
+            two = ((1 - picked) @ first + picked @ other).astype(first.dtype)
+            for sums in zip(one.tolist(), two.tolist(), strict=True):
+                a, b = map(scorer._compute_score_from_stats, sums)
+                of_system.append(abs(a.score - b.score))
+    return gaps
+
+
+def _add_interval(result: Any, statistics: Sequence[Sequence[float]], scorer: Any) -> None:
+    """Give a score of sacreBLEU its 95 % interval, as `sacrebleu --confidence` does."""
+    (scores,) = _bootstrap([statistics], scorer)
     if len({type(score.score) for score in scores}) > 1:
         # As of a text with hardly any words; sacreBLEU stops at that.
         for score in scores:

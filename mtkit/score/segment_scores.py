@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from mtkit.base.errors import MtkitError
 from mtkit.score.scores import Score, paired_tests
 
@@ -65,7 +67,9 @@ class SegmentMetric:
 
         The p-values are those of sacreBLEU for a metric whose score is the mean over the lines.
         """
-        tested = paired_tests(self.by_system, lambda: _Mean(self), kind=SegmentScore)
+        mean = _Mean(self)
+        statistics = [np.array(mean._extract_corpus_statistics(x)) for x in self.by_system]
+        tested = paired_tests(statistics, mean, kind=SegmentScore)
         return [replace(score, lower_is_better=self.lower_is_better) for score in tested]
 
     def _score(self, value: float) -> SegmentScore:
@@ -96,7 +100,7 @@ class _Mean:
     def __str__(self) -> str:
         return self._signature
 
-    def _extract_corpus_statistics(self, scores: Sequence[float], _references: None = None) -> Any:
+    def _extract_corpus_statistics(self, scores: Sequence[float]) -> Any:
         return [[value, 1.0] for value in scores]
 
     def _aggregate_and_compute(self, lines: Iterable[Sequence[float]]) -> _Result:

@@ -62,7 +62,7 @@ def show(
     page = folder / "page.html"
     # The tests of significance take a second.
     written = comparison_page(systems, text, metrics=metrics, segment_metrics=segment_metrics)
-    page.write_text(written, encoding="utf-8")
+    page.write_text("".join(written), encoding="utf-8")
     browser.open(f"{page.as_uri()}{address}", **options)
     # Nothing but the page itself was asked for, and no rule of its policy was broken.
     assert browser.requests == [f"{page.as_uri()}{address}".partition("#")[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def checked(*findings: Finding, confidence: float | None = None) -> Checked:
 
 def page_of(*systems: ComparedSystem, text: ComparedText = TEXT, **options: Any) -> Page:
     """A page without scores of whole texts, whose tests take a second, unless it is asked for."""
-    return well_formed(comparison_page(systems, text, **{"metrics": (), **options}))
+    return well_formed("".join(comparison_page(systems, text, **{"metrics": (), **options})))
 
 
 def data_of(page: Page) -> Any:
@@ -254,14 +255,14 @@ def test_hostile_text_is_data_and_not_markup() -> None:
 def test_control_characters_are_symbols_and_other_letters_are_not_escaped() -> None:
     line = "\0ж\x1b\x85"
     systems = [ComparedSystem("x\udcff", [line])]
-    text = comparison_page(systems, ComparedText("t", [line], [line]))
+    text = "".join(comparison_page(systems, ComparedText("t", [line], [line])))
     assert data_of(well_formed(text))["references"] == ["␀ж␛\ufffd"]
     assert "ж" in text
     text.encode()
 
 
 def test_the_same_systems_give_the_same_page() -> None:
-    one, other = (comparison_page([GOOD, BAD], TEXT, metrics=["chrf"]) for _ in range(2))
+    one, other = ("".join(comparison_page([GOOD, BAD], TEXT, metrics=["chrf"])) for _ in range(2))
     assert one == other
 
 
@@ -271,6 +272,22 @@ def test_every_control_has_a_label() -> None:
     assert len(controls) > 7
     for one in controls:
         assert "label" in one["inside"] or one["attrs"].get("aria-label")
+
+
+def test_a_line_more_needs_little_memory() -> None:
+    def peak(count: int) -> int:
+        lines = [f"{number} {SOURCES[number % 3]}" for number in range(count)]
+        systems = [ComparedSystem(name, [f"{x} {name}" for x in lines]) for name in "ab"]
+        tracemalloc.start()
+        for _ in comparison_page(systems, ComparedText("t", lines, lines)):
+            pass
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(10)  # what is loaded once
+    # It was 130 KB a line, nearly all for the tests of significance.
+    assert peak(2500) - peak(500) < 2000 * 10_000
 
 
 def test_another_number_of_lines_is_refused() -> None:
