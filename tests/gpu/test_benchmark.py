@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.benchmarks import BENCHMARKS
+from support.benchmarks import BENCHMARKS, benchmark
 
 
 @pytest.mark.slow
@@ -35,3 +37,27 @@ def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path: Pa
     # The same are the rows of tables.
     for what in rows:
         assert f"\n| {what} | " in done.stdout
+
+
+def test_the_script_of_all_steps_takes_15_minutes_and_names_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = BENCHMARKS / "gpu.sh"
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    text = script.read_text()
+    # A step is killed ten seconds after its end.
+    assert sum(int(seconds) + 10 for seconds in re.findall(r"seconds=(\d+)", text)) <= 15 * 60
+    parts = " ".join(re.findall(r"--only ([a-z ]+) --minutes", text)).split()
+    assert sorted(parts) == sorted(benchmark("gpu", monkeypatch).PARTS)
+    for option in re.findall(r" (--[a-z]+)", text):
+        assert f'"{option}"' in (BENCHMARKS / "gpu.py").read_text()
+
+
+@pytest.mark.slow
+def test_the_script_writes_each_step_and_refuses_a_step_that_there_is_not(tmp_path: Path) -> None:
+    command = ["bash", str(BENCHMARKS / "gpu.sh"), "--smallest", "attention", "trainings"]
+    environment = os.environ | {"OUT": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "gpu.sh: there is no step trainings\n")
+    assert "## translating" in (tmp_path / "attention.log").read_text()
+    assert json.loads((tmp_path / "attention.json").read_text())["parts"]["translating"]["rows"]
