@@ -22,7 +22,8 @@
   function element(name, className, ...children) {
     const made = document.createElement(name);
     if (className) made.className = className;
-    made.append(...children);
+    // Lists are not spread: a call has room for some 60,000 arguments, and a text may have more.
+    for (const child of children.flat()) made.append(child);
     return made;
   }
 
@@ -88,15 +89,20 @@
 
   // The part of a text between two places as nodes; ranges, which may overlap, have their classes.
   function marked(text, found, start = 0, end = text.length) {
-    const places = new Set([start, end]);
-    for (const one of found) places.add(one.start).add(one.end);
-    const ends = [...places].filter((place) => place >= start && place <= end).sort((a, b) => a - b);
-    return ends.slice(1).map((to, i) => {
-      const part = text.slice(ends[i], to);
-      const classes = found.filter((one) => one.start <= ends[i] && one.end >= to)
-        .map((one) => one.className);
-      return classes.length ? element("mark", [...new Set(classes)].join(" "), part) : part;
-    });
+    const changes = found.flatMap(({ start: from, end: to, className }) =>
+      [[from, className, 1], [to, className, -1]]).sort((a, b) => a[0] - b[0]);
+    const depths = new Map(), nodes = [];
+    let done = start;
+    for (const [place, className, change] of [...changes, [end, "", 0]]) {
+      if (place > done) {
+        const part = text.slice(done, Math.min(place, end));
+        const classes = [...depths.keys()].filter((name) => depths.get(name));
+        if (part) nodes.push(classes.length ? element("mark", classes.join(" "), part) : part);
+        done = place;
+      }
+      depths.set(className, (depths.get(className) ?? 0) + change);
+    }
+    return nodes;
   }
 
   // The same with a box around each part that findings are about; `spots` are its ranges.
@@ -105,11 +111,11 @@
     let done = 0;
     for (const [start, end] of [...spots].sort((a, b) => a[0] - b[0])) {
       if (start < done || end > text.length) continue;
-      nodes.push(...marked(text, found, done, start),
-        element("mark", "spot", ...marked(text, found, start, end)));
+      nodes.push(marked(text, found, done, start),
+        element("mark", "spot", marked(text, found, start, end)));
       done = end;
     }
-    return [...nodes, ...marked(text, found, done)];
+    return [...nodes, marked(text, found, done)].flat();
   }
 
   // ---- Lines that are chosen
@@ -241,15 +247,16 @@
         let added = texts[i].map(() => true);
         given.forEach((words, set) => {
           const [lacking, extra] = differences(words, texts[i]);
-          marks.references[set].push(...ranges(words, lacking, `lacks-${name}`));
+          const more = ranges(words, lacking, `lacks-${name}`);
+          marks.references[set] = marks.references[set].concat(more);
           added = added.map((before, word) => before && extra[word]);
         });
-        marks.of[i].push(...ranges(texts[i], added, name));
+        marks.of[i] = ranges(texts[i], added, name);
       });
     } else if (choice.mark === "systems" && isPair) {
       const extra = differences(...texts);
       choice.shown.forEach((one, i) => {
-        marks.of[i].push(...ranges(texts[i], extra[i], classOf(one, choice)));
+        marks.of[i] = ranges(texts[i], extra[i], classOf(one, choice));
       });
     }
     return marks;
@@ -258,7 +265,7 @@
   const spots = (found, side) => found.flatMap((one) => (one[side] ? [one[side]] : []));
 
   function row(label, nodes, lang, ...more) {
-    const shown = element("p", "text", ...nodes);
+    const shown = element("p", "text", nodes);
     shown.dir = "auto";
     if (lang) shown.lang = lang;
     const cell = element("dd", "", shown, ...more);
