@@ -234,7 +234,7 @@ def report(rows: list[Kind], timings: list[Timing], lengths: list[int], widths: 
         cells = [f"O({cell})" for cell in (kind.complexity, kind.sequential, kind.path)]
         for d in widths:
             power, error = exponent(long, [by[kind.name, n, d].median for n in long])
-            cells.append(f"n^{power:.2f} ± {error:.2f}")
+            cells.append(f"n^{power:.2f}" + ("" if math.isnan(error) else f" ± {error:.2f}"))
         power, _ = exponent(widths, [by[kind.name, long[-1], d].median for d in widths])
         growth.append([kind.name, *cells, f"d^{power:.2f}"])
     columns = ["layer", "complexity", "sequential", "path"]
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=32, help="r of restricted self-attention")
     parser.add_argument("--kernel", type=int, default=3, help="k of the convolution")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="few lengths and rounds")
     parser.add_argument("--svg", type=Path, help="draw the times here")
     parser.add_argument("--additive", action="store_true", help="compare attention functions")
@@ -314,12 +314,12 @@ def main() -> None:
     disable_malloc_trim()
     torch.manual_seed(1)
     if arguments.additive:
-        print(f"{arguments.threads} threads, {arguments.rounds} rounds, n = 256. {versions()}\n")
+        print(f"threads: {arguments.threads}, rounds: {arguments.rounds}, n = 256. {versions()}\n")
         print(compare_scores([16, 32, 64, 128, 256], 256, arguments.rounds))
         return
     rows = kinds(arguments.window, arguments.kernel)
     timings = measure(rows, arguments.lengths, arguments.widths, arguments.rounds)
-    print(f"{arguments.threads} threads, {arguments.rounds} rounds. {versions()}\n")
+    print(f"threads: {arguments.threads}, rounds: {arguments.rounds}. {versions()}\n")
     print(report(rows, timings, arguments.lengths, arguments.widths))
     if arguments.svg:
         plot(rows, timings, arguments.widths, arguments.svg)

@@ -11,7 +11,7 @@ OUT. A run that is finished is not trained again.
 from __future__ import annotations
 
 import argparse
-import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from mtkit.config import load_config
 from mtkit.data import PreparedData, is_prepared
 from mtkit.prepare import prepare_files
 from mtkit.score import score
-from mtkit.train import run
 
 Texts = list[tuple[str, str]]
 
@@ -79,24 +78,43 @@ def text_files(out: Path, name: str) -> tuple[Path, Path]:
     return out / f"{name}.src", out / f"{name}.tgt"
 
 
+def train(options: argparse.Namespace, data: PreparedData, folder: Path, kind: str) -> None:
+    """Train a run with one kind of positions; if that fails or is stopped, end with its status."""
+    command = [sys.executable, "-m", "mtkit", "train", "--config", options.config]
+    command += ["--data", str(data.path), "--run", str(folder)]
+    for change in (*options.set, f"model.positions={kind}"):
+        command += ["--set", change]
+    with subprocess.Popen(command) as process:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:  # both get it; mtkit saves the run and ends
+            status = process.wait()
+    if status:
+        sys.exit(status)
+
+
 def main() -> None:
     """Split, train, translate and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--config", default=str(Path(__file__).with_name("multi30k.yaml")))
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--positions", nargs="+", default=["sinusoidal", "learned"])
+    parser.add_argument("data", type=Path, help="prepared folder")
+    parser.add_argument("out", type=Path, help="folder for text, data and runs")
+    example = str(Path(__file__).with_name("multi30k.yaml"))
+    parser.add_argument("--config", default=example, help="preset or file; default: multi30k.yaml")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting"
+    )
+    parser.add_argument(
+        "--positions", nargs="+", default=["sinusoidal", "learned"],
+        help="sinusoidal, learned, none; default: the first two",
+    )  # fmt: skip
     parser.add_argument("--short", type=int, default=20, help="longest pairs in training")
     parser.add_argument("--longest", type=int, default=60, help="longest pairs that are scored")
     parser.add_argument("--step", type=int, default=10, help="lengths that share a row")
     parser.add_argument("--lines", type=int, default=200, help="pairs scored for each row")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    configs = {
-        kind: load_config(options.config, [*options.set, f"model.positions={kind}"])
-        for kind in options.positions
-    }
+    decode = load_config(options.config, options.set).decode
+    # Each line is translated as a whole, however long it is.
+    decode = decode.model_copy(update={"split_sentences": False})
     data = PreparedData.open(options.data)
     short, scored = split(data, options)
     if not short:
@@ -106,11 +124,9 @@ def main() -> None:
     out = options.out / "-".join(map(str, sizes))
     data = prepared(data, short, next(iter(scored.values())), out)
     columns = {}
-    for kind, config in configs.items():
+    for kind in options.positions:
         folder = out / "runs" / kind
-        run(config, data, folder)
-        # Each line as a whole, however long it is.
-        decode = config.decode.model_copy(update={"split_sentences": False})
+        train(options, data, folder, kind)
         with Translator.load(folder, config=decode) as translator:
             columns[kind] = [
                 score([*translator.translate([src for src, _ in texts])], [[t for _, t in texts]])

@@ -9,6 +9,8 @@ D/h numbers, and in the wide form to D numbers. The weights are counted without 
 
 from __future__ import annotations
 
+import argparse
+
 import torch
 
 from mtkit.config import ModelConfig
@@ -36,6 +38,9 @@ def layer(form: str, d_model: int, heads: int) -> SelfAttention:
 
 def main() -> None:
     """Print formulas and counts."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print("| form | D | h | queries, keys and values | counted | output | counted |")
     print("|---|---|---|---|---|---|---|")
     for form, (text, of_input, output_text, of_output) in FORMULAS.items():

@@ -5,12 +5,13 @@
 Random queries meet 64 random keys whose numbers have mean 0 and variance 1, at several widths d_k.
 Of scores q·k, and of scores divided by √d_k, it prints the variance, the mean entropy of their
 softmax (at most ln 64 = 4.16, where attention looks everywhere alike), and the gradient: the norm
-of the softmax's derivative by the scores, of the median query. It becomes 0 where one weight is
-nearly 1.
+of the matrix of derivatives of the 64 weights by the 64 scores, of the median query. It is small
+where all weights are nearly 1/64, largest between, and becomes 0 where one weight is nearly 1.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 
 import torch
@@ -38,6 +39,9 @@ def row(width: int) -> str:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     names = ["variance", "entropy", "gradient"]
     columns = ["d_k", *(f"{of} {name}" for of in ("q·k:", "q·k/√d_k:") for name in names)]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
