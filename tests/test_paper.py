@@ -102,6 +102,17 @@ def test_lengths_are_scored_on_pairs_that_were_not_trained_on(
         assert Run.open(out / "runs" / kind).config.model.positions == kind
 
 
+def test_lengths_end_with_the_status_of_a_training_that_failed(
+    tiny_data: PreparedData, tmp_path: Path, table: Callable[..., Table]
+) -> None:
+    settings = [word for setting in SMALL.split() for word in ("--set", setting)]
+    settings += ["--set", "train.learning_rate_scale=1e30"]
+    with pytest.raises(SystemExit) as ended:
+        table("lengths.py", tiny_data.path, tmp_path, "--short", 10, "--longest", 20, *settings)
+    assert ended.value.code == 1
+    assert not list(tmp_path.glob("*/runs/learned"))
+
+
 def test_the_loss_after_gold_beginnings_is_that_of_teacher_forcing(
     tiny_data: PreparedData, ending_run: Run, table: Callable[..., Table]
 ) -> None:
