@@ -108,7 +108,7 @@ def test_lengths_end_with_the_status_of_a_training_that_failed(
     settings = [word for setting in SMALL.split() for word in ("--set", setting)]
     settings += ["--set", "train.learning_rate_scale=1e30"]
     with pytest.raises(SystemExit) as ended:
-        table("lengths.py", tiny_data.path, tmp_path, "--short", 10, "--longest", 20, *settings)
+        table("lengths.py", tiny_data.path, tmp_path, "--lines", 3, *settings)
     assert ended.value.code == 1
     assert not list(tmp_path.glob("*/runs/learned"))
 
