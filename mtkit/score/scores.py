@@ -393,7 +393,8 @@ def check_seed() -> None:
     seed = os.environ.get("SACREBLEU_SEED", "none")
     if seed.lower() != "none" and not seed.isdecimal():
         raise MtkitError(
-            f"SACREBLEU_SEED={seed}: write a number, or none for another one each time"
+            f"SACREBLEU_SEED={seed}: write a whole number from 0 on, or none for another one each "
+            "time"
         )
 
 

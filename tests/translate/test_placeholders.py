@@ -62,6 +62,13 @@ def test_numbered_tags_of_html_stay_around_the_words_that_translate_theirs():
     assert out == "&lt;6 5 <0><1>page</1> the</0> see"
 
 
+@pytest.mark.parametrize("number", ["<0>", "</0>", "<0/>"])
+def test_a_number_in_angle_brackets_alone_keeps_its_spaces_as_other_placeholders(number: str):
+    fake = FakeTranslator(word=lambda word: word.replace(number, ""))
+    lines = [f"one {number}.", f"one {number} two", f"{number} one", f"(one {number} two)"]
+    assert translated(lines, fake) == lines
+
+
 def test_placeholders_are_put_where_the_alignment_says():
     fake = FakeTranslator(backwards, word=lambda word: word if word.isalpha() else "")
     assert translated(["one {$name} two three", "see <0>the page</0> now {x}"], fake) == [

@@ -73,8 +73,13 @@ def placeholder_steps(
 
 
 def _segment(text: str, number: int) -> Segment:
-    """A line as it would be in HTML, in which tags such as `<0>` surround words."""
-    markup = re.sub(r"&lt;(/?\d{1,3}/?)&gt;", r"<\1>", escaped(text))
+    """A line as it would be in HTML, in which `<0>` and `</0>` surround words."""
+    surrounding = {*re.findall(r"<(\d{1,3})>(?=.*</\1>)", text)}
+    markup = re.sub(
+        r"&lt;(/?)(\d{1,3})&gt;",
+        lambda tag: f"<{tag[1]}{tag[2]}>" if tag[2] in surrounding else tag[0],
+        escaped(text),
+    )
     segments = (part for part in parse([markup], number) if isinstance(part, Segment))
     return next(segments, Segment(text, [], text, number))
 
