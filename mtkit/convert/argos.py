@@ -16,6 +16,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,26 @@ from mtkit.convert.ctranslate2 import MAX_LENGTH, open_ctranslate2, write_ctrans
 from mtkit.convert.export_record import RECORD, longest_sequence
 from mtkit.convert.sentence_model import sentence_model
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
-from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
+from mtkit.convert.verification import (
+    BOUNDS,
+    Agreement,
+    Bounds,
+    CheckText,
+    RunModel,
+    agreement,
+    comparable,
+)
 from mtkit.run_folder import Run
+from mtkit.score import score
+from mtkit.tokenizer import EOS_ID
 from mtkit.translate import LoadedRuns, Torch, Translator
 
 # What Argos calls CTranslate2 with.
 _LENGTH_PENALTY, _BATCH_TOKENS = 0.2, 32
 # The subwords that CTranslate2 reads at most by default.
 _MAX_SOURCE_LENGTH = 1024
+# How much worse than the run a package may score, with matrices of a smaller type.
+_MAX_BLEU_LOST = 0.3
 _METADATA = "metadata.json"
 
 
@@ -75,6 +88,11 @@ class _ArgosModel:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
+        texts = map(self._pieces.decode_pieces, self.search(lines))
+        return [_spaced(text.replace("▁", " ")).removeprefix(" ") for text in texts]
+
+    def search(self, lines: Sequence[str]) -> list[list[str]]:
+        """The subwords of the translation of each line."""
         results = self._engine.translate_batch(
             self._encode(lines),
             replace_unknowns=True,
@@ -83,8 +101,20 @@ class _ArgosModel:
             beam_size=1,
             length_penalty=_LENGTH_PENALTY,
         )
-        texts = (self._pieces.decode_pieces(result.hypotheses[0]) for result in results)
-        return [_spaced(text.replace("▁", " ")).removeprefix(" ") for text in texts]
+        return [result.hypotheses[0] for result in results]
+
+    def is_tie(self, line: str, ours: list[str]) -> bool:
+        """Whether another translation of a line has as good a reason as its own.
+
+        That is, the first subwords that differ are equally probable, or it is empty, which Argos
+        forbids.
+        """
+        both = [ours, *self.search([line])]
+        steps = enumerate(zip(*both, strict=False))
+        first = next((i for i, (a, b) in steps if a != b), min(map(len, both)))
+        scored = self._engine.score_batch(self._encode([line, line]), both)
+        log_probs = [result.log_probs[first] for result in scored]
+        return not ours or abs(log_probs[0] - log_probs[1]) <= BOUNDS["float32"].difference
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
@@ -93,6 +123,43 @@ class _ArgosModel:
 
     def _encode(self, lines: Sequence[str]) -> list[list[str]]:
         return [self._pieces.encode(line, out_type=str) for line in lines]
+
+
+@dataclass(frozen=True)
+class _ArgosAgreement(Agreement):
+    """The comparison of a package with its run.
+
+    Attributes:
+        ties: of the different lines, those of which `_ArgosModel.is_tie` holds; None if it is not
+            float32.
+        bleu_lost: how much less BLEU against the references the package has than the run, in lines
+            that the run does not cut off; None if there are none.
+    """
+
+    ties: int | None
+    bleu_lost: float | None
+
+    def holds(self, bounds: Bounds) -> bool:
+        """Whether it is within bounds, and worse than the run by little; NaN is not."""
+        different = self.lines - self.identical
+        if self.ties is not None:
+            return different == self.ties and self.difference <= bounds.difference
+        is_as_good = different <= 1 or (self.bleu_lost or 0) <= _MAX_BLEU_LOST
+        return super().holds(bounds) and is_as_good
+
+    def required(self, bounds: Bounds) -> str:
+        """What is required, in words."""
+        if self.ties is not None:
+            return f"all lines but ties and at most {bounds.difference:g}"
+        return f"{bounds} and a BLEU that is at most {_MAX_BLEU_LOST} less than that of the run"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.ties:
+            text += f"; ties: {self.ties}"
+        if self.bleu_lost is not None:
+            text += f"; BLEU against the references {self.bleu_lost:.2f} less than that of the run"
+        return text
 
 
 class _SpacedModel(RunModel):
@@ -220,13 +287,37 @@ class _Argos(Target):
         model = sentence_model(translator.src_lang, splits=splits)
         (folder / "minisbd" / "sentences.onnx").write_bytes(model)
 
-    def compare(self, export: Export, theirs: Any, text: CheckText) -> Agreement:
-        translator = export.translator
+    def compare(self, export: Export, theirs: Any, text: CheckText) -> _ArgosAgreement:
+        translator, run, _, record = export
         longest = {"max_extra_length": MAX_LENGTH, "max_length": MAX_LENGTH}
         decode = translator.config.model_copy(update=longest)
         runs = LoadedRuns(translator.vocabularies, decode, src_prefix=translator.src_prefix)
         greedy = Translator(runs, Torch(translator.models, runs))
-        return compare(_SpacedModel(greedy), theirs, text)
+        ours = _SpacedModel(greedy)
+        translations = [of.translate(text.lines) for of in (ours, theirs)]
+        rows = list(zip(text.lines, *translations, strict=True))
+        ties = None
+        if record.quantization == "float32":
+            different = [x for x, mine, other in rows if comparable(mine) != comparable(other)]
+            end = translator.vocabularies.tgt.piece(EOS_ID)
+            results = greedy.translate_nbest(different, n_best=1)
+            pieces = [[piece for piece in best.pieces if piece != end] for (best,) in results]
+            ties = sum(map(theirs.is_tie, different, pieces))
+        # Endless repetition would count for more than all other lines; the run cuts it off.
+        tokenizer, extra = translator.vocabularies.src, run.config.decode.max_extra_length
+        within = [
+            (mine, other, reference)
+            for (line, mine, other), reference in zip(rows, text.references, strict=False)
+            if max(len(tokenizer.encode(x)) for x in (mine, other))
+            <= len(tokenizer.encode(line)) + extra
+        ]
+        bleu_lost = None
+        if within:
+            mine, other, references = zip(*within, strict=True)
+            lost = score(mine, [references]).value - score(other, [references]).value
+            bleu_lost = round(lost, 4)
+        agreed = agreement(ours, theirs, text, translations)
+        return _ArgosAgreement(**vars(agreed), ties=ties, bleu_lost=bleu_lost)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
         src, tgt = (

@@ -151,7 +151,7 @@ def _agreement(exported: Export, target: Target, text: CheckText, out: Path) -> 
     if not agreement.holds(bounds):
         raise MtkitError(
             f"{out}: not written, because the export does not agree with {exported.run.path}: "
-            f"{agreement}; {bounds} are required"
+            f"{agreement}; {agreement.required(bounds)} are required"
         )
     log.info("checked: %s", agreement)
     return agreement
@@ -168,10 +168,11 @@ def _write_record(exported: Export, agreement: Agreement) -> None:
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:
-    """The text for the check.
+    """The text for the check, with references if the data of the run have any.
 
     Blank lines are left out, because other software translates them, and lines that would be cut.
     """
+    references: list[str] = []
     if check is not None:
         name, lines = str(check), list(read_lines(check))
     else:
@@ -181,10 +182,11 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
             data = PreparedData.open(run.data_path)
             name = f"the validation text of {data.path}"
             directions = data.texts("valid")
-            if translator.src_prefix:
-                languages = (translator.src_lang, translator.tgt_lang)
-                directions = [x for x in directions if x[:2] == languages] or directions
-            lines = [line for direction in directions for line in direction.src]
+            languages = (translator.src_lang, translator.tgt_lang)
+            own = [x for x in directions if x[:2] == languages or not translator.src_prefix]
+            # The references of other directions are in other languages.
+            references = [line for direction in own for line in direction.tgt]
+            lines = [line for direction in own or directions for line in direction.src]
         except MtkitError as error:
             rows = run.samples()
             if not rows:
@@ -200,11 +202,13 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
     longest = longest_sequence(run.config) - decode.max_extra_length
     room = min(decode.max_source_tokens, longest) - 1  # one is EOS
     src = translator.vocabularies.src
-    fitting = (line for line in lines if line.strip() and 0 < len(src.encode(line)) <= room)
-    chosen = list(map(visible, islice(fitting, CHECKED_LINES)))
+    fitting = (i for i, x in enumerate(lines) if x.strip() and 0 < len(src.encode(x)) <= room)
+    chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
         raise MtkitError(
             f"{name}: has no line that can be checked, because all are blank or too long; give "
             "other source text as --check FILE"
         )
-    return CheckText(name, chosen)
+    return CheckText(
+        name, [visible(lines[i]) for i in chosen], [references[i] for i in chosen if references]
+    )

@@ -27,11 +27,13 @@ class CheckText(NamedTuple):
     Attributes:
         name: what to call it.
         lines: source lines, without the invisible characters that other software would keep.
+        references: their translations, if they are known.
         positions: of the other model; of a longer translation this many tokens are compared.
     """
 
     name: str
     lines: list[str]
+    references: Sequence[str] = ()
     positions: int | None = None
 
 
@@ -78,6 +80,10 @@ class Agreement:
         allowed = max(1, int(self.lines * (1 - bounds.identical) + 1e-9))
         return self.lines - self.identical <= allowed and self.difference <= bounds.difference
 
+    def required(self, bounds: Bounds) -> str:
+        """What is required, in words."""
+        return str(bounds)
+
     def __str__(self) -> str:
         return (
             f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search); "
@@ -98,8 +104,15 @@ class LoadedModel(Protocol):
 
 def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
     """Translate lines with two models, and score the first model's translations with both."""
+    return agreement(ours, theirs, text, [of.translate(text.lines) for of in (ours, theirs)])
+
+
+def agreement(
+    ours: LoadedModel, theirs: LoadedModel, text: CheckText, translations: Sequence[Sequence[str]]
+) -> Agreement:
+    """The comparison of two models by their translations of a text, and by log-probabilities."""
     lines = text.lines
-    mine, other = (list(map(comparable, of.translate(lines))) for of in (ours, theirs))
+    mine, other = (list(map(comparable, of_model)) for of_model in translations)
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     scored = ([rows[: text.positions] for rows in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from support.exported import NUMBERS, needs, skipped_without
 from support.program import python
 
 from mtkit.base.errors import MtkitError
+from mtkit.convert.argos import _ArgosAgreement, _ArgosModel
 from mtkit.convert.export_run import export
 from mtkit.convert.sentence_model import sentence_model
+from mtkit.convert.verification import BOUNDS
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
+
+EXPORTED = Path(__file__).parents[1] / "support" / "exported.py"
 
 # Reads a package as Argos does, and prints the greedy translation of lines; no code of mtkit.
 READER = """
@@ -102,7 +107,8 @@ def test_a_package_is_one_folder_with_the_files_that_argos_reads(
         check = json.loads(archive.read("mtkit-en_de/export.json"))["check"]
     tokenizer = ending_run.tokenizers().src
     assert [pieces.encode(line) for line in NUMBERS] == [tokenizer.encode(line) for line in NUMBERS]
-    assert check["identical"] == 20
+    assert (check["identical"], check["ties"]) == (20, 0)
+    assert not check["bleu_lost"]
 
 
 @pytest.mark.parametrize("format", [needs("argos")])
@@ -160,6 +166,7 @@ def test_a_package_has_small_numbers_by_default(
     with zipfile.ZipFile(out) as archive:
         record = json.loads(archive.read("mtkit-en_de/export.json"))
         assert record["quantization"] == "int8"
+        assert record["check"]["ties"] is None
     assert out.stat().st_size < package.stat().st_size
 
 
@@ -217,6 +224,94 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     assert list(tmp_path.iterdir()) == [out]
 
 
+# ---------------------------------------------------------------------------------------------
+# The check
+
+
+@pytest.mark.parametrize("format", [needs("argos")])
+def test_a_package_with_one_other_weight_or_one_other_translation_is_refused(
+    format: str, ending_run: Run, tmp_path: Path
+) -> None:
+    done = python(EXPORTED, "wrong_packages", ending_run.path, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    in_float32, in_int8, other = json.loads(done.stdout)
+    for message in (in_float32, in_int8, other):
+        assert "out.argosmodel: not written, because the export does not agree with" in message
+    assert "all lines but ties and at most 0.001 are required" in in_float32
+    assert "at least 50% of the lines" in in_int8
+    assert "and a BLEU that is at most 0.3 less than that of the run are required" in in_int8
+    # All weights are right, and one of 500 lines would be less than one in a hundred.
+    assert "19 of 20 lines of the validation text" in other
+    assert "all lines but ties" in other
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("identical", "ties", "lost", "bounds", "difference", "holds"),
+    [
+        (500, 0, 0.0, "float32", 1e-4, True),
+        (499, 1, 0.0, "float32", 1e-4, True),
+        (499, 0, 0.0, "float32", 1e-4, False),
+        (495, 4, 0.0, "float32", 1e-4, False),
+        (500, 0, 0.0, "float32", 2e-3, False),
+        (500, 0, 0.0, "float32", float("nan"), False),
+        (400, None, 0.29, "int8", 1.0, True),
+        (400, None, 0.31, "int8", 1.0, False),
+        (400, None, -1.0, "int8", 1.0, True),
+        (499, None, 0.31, "int8", 1.0, True),
+        (249, None, 0.0, "int8", 1.0, False),
+        (400, None, None, "int8", 1.0, True),
+        (400, None, None, "int8", 2.1, False),
+        (460, None, 0.31, "float16", 0.01, False),
+    ],
+)
+def test_in_float32_only_ties_may_differ_and_small_numbers_may_lose_little(
+    identical: int,
+    ties: int | None,
+    lost: float | None,
+    bounds: Any,
+    difference: float,
+    holds: bool,
+) -> None:
+    compared = ("text", 500, identical, 99.0, difference, 32)
+    assert _ArgosAgreement(*compared, ties=ties, bleu_lost=lost).holds(BOUNDS[bounds]) == holds
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ours_scored", "theirs_scored", "is_tie"),
+    [
+        # The second subwords are equally probable; the later ones do not count.
+        ("a b", "a c d", [-1, -2, -9], [-1, -2.0009, -1, -1], True),
+        ("a b", "a c d", [-1, -2, -1], [-1, -2.002, -1, -1], False),
+        ("a b", "a c d", [-1, -2, -1], [-1, -1.9, -1, -1], False),
+        # One ends where the other has a subword more.
+        ("a", "a b", [-1, -0.7], [-1, -0.7, -5], True),
+        ("a b", "a", [-1, -0.7, -5], [-1, -0.3], False),
+        ("a b", "a b", [-1, -1, -1], [-1, -1, -1], True),
+        # Argos writes one subword at least.
+        ("", "a", [-0.1], [-3, -0.1], True),
+    ],
+)
+def test_a_tie_is_where_the_first_other_subwords_are_equally_probable(
+    ours: str,
+    theirs: str,
+    ours_scored: list[float],
+    theirs_scored: list[float],
+    is_tie: bool,
+) -> None:
+    scored = {tuple(ours.split()): ours_scored, tuple(theirs.split()): theirs_scored}
+    model = object.__new__(_ArgosModel)
+    model._pieces = types.SimpleNamespace(encode=lambda line, out_type: [line])
+    model._engine = types.SimpleNamespace(
+        translate_batch=lambda *_, **__: [types.SimpleNamespace(hypotheses=[theirs.split()])],
+        score_batch=lambda _, targets: [
+            types.SimpleNamespace(log_probs=scored[tuple(pieces)]) for pieces in targets
+        ],
+    )
+    assert model.is_tie("line", ours.split()) == is_tie
+
+
+# ---------------------------------------------------------------------------------------------
 # Sentences
 
 SENTENCES = [

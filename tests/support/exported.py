@@ -5,9 +5,12 @@ CTranslate2 changes how its process computes, and PyTorch's results with it, in 
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,12 +18,13 @@ from unittest import mock
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.convert import export_run
+from mtkit.convert import argos, export_run
 from mtkit.convert.ctranslate2 import write_ctranslate2
 from mtkit.convert.target import Export
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
+argos_engine = argos.open_ctranslate2
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "argos": "ctranslate2"}
 NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
 
@@ -74,6 +78,51 @@ def refusals(run: str, out: str, format: str) -> list[str]:
     return messages
 
 
+class OneOtherTranslation:
+    """An engine of CTranslate2 that translates the first line with a subword less."""
+
+    def __init__(self, folder: Path) -> None:
+        self.engine = argos_engine(folder)
+        self.score_batch = self.engine.score_batch
+
+    def translate_batch(self, sources: list[list[str]], **options: Any) -> Any:
+        self.first = getattr(self, "first", sources[0])
+        results = self.engine.translate_batch(sources, **options)
+        for source, result in zip(sources, results, strict=True):
+            if source == self.first:
+                hypotheses = [result.hypotheses[0][:-1]]
+                results[sources.index(source)] = types.SimpleNamespace(hypotheses=hypotheses)
+        return results
+
+
+def wrong_packages(run: str, out: str) -> list[str]:
+    """What `export` says of packages for Argos that are wrong in one thing, in both types."""
+
+    def other_weight(change: float) -> Callable[..., None]:
+        def write(model: Any, *arguments: Any, **options: Any) -> None:
+            wrong = copy.deepcopy(model)
+            wrong.decoder[-1].residuals[-1].norm.bias.data[0] += change
+            write_ctranslate2(wrong, *arguments, **options)
+
+        return write
+
+    messages = []
+    for quantization, name, wrong in (
+        ("float32", "write_ctranslate2", other_weight(0.1)),
+        ("int8", "write_ctranslate2", other_weight(100.0)),
+        ("float32", "open_ctranslate2", OneOtherTranslation),
+    ):
+        with mock.patch.object(argos, name, wrong), pytest.raises(MtkitError) as caught:
+            export_run.export(
+                Run.open(Path(run)),
+                Path(f"{out}.argosmodel"),
+                format="argos",
+                quantization=quantization,  # type: ignore[arg-type]
+            )
+        messages.append(str(caught.value))
+    return messages
+
+
 def round_trips(folder: str, texts: str) -> list[dict[str, Any]]:
     """Ids, and the text they decode to, by the tokenizer of a folder for Hugging Face."""
     from transformers import AutoTokenizer
@@ -116,5 +165,7 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jobs = {job.__name__: job for job in (refusals, round_trips, both_sides, quantized)}
+    jobs = {
+        job.__name__: job for job in (refusals, wrong_packages, round_trips, both_sides, quantized)
+    }
     print(json.dumps(jobs[sys.argv[1]](*sys.argv[2:])))
