@@ -19,7 +19,7 @@ from mtkit.convert.export_record import (
     power_penalty,
 )
 from mtkit.convert.target import Export, Target, example_tag, quoted
-from mtkit.convert.verification import ROWS_AT_A_TIME, pieces_of, rows_by_length
+from mtkit.convert.verification import by_length, pieces_of
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator
@@ -158,8 +158,8 @@ class CTranslate2Model:
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
         sources = _pieces(lines, self._vocabularies.src)
-        translations = [""] * len(lines)
-        for length, rows in rows_by_length(sources):
+
+        def translate(rows: list[int], length: int) -> list[str]:
             results = self._engine.translate_batch(
                 [sources[row] for row in rows],
                 beam_size=self._decode.beam_size,
@@ -167,12 +167,11 @@ class CTranslate2Model:
                 max_decoding_length=length + 1 + self._decode.max_extra_length,
                 # The default of 1 forbids an empty translation.
                 min_decoding_length=0,
-                max_batch_size=ROWS_AT_A_TIME,
             )
-            for row, result in zip(rows, results, strict=True):
-                ids = [self._ids[piece] for piece in result.hypotheses[0]]
-                translations[row] = self._vocabularies.tgt.decode(ids)
-        return translations
+            ids = ([self._ids[piece] for piece in result.hypotheses[0]] for result in results)
+            return list(map(self._vocabularies.tgt.decode, ids))
+
+        return by_length(sources, translate)
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""

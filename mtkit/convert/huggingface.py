@@ -29,7 +29,7 @@ from mtkit.convert.export_record import (
 )
 from mtkit.convert.marian import halves, layer_parts, marian_settings, new_ids
 from mtkit.convert.target import Export, Limits, Target, common_limits, example_tag, quoted
-from mtkit.convert.verification import ROWS_AT_A_TIME, pieces_of, rows_by_length
+from mtkit.convert.verification import by_length, pieces_of
 from mtkit.model import Transformer
 from mtkit.run_manifest import OldIdsOfSides
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -162,19 +162,18 @@ class MarianModel:
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The greedy translation of each line."""
         sources = self._tokenizer(list(lines))["input_ids"]
-        translations = [""] * len(lines)
         max_length = self._decode.max_length or torch.inf
-        for length, rows in rows_by_length(sources):
-            for start in range(0, len(rows), ROWS_AT_A_TIME):
-                batch = rows[start : start + ROWS_AT_A_TIME]
-                outputs = self._model.generate(
-                    **self._tokenizer([lines[row] for row in batch], return_tensors="pt"),
-                    max_new_tokens=min(length + self._decode.max_extra_length, max_length),
-                )
-                texts = self._tokenizer.batch_decode(outputs[:, 1:], skip_special_tokens=True)
-                for row, text in zip(batch, texts, strict=True):
-                    translations[row] = text
-        return translations
+
+        def translate(rows: list[int], length: int) -> list[str]:
+            outputs = self._model.generate(
+                **self._tokenizer([lines[row] for row in rows], return_tensors="pt"),
+                max_new_tokens=min(length + self._decode.max_extra_length, max_length),
+            )
+            texts: list[str]
+            texts = self._tokenizer.batch_decode(outputs[:, 1:], skip_special_tokens=True)
+            return texts
+
+        return by_length(sources, translate)
 
     @torch.inference_mode()
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:

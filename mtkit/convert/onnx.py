@@ -32,7 +32,7 @@ from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
 from mtkit.convert.target import Export, Limits, Target, example_tag, quoted
 from mtkit.convert.tokenizer_json import SPECIAL_TOKENS, tokenizer_json
-from mtkit.convert.verification import ROWS_AT_A_TIME, rows_by_length
+from mtkit.convert.verification import by_length
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabularies
 from mtkit.translate import Translator
@@ -87,15 +87,12 @@ class OnnxModel:
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The greedy translation of each line."""
         sources = [self._tokenizer.encode(line).ids for line in lines]
-        translations = [""] * len(lines)
-        for length, rows in rows_by_length(sources):
+
+        def translate(rows: list[int], length: int) -> list[str]:
             limit = length + self._decode.max_extra_length
-            for start in range(0, len(rows), ROWS_AT_A_TIME):
-                some = rows[start : start + ROWS_AT_A_TIME]
-                outputs = self._greedy([sources[row] for row in some], limit)
-                for row, ids in zip(some, outputs, strict=True):
-                    translations[row] = self._text(ids)
-        return translations
+            return list(map(self._text, self._greedy([sources[row] for row in rows], limit)))
+
+        return by_length(sources, translate)
 
     def _text(self, ids: list[int]) -> str:
         kept = [i for i in ids if i > UNK_ID]

@@ -15,7 +15,7 @@ target's subwords where each side has a vocabulary: no text is segmented into th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from typing import Any
 
 from mtkit.base.errors import MtkitError
@@ -52,81 +52,65 @@ def tokenizer_json(vocabularies: Vocabularies, *, has_one_list: bool) -> dict[st
     Raises:
         MtkitError: if the normalisation of an imported SentencePiece model cannot be expressed.
     """
+    import tokenizers
+    from tokenizers import decoders, normalizers, pre_tokenizers, processors
+
     src, tgt = vocabularies
     symbols = {
         symbol: chr(_FIRST_SYMBOL + number)
         for number, symbol in enumerate(dict.fromkeys([*src.symbols, *tgt.symbols]))
     }
-    normalizers, prefix = _normalization(src, symbols)
-    ids: Sequence[int] = range(len(src))
-    pieces = dict(enumerate(pieces_in(src.model)))
-    if not has_one_list:
-        ids, pieces = _joined(vocabularies)
+    steps, prefix = _normalization(src, symbols)
+    pieces = dict(enumerate(pieces_in(src.model))) if has_one_list else _joined(vocabularies)
     names = {
         i: symbols[piece.text] if piece.kind == "symbol" else piece.text
         for i, piece in pieces.items()
     }
     eos = names[EOS_ID]
-    ended = {"SpecialToken": {"id": eos, "type_id": 0}}
-    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": ids[i],
-                "content": src.piece(i),
-                "single_word": False,
-                "lstrip": True,
-                "rstrip": True,
-                "normalized": False,
-                "special": False,
-            }
-            for i in src.language_tags.values()
-        ],
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": _SPACE,
-            "prepend_scheme": "always" if prefix else "never",
-            "split": False,
-        },
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [first, ended],
-            "pair": [first, second, ended],
-            "special_tokens": {eos: {"id": eos, "ids": [EOS_ID], "tokens": [eos]}},
-        },
-        "decoder": {"type": "Sequence", "decoders": _decoders(symbols)},
-        "model": _bpe(src, names) if src.model_type == "bpe" else _unigram(src, pieces, names),
-    }
+    made = tokenizers.Tokenizer(
+        _bpe(src, names) if src.model_type == "bpe" else _unigram(src, pieces, names)
+    )
+    made.normalizer = normalizers.Sequence(steps)
+    made.pre_tokenizer = pre_tokenizers.Metaspace(
+        _SPACE, prepend_scheme="always" if prefix else "never", split=False
+    )
+    made.post_processor = processors.TemplateProcessing(
+        single=["$A", eos], pair=["$A", "$B", eos], special_tokens=[(eos, EOS_ID)]
+    )
+    made.decoder = decoders.Sequence(_decoders(symbols))
+    tags = [src.piece(i) for i in src.language_tags.values()]
+    made.add_tokens(
+        [tokenizers.AddedToken(tag, lstrip=True, rstrip=True, normalized=False) for tag in tags]
+    )
+    content: dict[str, Any] = json.loads(made.to_str())
+    return content
 
 
-def _joined(vocabularies: Vocabularies) -> tuple[Sequence[int], dict[int, Piece]]:
-    """The id of each subword of the source, and the subwords of both sides by their ids."""
+def _joined(vocabularies: Vocabularies) -> dict[int, Piece]:
+    """The subwords of both sides by their ids."""
     src, tgt = (pieces_in(side.model) for side in vocabularies)
     ids = joint_ids(range(len(src)), len(tgt))
     of_target = enumerate(tgt[UNK_ID + 1 :], UNK_ID + 1)
     pieces = {i: Piece(piece.text + _OF_TARGET, kind="unused") for i, piece in of_target}
-    return ids, dict(sorted([*pieces.items(), *zip(ids, src, strict=True)]))
+    return dict(sorted([*pieces.items(), *zip(ids, src, strict=True)]))
 
 
-def _normalization(
-    tokenizer: Tokenizer, symbols: dict[str, str]
-) -> tuple[list[dict[str, Any]], bool]:
+def _normalization(tokenizer: Tokenizer, symbols: dict[str, str]) -> tuple[list[Any], bool]:
     """The steps of normalisation, and whether a text begins with a space then."""
+    from tokenizers import Regex
+    from tokenizers.normalizers import NFKC, Replace
+
     spec = normalization_of(tokenizer.model)
     # Of several symbols that match, the longest is used.
-    steps = [_replace(symbol, symbols[symbol]) for symbol in sorted(symbols, key=len, reverse=True)]
+    steps: list[Any]
+    steps = [Replace(symbol, symbols[symbol]) for symbol in sorted(symbols, key=len, reverse=True)]
     match spec.name:
         case "nmt_nfkc":
-            steps += [_replace_all(_REMOVED, ""), _replace_all(_MADE_SPACES, " ")]
+            steps += [Replace(Regex(_REMOVED), ""), Replace(Regex(_MADE_SPACES), " ")]
             # It keeps this character, which NFKC replaces.
-            steps += [_replace("\uff5e", _WIDE_TILDE), {"type": "NFKC"}]
-            steps += [_replace(_WIDE_TILDE, "\uff5e")]
+            steps += [Replace("\uff5e", _WIDE_TILDE), NFKC(), Replace(_WIDE_TILDE, "\uff5e")]
         case "nfkc":
-            steps.append({"type": "NFKC"})
+            steps.append(NFKC())
         case "identity":
             pass
         case _:
@@ -135,66 +119,50 @@ def _normalization(
                 "--format safetensors takes every model"
             )
     if spec.removes_spaces:
-        steps += [_replace_all(" {2,}", " "), _replace_all("^ | $", "")]
+        steps += [Replace(Regex(" {2,}"), " "), Replace(Regex("^ | $"), "")]
     return steps, spec.begins_with_space
 
 
-def _decoders(symbols: dict[str, str]) -> list[dict[str, Any]]:
+def _decoders(symbols: dict[str, str]) -> list[Any]:
+    from tokenizers import Regex
+    from tokenizers.decoders import ByteFallback, Fuse, Replace
+
     return [
-        *(_replace(character, symbol) for symbol, character in symbols.items()),
-        _replace(_OF_TARGET, ""),
-        _replace(_SPACE, " "),
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
+        *(Replace(character, symbol) for symbol, character in symbols.items()),
+        Replace(_OF_TARGET, ""),
+        Replace(_SPACE, " "),
+        ByteFallback(),
+        Fuse(),
         # Bytes that are not a character; and a translation is one line.
-        _replace("\ufffd", ""),
-        _replace_all("[\t\n\r]", " "),
-        _replace_all("^ +", ""),
+        Replace("\ufffd", ""),
+        Replace(Regex("[\t\n\r]"), " "),
+        Replace(Regex("^ +"), ""),
     ]
 
 
-def _replace(text: str, content: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": {"String": text}, "content": content}
-
-
-def _replace_all(pattern: str, content: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-
-
-def _bpe(tokenizer: Tokenizer, names: dict[int, str]) -> dict[str, Any]:
+def _bpe(tokenizer: Tokenizer, names: dict[int, str]) -> Any:
     """The model of merges: SentencePiece merges two parts whenever they are a subword."""
+    from tokenizers.models import BPE
+
     normal = [piece for piece in pieces_in(tokenizer.model) if piece.kind == "normal"]
     known = {piece.text for piece in normal}
     merges = [
-        [piece.text[:cut], piece.text[cut:]]
+        (piece.text[:cut], piece.text[cut:])
         for piece in sorted(normal, key=lambda piece: -piece.score)
         for cut in range(1, len(piece.text))
         if piece.text[:cut] in known and piece.text[cut:] in known
     ]
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": names[UNK_ID],
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": True,
-        "byte_fallback": tokenizer.has_bytes,
-        "ignore_merges": False,
-        "vocab": {name: i for i, name in names.items()},
-        "merges": merges,
-    }
+    vocabulary = {name: i for i, name in names.items()}
+    has_bytes = tokenizer.has_bytes
+    return BPE(vocabulary, merges, unk_token=names[UNK_ID], fuse_unk=True, byte_fallback=has_bytes)
 
 
-def _unigram(
-    tokenizer: Tokenizer, pieces: dict[int, Piece], names: dict[int, str]
-) -> dict[str, Any]:
+def _unigram(tokenizer: Tokenizer, pieces: dict[int, Piece], names: dict[int, str]) -> Any:
+    from tokenizers.models import Unigram
+
     kinds = ("normal", "symbol")
-    return {
-        "type": "Unigram",
-        "unk_id": UNK_ID,
-        "vocab": [
-            [names[i], piece.score if piece.kind in kinds else _LAST_RESORT]
-            for i, piece in pieces.items()
-        ],
-        "byte_fallback": tokenizer.has_bytes,
-    }
+    scores = [
+        (names[i], piece.score if piece.kind in kinds else _LAST_RESORT)
+        for i, piece in pieces.items()
+    ]
+    return Unigram(scores, unk_id=UNK_ID, byte_fallback=tokenizer.has_bytes)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.convert.export_record import Quantization
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
 
 # Lines whose log-probabilities are compared, and lines that other software gets at a time.
 COMPARED_LINES = ROWS_AT_A_TIME = 32
@@ -102,6 +106,17 @@ class LoadedModel(Protocol):
         """Log-probabilities (T,) of the tokens of each given translation, including EOS."""
 
 
+def accept(agreed: Agreement, bounds: Bounds, *, refusal: str) -> None:
+    """Report a comparison, or refuse one that is not within bounds, after these words.
+
+    Raises:
+        MtkitError: if it is not.
+    """
+    if not agreed.holds(bounds):
+        raise MtkitError(f"{refusal}: {agreed}; {agreed.required(bounds)} are required")
+    log.info("checked: %s", agreed)
+
+
 def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
     """Translate lines with two models, and score the first model's translations with both."""
     return agreement(ours, theirs, text, [of.translate(text.lines) for of in (ours, theirs)])
@@ -173,9 +188,19 @@ def pieces_of(tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.piece(i) for i in range(len(tokenizer))]
 
 
-def rows_by_length(sentences: Sequence[Sequence[Any]]) -> list[tuple[int, list[int]]]:
-    """Groups of sentences of equal length, because other software has a length limit per call."""
-    rows: dict[int, list[int]] = {}
-    for row, sentence in enumerate(sentences):
-        rows.setdefault(len(sentence), []).append(row)
-    return sorted(rows.items())
+def by_length(
+    sentences: Sequence[Sequence[Any]], translate: Callable[[list[int], int], list[str]]
+) -> list[str]:
+    """What `translate` gives for the indices of some sentences of equal length, and that length.
+
+    Other software has a length limit for all sentences that it gets at a time.
+    """
+    texts = [""] * len(sentences)
+    lengths = list(map(len, sentences))
+    for length in sorted(set(lengths)):
+        rows = [row for row, of_row in enumerate(lengths) if of_row == length]
+        for start in range(0, len(rows), ROWS_AT_A_TIME):
+            batch = rows[start : start + ROWS_AT_A_TIME]
+            for row, text in zip(batch, translate(batch, length), strict=True):
+                texts[row] = text
+    return texts

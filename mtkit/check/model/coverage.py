@@ -15,7 +15,7 @@ import random
 import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -134,27 +134,23 @@ _LOWEST_SHARE = math.log(limits.UNSEEN_SHARE)
 _UNKNOWN = _Word((), (), _LOWEST_SHARE, 0.0)
 
 
+@dataclass
 class _Side:
-    """One side of the lexicon, with the log-odds of each class."""
+    """One side of the lexicon, with the log-odds of each class.
 
-    def __init__(
-        self,
-        entries: Entries,
-        known: Mapping[str, float],
-        others: Mapping[str, float],
-        odds: Sequence[float],
-    ) -> None:
-        self._entries = entries
-        self._known = known
-        # How often each word of the other side is in a line.
-        self._others = others
-        self._odds = odds
-        # The words that occurred.
-        self._words: dict[str, _Word] = {}
+    `known` and `others` are the shares of lines that have a word of this side, and of the other
+    one; `words` are those that occurred.
+    """
+
+    entries: Entries
+    known: Mapping[str, float]
+    others: Mapping[str, float]
+    odds: Sequence[float]
+    words: dict[str, _Word] = field(default_factory=dict)
 
     def column(self, key: str) -> int:
         """The class of a word that is in the lexicon, whatever the other side has."""
-        entry, shares = self._entries[key], self._others
+        entry, shares = self.entries[key], self.others
         chance = sum(value * shares.get(word, 0.0) for word, value in entry.items())
         by_chance = bisect(limits.CHANCE_STEPS, chance)
         return by_chance * (len(limits.BEST_STEPS) + 1) + bisect(
@@ -163,7 +159,7 @@ class _Side:
 
     def step_of(self, key: str, others: set[str]) -> int | None:
         """The class of what the other side has of a word; None if it is not in the lexicon."""
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         if entry is None:
             return None
         return bisect(
@@ -171,25 +167,24 @@ class _Side:
         )
 
     def _word(self, key: str) -> _Word:
-        share, entry = self._known.get(key), self._entries.get(key)
+        share, entry = self.known.get(key), self.entries.get(key)
         if share is None:
             # They are not remembered, because a text may have any number of them.
             return _UNKNOWN
         word = _Word((), (), math.log(share), 0.0)
         if entry is not None:
-            odds = self._odds[self.column(key) :: _COLUMNS]
+            odds = self.odds[self.column(key) :: _COLUMNS]
             word = _Word(tuple(entry.items()), odds, math.log(share), max(entry.values()))
-        self._words[key] = word
+        self.words[key] = word
         return word
 
     def is_new(self, key: str) -> bool:
         """Whether a word was in few lines of the training text, or in none."""
-        return key not in self._known
+        return key not in self.known
 
     def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
         """The coverage of the words of a line."""
-        words = self._words
-        values = []
+        words, values = self.words, []
         highest = current = 0.0
         start, worst, new = 0, (0, 0), 0
         frequency = certainty = 0.0
@@ -314,12 +309,14 @@ class Coverage:
     def fit(cls, lexicon: Lexicon, pairs: Sequence[tuple[str, str]]) -> CoverageSettings:
         """Count the log-odds on pairs that the lexicon was not learned from, and fit the rest."""
         texts = [(Text(src), Text(tgt)) for src, tgt in pairs]
-        odds = []
         blank = [0.0] * (len(limits.FOUND_STEPS) + 1) * _COLUMNS
-        for side, this, other in zip(_sides(lexicon, blank, blank), (0, 1), (1, 0), strict=True):
-            odds.append(
-                _count_odds(side, *([pair[i].keys for pair in texts] for i in (this, other)))
+        keys = [[text.keys for text in side] for side in zip(*texts, strict=True)]
+        odds = [
+            _count_odds(side, this, other)
+            for side, this, other in zip(
+                _sides(lexicon, blank, blank), keys, reversed(keys), strict=True
             )
+        ]
         characters = [sum(map(len, side)) for side in zip(*pairs, strict=True)]
         ratio = (characters[1] + limits.EXTRA_LENGTH) / (characters[0] + limits.EXTRA_LENGTH)
         sides = _sides(lexicon, *odds)

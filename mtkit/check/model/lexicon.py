@@ -11,7 +11,7 @@ whether a text was translated, and most of the time would be spent on them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,22 +120,18 @@ def load_lexicon(path: Path, language: str) -> Lexicon:
     Raises:
         MtkitError: if the file cannot be read, or has lexicons of other languages only.
     """
-    return Lexicon.of_rows(_rows_of(path, language))
-
-
-def _rows_of(path: Path, language: str) -> Iterator[str]:
-    """The rows of a language in a file, without those of others."""
+    rows: list[str] = []
     is_included = is_mine = True
     with naming_file(path), path.open(encoding="utf-8", newline="\n") as file:
         for number, row in enumerate(file):
-            if "\t" in row:
-                if is_mine:
-                    yield row
-                continue
-            is_mine = row == f"{language}\n"
-            is_included = is_mine or (is_included and number > 0)
+            if "\t" not in row:
+                is_mine = row == f"{language}\n"
+                is_included = is_mine or (is_included and number > 0)
+            elif is_mine:
+                rows.append(row)
     if not is_included:
         raise MtkitError(f"{path}: has no lexicon of {language}; run mtkit check --fit")
+    return Lexicon.of_rows(rows)
 
 
 class _KeyLines:

@@ -18,7 +18,6 @@ from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS
 from mtkit.check.rules import limits, marks
 from mtkit.check.rules.language import other_language
-from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import has_digit, unmatched
 
 # The code of BCP 47 for a language that is not known.
@@ -110,16 +109,6 @@ class PairFacts(Record):
         return marks.is_unspaced(self.tgt_lang)
 
     @functools.cached_property
-    def src_numbers(self) -> dict[str, int]:
-        """Numbers that are one word of the source language, with their values."""
-        return single_words(self.src_lang)
-
-    @functools.cached_property
-    def tgt_numbers(self) -> dict[str, int]:
-        """Those of the target language."""
-        return single_words(self.tgt_lang)
-
-    @functools.cached_property
     def usual_targets(self) -> frozenset[str]:
         """`tgt_words` as a set."""
         return frozenset(self.tgt_words)
@@ -141,30 +130,28 @@ class PairFacts(Record):
 
     # -- Lengths
 
-    @functools.cached_property
-    def _length_table(self) -> tuple[tuple[float, float, float], ...]:
-        return tuple((length.middle, length.below, length.above) for length in self.lengths)
-
     def sigmas(self, src_chars: int, tgt_chars: int) -> float:
         """How much longer than usual a target of this length is, in sigmas."""
-        middle, below, above = self._lengths_of(src_chars)
-        difference = math.log((tgt_chars + limits.PADDING) / (src_chars + limits.PADDING)) - middle
-        return difference / (above if difference > 0 else below)
+        usual, ratio = (
+            self._usual(src_chars),
+            (tgt_chars + limits.PADDING) / (src_chars + limits.PADDING),
+        )
+        difference = math.log(ratio) - usual.middle
+        return difference / (usual.above if difference > 0 else usual.below)
 
     def usual_length(self, src_chars: int) -> tuple[int, int]:
         """The characters that four in five targets have at least, and at most."""
-        middle, below, above = self._lengths_of(src_chars)
+        usual = self._usual(src_chars)
         low, high = (
-            round((src_chars + limits.PADDING) * math.exp(middle + _NINE_TENTHS * sigmas))
+            round((src_chars + limits.PADDING) * math.exp(usual.middle + _NINE_TENTHS * sigmas))
             - limits.PADDING
-            for sigmas in (-below, above)
+            for sigmas in (-usual.below, usual.above)
         )
         return max(1, low), max(1, high)
 
-    def _lengths_of(self, src_chars: int) -> tuple[float, float, float]:
-        table = self._length_table
+    def _usual(self, src_chars: int) -> LengthFacts:
         place = (src_chars + limits.PADDING).bit_length()
-        return table[place if place < len(table) else -1]
+        return self.lengths[place if place < len(self.lengths) else -1]
 
 
 def language_of(lines: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.language import name_of, other_language
 from mtkit.check.rules.marks import Text
+from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import Unmatched, changed_words, has_digit, unmatched
 
 _INSIDE_WORD = re.compile(r"(.{1,10}?)\1{3,}")
@@ -50,8 +51,8 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
             result += _language(src, tgt, facts)
     if has_digit(src.plain) or has_digit(tgt.plain):
         result += _numbers(src, tgt, facts)
-    elif not facts.src_numbers.keys().isdisjoint(src.words):
-        result += _number_words(src, tgt, facts)
+    elif not single_words(src.language).keys().isdisjoint(src.words):
+        result += _number_words(src, tgt)
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
         result += _copied_parts(src.raw, tgt.raw, facts)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
@@ -222,9 +223,12 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         yield Finding("numbers", _changed(rest), severity, src=spans[0], tgt=spans[1])
 
 
-def _number_words(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    values = {facts.src_numbers[word] for word in src.words if word in facts.src_numbers}
-    others = {facts.tgt_numbers[word] for word in tgt.words if word in facts.tgt_numbers}
+def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
+    values, others = (
+        {known[word] for word in side.words if word in known}
+        for side in (src, tgt)
+        for known in [single_words(side.language)]
+    )
     if others and values != others:
         rest = changed_words(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
         if rest.src:
