@@ -6,9 +6,8 @@ The template is `templates/card.md`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 
 from mtkit.base.errors import MtkitError, one_line
@@ -23,7 +22,9 @@ from mtkit.score import Metric, score
 
 NO_LICENCE = "unknown; its card has none"
 _CARD = "README.md"
-_LINE, _FENCE = "---", "```"
+_FRONT_MATTER = re.compile(r"---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
+_LICENCE = re.compile(r"^license:.*(?:\n(?:[ -].*)?$)*", re.MULTILINE)
+_CODE_BLOCK = re.compile(r"^```.*\n((?:.*\n)*?)```.*$", re.MULTILINE)
 _BIBTEX = re.compile(r"\s*@\w+\{")
 # Longer cards are cut, and so is what is kept of one.
 _MAX_CARD_BYTES, _MAX_CITATION_LENGTH, _MAX_CITATIONS = 1_000_000, 4_000, 10
@@ -74,45 +75,28 @@ def read_card(folder: Path) -> Card:
             text: str = file.read(_MAX_CARD_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return Card()
-    lines = [line.rstrip() for line in text.split("\n")]
-    licence = ""
-    if lines[0] == _LINE and _LINE in lines[1:]:
-        licence = _licence(lines[1 : lines.index(_LINE, 1)])
-    citations = (block[:_MAX_CITATION_LENGTH] for block in _blocks(lines) if _BIBTEX.match(block))
-    return Card(licence, [text.strip() for text in islice(citations, _MAX_CITATIONS)])
+    text = "\n".join(map(str.rstrip, text.split("\n")))
+    front_matter = _FRONT_MATTER.match(text)
+    licence = _licence(front_matter[1]) if front_matter else ""
+    blocks = filter(_BIBTEX.match, _CODE_BLOCK.findall(text))
+    citations = islice(blocks, _MAX_CITATIONS)
+    return Card(licence, [block[:_MAX_CITATION_LENGTH].strip() for block in citations])
 
 
-def _licence(front_matter: list[str]) -> str:
+def _licence(front_matter: str) -> str:
     """The value of `license`, which may continue on lines that are indented or list items.
 
     The other facts, some of which are long tables of scores, are not read.
     """
-    begins = [i for i, line in enumerate(front_matter) if line.startswith("license:")]
-    if not begins:
+    if not (lines := _LICENCE.search(front_matter)):
         return ""
-    first, *rest = front_matter[begins[0] :]
-    more = takewhile(lambda line: not line or line[0] in " -", rest)
     try:
-        value = yaml_mapping("\n".join([first, *more]), _CARD)["license"]
+        value = yaml_mapping(lines[0], _CARD)["license"]
     except MtkitError:
         return ""
     names = value if isinstance(value, list) else [value]
     words = ", ".join(name for name in names if isinstance(name, str)).split()
     return " ".join(words)[:_MAX_LICENCE_LENGTH]
-
-
-def _blocks(lines: Iterable[str]) -> Iterator[str]:
-    """The blocks of code in Markdown, each as one text."""
-    block: list[str] | None = None
-    for line in lines:
-        if not line.startswith(_FENCE):
-            if block is not None:
-                block.append(line)
-        elif block is None:
-            block = []
-        else:
-            yield "\n".join(block)
-            block = None
 
 
 # ---------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def decoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
     first = graph.size("cache.0.decoder.key", 2)
     end = graph.node("Add", first, graph.size("input_ids", 1))
     places = graph.range(first, end)
-    x = graph.embed_tgt("input_ids", places)
+    x = graph.embed("embedding.weight", "input_ids", places)
     own_bias = graph.band(places, graph.range(graph.integers(0), end), is_causal=True)
     memory_bias = graph.hide_padding("encoder_attention_mask")
     for number in range(config.decoder_layers):
@@ -282,14 +282,11 @@ class _Graph:
 
     def embed_src(self, ids: str, places: str) -> str:
         if "src_embedding.weight" not in self.weights:
-            return self.embed_tgt(ids, places)
+            return self.embed("embedding.weight", ids, places)
         special = UNK_ID + 1
         own = self.node("Sub", ids, self.integer(self.vocab_size - special))
         own = self.node("Where", self.node("Less", ids, self.integer(special)), ids, own)
         return self.embed("src_embedding.weight", own, places)
-
-    def embed_tgt(self, ids: str, places: str) -> str:
-        return self.embed("embedding.weight", ids, places)
 
     def embed(self, name: str, ids: str, places: str) -> str:
         """Scaled embeddings plus positions, (B, T, D), of ids at the positions `places` (T,)."""

@@ -1,15 +1,5 @@
 """Pictures and numbers of what a model does with one sentence."""
 
-from __future__ import annotations
+import lazy_loader
 
-from mtkit.inspect.inspection import Inspection, inspect_pair
-from mtkit.inspect.page import PageEntry, figure, index_page, inspection_page
-
-__all__ = [
-    "Inspection",
-    "PageEntry",
-    "figure",
-    "index_page",
-    "inspect_pair",
-    "inspection_page",
-]
+__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -147,15 +147,11 @@ def _parents(phrases: Sequence[Phrase], words: int) -> tuple[list[int | None], l
     """The parent of each phrase and then of each word, None for the root; and their depths."""
     parents: list[int | None] = []
     depths: list[int] = []
-    begun: list[int] = []
     innermost: list[int | None] = [None] * words
     for number, phrase in enumerate(phrases):
-        while begun and phrases[begun[-1]].end <= phrase.start:
-            begun.pop()
-        parents.append(begun[-1] if begun else None)
-        depths.append(len(begun))
-        begun.append(number)
-        # Phrases within this one come later.
+        # Phrases around this one come before it, and those within it later.
+        parents.append(parent := innermost[phrase.start])
+        depths.append(0 if parent is None else depths[parent] + 1)
         innermost[phrase.start : phrase.end] = [number] * (phrase.end - phrase.start)
     return [*parents, *innermost], depths
 

@@ -5,9 +5,9 @@ Its plain form is PyTorch's `dropout`, which is used elsewhere.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -15,13 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class _DropoutGenerator(threading.local):
-    """The generator of `Dropout` in a thread; None for that of PyTorch."""
-
-    current: torch.Generator | None = None
-
-
-_dropout_generator = _DropoutGenerator()
+# The generator of `Dropout` in a thread; None for that of PyTorch.
+_generator: ContextVar[torch.Generator | None] = ContextVar("_generator", default=None)
 
 
 @contextmanager
@@ -30,11 +25,11 @@ def dropout_seeded(seed: int) -> Iterator[None]:
 
     All threads share the generator of PyTorch. Both generators give the same numbers for a seed.
     """
-    _dropout_generator.current = torch.Generator().manual_seed(seed)
+    before = _generator.set(torch.Generator().manual_seed(seed))
     try:
         yield
     finally:
-        _dropout_generator.current = None
+        _generator.reset(before)
 
 
 class Dropout(nn.Module):
@@ -59,7 +54,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         # With p < 1, something is kept.
         dropped = min(round(self.p * 65_536), 65_535)
-        seed = torch.randint(2**63 - 1, (), generator=_dropout_generator.current)
+        seed = torch.randint(2**63 - 1, (), generator=_generator.get())
         generator = np.random.SFC64(int(seed))
         count = x.numel()
         bits = torch.from_numpy(generator.random_raw(-(-count // 4)).view(np.int16)[:count])

@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 
-from mtkit.serve.http_errors import RequestError
+from mtkit.serve.http_errors import RequestError, invalid
 
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
@@ -122,16 +122,14 @@ def _of_json(body: bytes) -> Parameters:
 def _fields(text: bytes) -> Parameters:
     """The fields of a query or of a form."""
     try:
-        fields = parse_qsl(
+        fields = parse_qs(
             text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError:
         raise RequestError(400, "the parameters are not UTF-8, or too many") from None
-    given: dict[str, list[str]] = {}
-    for name, value in fields:
-        if name in _KNOWN:
-            given.setdefault(name, []).append(value)
-    return Parameters({name: v[0] if len(v) == 1 else v for name, v in given.items()})
+    return Parameters(
+        {name: v[0] if len(v) == 1 else v for name, v in fields.items() if name in _KNOWN}
+    )
 
 
 def texts_of(value: Any, name: str) -> list[str]:
@@ -142,9 +140,7 @@ def texts_of(value: Any, name: str) -> list[str]:
     """
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise RequestError(
-            400, f"Invalid request: {name} parameter is not a text or a list of texts"
-        )
+        raise invalid(f"{name} parameter is not a text or a list of texts")
     return [_SURROGATES.sub("\ufffd", text) for text in texts]
 
 
@@ -160,7 +156,7 @@ def flag_of(parameters: Parameters, name: str) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
     if parameters.is_json or value not in _FLAGS:
-        raise RequestError(400, f"Invalid request: {name} parameter is not true or false")
+        raise invalid(f"{name} parameter is not true or false")
     return _FLAGS[value]
 
 

@@ -22,3 +22,8 @@ class RequestError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+def invalid(why: str) -> RequestError:
+    """The error of LibreTranslate for a request that makes no sense."""
+    return RequestError(400, f"Invalid request: {why}")

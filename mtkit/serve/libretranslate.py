@@ -7,7 +7,7 @@ from typing import Any
 
 from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, flag_of, text_of, texts_of
-from mtkit.serve.http_errors import RequestError
+from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
 from mtkit.serve.texts import Format
@@ -27,7 +27,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     for name, value in (("q", q), ("source", given.get("source")), ("target", given.get("target"))):
         if not value:
             service.admit(caller)
-            raise RequestError(400, f"Invalid request: missing {name} parameter")
+            raise invalid(f"missing {name} parameter")
     texts = texts_of(q, "q")
     key_hash = service.admit(caller, len(texts))
     if not given.is_json:
@@ -42,7 +42,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     if form is None:
         raise RequestError(400, f"{form_name[:100]} format is not supported")
     if is_checked and form != "text":
-        raise RequestError(400, "Invalid request: check parameter requires the text format")
+        raise invalid("check parameter requires the text format")
     glossary = glossary_of(given)
     is_auto = source.lower() == "auto"
     answer = await service.translate(
@@ -90,7 +90,7 @@ async def detect(service: Service, given: Parameters, caller: Caller) -> list[di
     q = given.get("q")
     service.admit(caller)
     if not q:
-        raise RequestError(400, "Invalid request: missing q parameter")
+        raise invalid("missing q parameter")
     return [_detected(detected) for detected in await service.detect(texts_of(q, "q"))]
 
 
@@ -163,7 +163,7 @@ def glossary_of(given: Parameters) -> dict[str, str]:
     if terms is None:
         return {}
     if not isinstance(terms, dict):
-        raise RequestError(400, "Invalid request: glossary parameter is not a mapping of terms")
+        raise invalid("glossary parameter is not a mapping of terms")
     sources, targets = (texts_of(list(side), "glossary") for side in (terms, terms.values()))
     return dict(zip(sources, targets, strict=True))
 
@@ -179,4 +179,4 @@ def _number(value: Any) -> int:
             return max(0, int(value))
     except ValueError:
         pass
-    raise RequestError(400, "Invalid request: alternatives parameter is not a number")
+    raise invalid("alternatives parameter is not a number")

@@ -309,13 +309,12 @@ def _protocol(seconds: float) -> type[H11Protocol]:
     """
 
     class Protocol(H11Protocol):
-        _head: asyncio.TimerHandle | None = None
-        _unread: asyncio.TimerHandle | None = None
-        _probe: asyncio.TimerHandle | None = None
         _has_ended = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            # What is done later, by its name: the head, an answer that is not read, a probe.
+            self._timers: dict[str, asyncio.TimerHandle] = {}
             if len(self.connections) > _MAX_CONNECTIONS:
                 transport.abort()
                 return
@@ -326,8 +325,8 @@ def _protocol(seconds: float) -> type[H11Protocol]:
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
-                self._stop_waiting()
-            elif self._head is None and not self.transport.is_closing():
+                self._stop("head")
+            elif "head" not in self._timers and not self.transport.is_closing():
                 self._wait_for_head()
 
         def eof_received(self) -> bool:  # type: ignore[override]
@@ -346,46 +345,40 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 return False
             # The next request may be here already (RFC 9112, section 9.3.2).
             cycle.keep_alive = bool(self.conn.trailing_data[0])
-            if self._probe is not None:
-                self._probe.cancel()
             if self.scope["http_version"] == "1.1":
-                self._probe = self.loop.call_later(_PROBE, self._send_probe)
+                self._start("probe", _PROBE, self._send_probe)
             return True
 
         def _send_probe(self) -> None:
             if not (self.cycle.response_started or self.transport.is_closing()):
                 event = h11.InformationalResponse(status_code=102, headers=[], reason="Processing")
                 self.transport.write(self.conn.send(event) or b"")
-                self._probe = self.loop.call_later(_PROBE, self._send_probe)
+                self._start("probe", _PROBE, self._send_probe)
 
         def pause_writing(self) -> None:
             super().pause_writing()
             # To close it is not enough: that waits until the rest of the answer is read.
-            self._unread = self.loop.call_later(seconds, self.transport.abort)
+            self._start("unread", seconds, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._stop_aborting()
+            self._stop("unread")
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            self._stop_aborting()
-            if self._probe is not None:
-                self._probe.cancel()
+            self._stop(*self._timers)
             super().connection_lost(exc)
 
         def _wait_for_head(self) -> None:
-            self._head = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+            self._start("head", seconds, self.timeout_keep_alive_handler)
 
-        def _stop_waiting(self) -> None:
-            if self._head is not None:
-                self._head.cancel()
-                self._head = None
+        def _start(self, name: str, delay: float, action: Callable[[], None]) -> None:
+            self._stop(name)
+            self._timers[name] = self.loop.call_later(delay, action)
 
-        def _stop_aborting(self) -> None:
-            if self._unread is not None:
-                self._unread.cancel()
-                self._unread = None
+        def _stop(self, *names: str) -> None:
+            for name in names:
+                if timer := self._timers.pop(name, None):
+                    timer.cancel()
 
     return Protocol
 

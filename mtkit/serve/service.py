@@ -18,7 +18,7 @@ from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
-from mtkit.serve.http_errors import RequestError
+from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
 from mtkit.serve.text_quality import check_texts
@@ -152,9 +152,7 @@ class Service:
             _check_size(len(text), "text", limits.characters)
         _check_size(sum(text.count("\n") + 1 for text in request.texts), "line", limits.lines)
         if request.alternatives > limits.alternatives:
-            raise RequestError(
-                400, f"Invalid request: alternatives parameter must be <= {limits.alternatives}"
-            )
+            raise invalid(f"alternatives parameter must be <= {limits.alternatives}")
         given, target = self._codes(request.source, request.target)
         if given:
             source, is_language = Detected(given, 100.0), True
@@ -184,10 +182,8 @@ class Service:
                 f"{language_name(source.language)} ({source.language})",
             )
         if request.glossary and (translator.config.sample or translator.config.mbr_samples):
-            raise RequestError(
-                400,
-                "Invalid request: glossary parameter is not possible, because this server samples "
-                "its translations",
+            raise invalid(
+                "glossary parameter is not possible, because this server samples its translations"
             )
         translations, links, checks = await self._translations(
             translator, request, (source.language, target)
@@ -204,7 +200,7 @@ class Service:
             await self.scheduler.in_thread("check", directions.load_checker, direction)
         if direction not in directions.checkers:
             pair = " to ".join(direction)
-            raise RequestError(400, f"Invalid request: {pair} cannot be checked on this server")
+            raise invalid(f"{pair} cannot be checked on this server")
         return directions.checkers[direction]
 
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
@@ -263,7 +259,7 @@ class Service:
         try:
             return Glossary(terms)
         except MtkitError as error:
-            raise RequestError(400, f"Invalid request: {error}") from None
+            raise invalid(f"{error}") from None
 
     async def _detected(self, texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
         try:
@@ -316,4 +312,4 @@ class Service:
 
 def _check_size(size: int, unit: str, limit: int) -> None:
     if size > limit:
-        raise RequestError(400, f"Invalid request: request ({size}) exceeds {unit} limit ({limit})")
+        raise invalid(f"request ({size}) exceeds {unit} limit ({limit})")

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mtkit.serve.http_errors import RequestError
+from mtkit.serve.http_errors import invalid
 from mtkit.serve.scheduler import Request, Scheduler
 from mtkit.translate import (
     MarkupPairs,
@@ -254,7 +254,7 @@ async def _translated(request: Request, window: Window) -> list[list[Translation
         elif sum(len(demand.term) for demand in terms) > _MAX_TERM_CHARACTERS:
             too_many = f"terms of the glossary with more than {_MAX_TERM_CHARACTERS} characters"
         if too_many:
-            raise RequestError(400, f"Invalid request: a sentence has {too_many}")
+            raise invalid(f"a sentence has {too_many}")
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     translations = await request.translate(wanted)
     if empty := sum(not best.text for best, *_ in translations):

@@ -10,8 +10,8 @@ https://aclanthology.org/2020.emnlp-main.42).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -27,10 +27,8 @@ from mtkit.packing import Mask, each_batch
 from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 
 
-class _LogWeights(threading.local):
-    """The log-weights of the guided head that a thread has computed; None if it records none."""
-
-    recorded: list[Tensor] | None = None
+# The log-weights of the guided head that a thread has computed; None if it records none.
+_recorded: ContextVar[list[Tensor] | None] = ContextVar("_recorded", default=None)
 
 
 class GuidedAlignment:
@@ -47,7 +45,6 @@ class GuidedAlignment:
                 "0, or prepare the data with alignments"
             )
         self._layer = config.guided_layer
-        self._log_weights = _LogWeights()
         self._begins = [torch.from_numpy(tokenizer.begins_word) for tokenizer in vocabularies]
         self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64)
 
@@ -66,11 +63,11 @@ class GuidedAlignment:
         over.
         """
         recorded: list[Tensor] = []
-        self._log_weights.recorded = recorded
+        before = _recorded.set(recorded)
         try:
             loss = compute()
         finally:
-            self._log_weights.recorded = None
+            _recorded.reset(before)
         of_batches = [
             torch.stack((-(log_weights * wanted).sum(), wanted.sum()))
             for log_weights, wanted in zip(recorded, targets, strict=True)
@@ -84,7 +81,7 @@ class GuidedAlignment:
 
         They are in float32 at least, and very low but finite where attention may not look.
         """
-        if self._log_weights.recorded is None:
+        if (recorded := _recorded.get()) is None:
             return
         x, (keys, _), mask = args
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -98,7 +95,7 @@ class GuidedAlignment:
                 scores = torch.bmm(queries[:, 0], k[:, 0].transpose(1, 2)) * scale
                 if own is not None:
                     scores = scores.masked_fill(~own[:, 0], torch.finfo(wide).min / 2)
-                self._log_weights.recorded.append(scores.log_softmax(-1))
+                recorded.append(scores.log_softmax(-1))
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.

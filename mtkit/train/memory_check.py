@@ -16,11 +16,11 @@ from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
-from mtkit.model import Transformer, parameter_counts
-from mtkit.tokenizer import PAD_ID
+from mtkit.model import parameter_counts
 from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import Pass, padded_tokens
+from mtkit.train.parts import new_model
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,8 @@ def check_room(
     Raises:
         MtkitError: naming the needed and the available memory.
     """
-    vocabularies = data.tokenizers()
     with torch.device("meta"):
-        model = Transformer(config.model, len(vocabularies.tgt), PAD_ID, vocabularies.own_src_size)
+        model = new_model(config, data.tokenizers())
     count = sum(parameter_counts(model).values())
     needed = count * bytes_per_parameter(config)
     if config.train.fsdp and device.type == "cuda":

@@ -228,7 +228,7 @@ class Translator(AbstractContextManager["Translator"]):
         text_windows: Iterable[Window],
         *,
         n_best: int = 1,
-        progress: Callable[[float], None] | None = None,
+        progress: Callable[[float], object] | None = None,
         doubts: IncompleteTranslations | None = None,
     ) -> Iterator[tuple[Window, list[list[Translation]]]]:
         """Each window with the `n_best` best translations of each of its lines, in order.
@@ -295,7 +295,7 @@ class Translator(AbstractContextManager["Translator"]):
     def _finish(
         self,
         pending: PendingWindow,
-        progress: Callable[[float], None] | None,
+        progress: Callable[[float], object] | None,
         doubts: IncompleteTranslations | None,
     ) -> list[list[Translation]]:
         """Decode the batches of a window, or wait for threads; join the sentences of each line."""

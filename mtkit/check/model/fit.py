@@ -188,11 +188,7 @@ def _translated(translator: Translator, sources: list[str]) -> list[Translation]
         # With split sentences, a part of a line counts as a fraction.
         bar_format="fitting checks {n:.0f}/{total_fmt} {bar} {remaining} left",
     ) as bar:
-
-        def advance(lines: float) -> None:
-            bar.update(lines)
-
-        for _, translations in translator.translate_windows(given, progress=advance):
+        for _, translations in translator.translate_windows(given, progress=bar.update):
             results += [best for best, *_ in translations]
     return results
 
