@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 # The generator of `Dropout` in a thread; None for that of PyTorch.
 _generator: ContextVar[torch.Generator | None] = ContextVar("_generator", default=None)
 

@@ -26,7 +26,6 @@ from mtkit.model import CrossAttention, Transformer
 from mtkit.packing import Mask, each_batch
 from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 
-
 # The log-weights of the guided head that a thread has computed; None if it records none.
 _recorded: ContextVar[list[Tensor] | None] = ContextVar("_recorded", default=None)
 
