@@ -146,11 +146,12 @@ def probabilities(text: str) -> dict[str, float]:
     return {code: float(score) for code, score in _identifier().rank(text)}
 
 
-def labels_of(code: str) -> list[str]:
+@functools.lru_cache(_MAX_KEPT)
+def labels_of(code: str) -> tuple[str, ...]:
     """What the model calls the language of a code; nothing if it does not know it."""
     labels = _identifier().labels
     with _langcodes_lock:
-        return [label for label in labels if _has_distance(code, [label], at_most=1)]
+        return tuple(label for label in labels if _has_distance(code, [label], at_most=1))
 
 
 def standard_tag(code: str) -> str:

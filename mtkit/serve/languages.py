@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 from mtkit.base import language_id
@@ -71,12 +70,7 @@ def detect(texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:
         return [Detected(_USUAL if _USUAL in codes or not codes else codes[0], 0.0)]
     probabilities = language_id.probabilities("\n".join(texts)[:_ENOUGH])
     ranked = [
-        Detected(code, round(100 * sum(probabilities[label] for label in _labels(code)), 1))
-        for code in codes
+        Detected(code, round(100 * sum(map(probabilities.__getitem__, labels)), 1))
+        for code, labels in zip(codes, map(language_id.labels_of, codes), strict=True)
     ]
     return sorted(ranked, key=lambda detected: -detected.confidence)
-
-
-@cache
-def _labels(code: str) -> tuple[str, ...]:
-    return tuple(language_id.labels_of(code))

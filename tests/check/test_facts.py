@@ -129,7 +129,6 @@ def test_without_room_for_the_identifier_no_language_is_found(monkeypatch):
 
     for name in ("languages", "probabilities", "labels_of"):
         monkeypatch.setattr(f"mtkit.base.language_id.{name}", full)
-    monkeypatch.setattr("mtkit.check.rules.language._labels_of", full)
     assert language_of(["one"] * 100) == "und"
     facts = PairFacts.learn(pairs(300), src_lang="en", tgt_lang="de")
     source = "The old woman bought a red umbrella yesterday in a small city."

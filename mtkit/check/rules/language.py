@@ -6,8 +6,6 @@ it is asked.
 
 from __future__ import annotations
 
-import functools
-
 from mtkit.check.rules import limits
 
 # What the identifier calls a text that is in no language.
@@ -15,7 +13,7 @@ _NO_LANGUAGE = "zxx"
 
 
 def other_language(text: str, language: str) -> str:
-    """The code of the language that a text is in, if it is not in this one; else nothing.
+    """The English name of the language that a text is in, if it is not in this one; else nothing.
 
     Languages that are hard to tell apart count as one. Nothing is said of a language that the
     identifier does not know.
@@ -23,7 +21,7 @@ def other_language(text: str, language: str) -> str:
     from mtkit.base import language_id
 
     try:
-        known = _labels_of(language)
+        known = language_id.labels_of(language)
         probabilities = language_id.probabilities(text) if known else {}
     except OSError:  # its model cannot be loaded
         return ""
@@ -32,18 +30,4 @@ def other_language(text: str, language: str) -> str:
         return ""
     best = max(probabilities, key=lambda code: probabilities[code])
     is_other = best != _NO_LANGUAGE and not language_id.looks_like(best, language)
-    return best if is_other else ""
-
-
-@functools.cache
-def _labels_of(language: str) -> list[str]:
-    from mtkit.base import language_id
-
-    return language_id.labels_of(language)
-
-
-def name_of(code: str) -> str:
-    """The English name of a language."""
-    from mtkit.base import language_id
-
-    return language_id.language_name(code)
+    return language_id.language_name(best) if is_other else ""

@@ -16,7 +16,7 @@ from mtkit.base.scripts import script_share
 from mtkit.check.rules import limits, marks
 from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
-from mtkit.check.rules.language import name_of, other_language
+from mtkit.check.rules.language import other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import Unmatched, changed_words, has_digit, unmatched
@@ -188,9 +188,7 @@ def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     share = sum(map(usual.__contains__, words)) / max(1, len(words))
     if share >= limit or sum(len(word) for word in words if word.isalpha()) < limits.MIN_LETTERS:
         return
-    other = other_language(tgt.plain, facts.tgt_lang)
-    if other:
-        name = name_of(other)
+    if name := other_language(tgt.plain, facts.tgt_lang):
         yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
 
 
