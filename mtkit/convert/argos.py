@@ -56,10 +56,6 @@ _MAX_BLEU_LOST = 0.3
 _METADATA = "metadata.json"
 
 
-# ---------------------------------------------------------------------------------------------
-# Writing
-
-
 def _pack(folder: Path, file: Path) -> None:
     """Write the folder into a zip file, with the same bytes for the same files."""
     metadata = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
@@ -72,10 +68,6 @@ def _pack(folder: Path, file: Path) -> None:
             entry.file_size = path.stat().st_size
             with path.open("rb") as source, archive.open(entry, "w") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-
-
-# ---------------------------------------------------------------------------------------------
-# Checking
 
 
 class _ArgosModel:

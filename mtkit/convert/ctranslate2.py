@@ -125,7 +125,6 @@ def _spec_of(model: Transformer, longest: int) -> Any:
 
 
 def _library() -> Any:
-    """The package `ctranslate2`."""
     # Its other matrix library, which it takes on CPUs that are not Intel's, saturates sums in int8
     # if the CPU has no VNNI; with MKL, whether a check holds does not depend on that. It reads the
     # variable when it is loaded. Other programs that this one starts choose for themselves.

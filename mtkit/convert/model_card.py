@@ -46,10 +46,6 @@ def is_hub_name(text: str) -> bool:
     return _HUB_NAME.fullmatch(text) is not None
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 @dataclass(frozen=True)
 class Card:
     """What a card says.
@@ -97,10 +93,6 @@ def _licence(front_matter: str) -> str:
     names = value if isinstance(value, list) else [value]
     words = ", ".join(name for name in names if isinstance(name, str)).split()
     return " ".join(words)[:_MAX_LICENCE_LENGTH]
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
 
 
 def write_card(export: Export, target: Target) -> None:

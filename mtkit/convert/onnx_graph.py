@@ -133,10 +133,6 @@ def joint_ids(src_ids: Sequence[int], vocab_size: int) -> list[int]:
     return [i if i <= UNK_ID else i + vocab_size - (UNK_ID + 1) for i in src_ids]
 
 
-# ---------------------------------------------------------------------------------------------
-# Parts of a graph
-
-
 class _Graph:
     """A graph that is being written; its methods add nodes, and return the names of results.
 

@@ -17,8 +17,6 @@ from mtkit.translate import Translator
 
 
 class _RunCopy(Target):
-    """mtkit itself."""
-
     name = "safetensors"
     library = ""
     model = "mtkit"

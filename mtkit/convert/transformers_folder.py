@@ -284,7 +284,6 @@ def _model_config(settings: _Settings, file: Path) -> ModelConfig:
 def _subwords(
     folder: Path, words: dict[str, Any], settings: _Settings
 ) -> tuple[Subwords, Subwords]:
-    """The subwords of source and target."""
     tgt_list = "target_vocab.json" if words.get("separate_vocabs") is True else "vocab.json"
     sides = []
     for model, name in (("source.spm", "vocab.json"), ("target.spm", tgt_list)):
@@ -309,10 +308,6 @@ def _subwords(
                 f"{tgt_list}"
             )
     return sides[0], sides[1]
-
-
-# ---------------------------------------------------------------------------------------------
-# Weights
 
 
 def _weights(folder: Path) -> tuple[Path, Tensors]:

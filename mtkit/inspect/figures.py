@@ -157,7 +157,6 @@ def _parents(phrases: Sequence[Phrase], words: int) -> tuple[list[int | None], l
 
 
 def _svg(width: float, height: float, title: str) -> str:
-    """The beginning of a figure."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" '
         f'width="{width:g}" height="{height:.0f}" role="img" aria-label="{escaped(title)}" '

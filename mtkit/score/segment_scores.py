@@ -117,10 +117,6 @@ class _Mean:
         return _Result(self._name, total / count)
 
 
-# ---------------------------------------------------------------------------------------------
-# Files
-
-
 def parse_scores(
     lines: Iterable[str], *, file: str, name: str, text: str, count: int
 ) -> list[float]:

@@ -247,7 +247,6 @@ class Service:
         return detected[1 if is_unsure and len(detected) > 1 else 0]
 
     def _glossary(self, terms: Mapping[str, str]) -> Glossary:
-        """The glossary of a request."""
         limits = self.limits
         longest = max(map(len, (*terms, *terms.values())))
         if len(terms) > limits.terms:

@@ -135,17 +135,15 @@ async def _plain(
     scheduler: Scheduler, request: Request, texts: Sequence[str]
 ) -> list[list[TranslatedText]]:
     size = sum(map(len, texts))
-    lines = await _in_thread_if_long(size, _lines, texts)
+    lines = await _in_thread_if_long(
+        size, lambda: [list(map(_Line, text.split("\n"))) for text in texts]
+    )
     inner = [line.inner for of_text in lines for line in of_text if line.inner]
     window = Window(1, inner)
     steps = placeholder_steps(window, await _translated(request, window))
     answers = iter(await _answered(scheduler, request, steps, size))
     of_lines = [[next(answers) for line in of_text if line.inner] for of_text in lines]
     return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
-
-
-def _lines(texts: Sequence[str]) -> list[list[_Line]]:
-    return [[_Line(line) for line in text.split("\n")] for text in texts]
 
 
 class _Line:

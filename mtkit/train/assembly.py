@@ -225,7 +225,6 @@ def _fit_checks(run: Run, data: PreparedData, trainer: Trainer) -> None:
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:
-    """Say that a run is finished, and how to train further."""
     further = "to train longer, set train.max_steps above that"
     decayed = Schedule.from_config(config).decay_start()
     if decayed is not None and step >= decayed:
@@ -285,7 +284,6 @@ def _check_agreed(workers: Workers, job: Job) -> None:
 
 
 def _check_own_gpus(workers: Workers, device: torch.device) -> None:
-    """Refuse workers that share a GPU."""
     if device.type != "cuda":
         return
     gpus = workers.gather(str(torch.cuda.get_device_properties(device).uuid))

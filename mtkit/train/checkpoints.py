@@ -178,7 +178,9 @@ def check_disk(path: Path, saved_bytes: int, *, replaces: bool) -> str:
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         disk = shutil.disk_usage(there)
         # What a killed save has left is deleted before the next one.
-        disposable = _bytes_of(path / CHECKPOINTS, "*" if replaces else ".*.partial")
+        left = (path / CHECKPOINTS).glob("*" if replaces else ".*.partial")
+        files = (file for saved in left for file in saved.rglob("*"))
+        disposable = sum(file.stat().st_size for file in files if file.is_file())
     size, room = saved_bytes + _BESIDE, disk.free + disposable
     sizes = f"a checkpoint takes {size / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are free"
     # Some network file systems do not say how large they are.
@@ -188,11 +190,6 @@ def check_disk(path: Path, saved_bytes: int, *, replaces: bool) -> str:
             "give --run with a folder on another disk"
         )
     return sizes
-
-
-def _bytes_of(folder: Path, pattern: str) -> int:
-    files = (file for saved in folder.glob(pattern) for file in saved.rglob("*"))
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):

@@ -43,10 +43,6 @@ _AGREEMENT_SECONDS = 1.0
 _PATIENCE = datetime.timedelta(days=365)
 
 
-# ---------------------------------------------------------------------------------------------
-# Workers
-
-
 class Workers:
     """The group of processes that train one model, as seen by one of them.
 

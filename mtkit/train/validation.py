@@ -199,7 +199,6 @@ class Validator:
     def _translate(
         self, backend: Backend, workers: Workers, measured: ValidationSet
     ) -> list[Translation]:
-        """The translation of every line."""
         tags = self.vocabularies.src.language_tags
         src, mine = measured.src, []
         share = src[workers.rank :: workers.world_size]
