@@ -79,7 +79,6 @@ class _ArgosModel:
         self._pieces = sentencepiece.SentencePieceProcessor(model_file=model_file)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
-        """The translation of each line."""
         texts = map(self._pieces.decode_pieces, self.search(lines))
         return [_spaced(text.replace("▁", " ")).removeprefix(" ") for text in texts]
 
@@ -109,7 +108,6 @@ class _ArgosModel:
         return not ours or abs(log_probs[0] - log_probs[1]) <= BOUNDS["float32"].difference
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
-        """Log-probabilities of the tokens of each given translation."""
         results = self._engine.score_batch(self._encode(sources), self._encode(targets))
         return [torch.tensor(result.log_probs) for result in results]
 

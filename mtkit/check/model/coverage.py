@@ -178,10 +178,6 @@ class _Side:
         self.words[key] = word
         return word
 
-    def is_new(self, key: str) -> bool:
-        """Whether a word was in few lines of the training text, or in none."""
-        return key not in self.known
-
     def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
         """The coverage of the words of a line."""
         words, values = self.words, []
@@ -297,7 +293,7 @@ class Coverage:
         new = [
             src.raw[start:end]
             for key, (start, end) in zip(keys, src.spans(), strict=True)
-            if self._src.is_new(key) and key not in translated
+            if key not in self._src.known and key not in translated
         ]
         if len(new) >= limits.MIN_NEW_WORDS and len(new) > self._settings.most_new * len(keys):
             more = ", …" if len(new) > limits.MAX_SHOWN_NEW else ""
