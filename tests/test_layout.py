@@ -118,7 +118,7 @@ HOMES = {
     "transformers": {"convert.huggingface"},
     "onnx": {"convert.onnx_graph", "convert.sentence_model"},
     "onnxruntime": {"convert.onnx"},
-    "tokenizers": {"convert.onnx"},
+    "tokenizers": {"convert.onnx", "convert.tokenizer_json"},
     "pickle": set[str](),
     "dill": set[str](),
     "cloudpickle": set[str](),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby, islice
+from itertools import islice
 
 from mtkit.check import Checked, Checker, decoded_of
 from mtkit.serve.scheduler import Scheduler
@@ -26,13 +26,23 @@ async def check_texts(
     finding are those of the whole text.
     """
     checked = list[Checked]()
-    lines = [line for text in texts for line in text.lines]
-    costs = accumulate(_LINE + len(line.source) + len(line.translation.text) for line in lines)
-    for _, part in groupby(zip(costs, lines, strict=True), lambda pair: pair[0] // _CHARACTERS):
-        some = [line for _, line in part]
-        checked += await scheduler.in_thread("check", _check_lines, checker, some)
+    for lines in _parts(line for text in texts for line in text.lines):
+        checked += await scheduler.in_thread("check", _check_lines, checker, lines)
     left = iter(checked)
     return [_joined(list(islice(left, len(text.lines)))) for text in texts]
+
+
+def _parts(lines: Iterable[LinePair]) -> Iterator[list[LinePair]]:
+    """The lines in parts, which end as soon as they have enough characters."""
+    part, size = list[LinePair](), 0
+    for line in lines:
+        part.append(line)
+        size += _LINE + len(line.source) + len(line.translation.text)
+        if size >= _CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[Checked]:
