@@ -17,6 +17,8 @@ from mtkit.translate import Translator
 
 
 class _RunCopy(Target):
+    """mtkit itself."""
+
     name = "safetensors"
     library = ""
     model = "mtkit"
