@@ -286,7 +286,7 @@ def test_a_line_more_needs_little_memory() -> None:
     page_of(GOOD, BAD, metrics=["chrf"])  # loads what is loaded once
     tracemalloc.start()
     # It was 130 KB a line, nearly all for the tests of significance.
-    assert peak(1200) - peak(200) < 1000 * 10_000
+    assert peak(300) - peak(50) < 250 * 10_000
     tracemalloc.stop()
 
 
