@@ -86,9 +86,10 @@ class Native(Backend):
         tgt, src_size = runs.vocabularies.tgt, runs.vocabularies.own_src_size
         threads, precision = threads or threads_wanted(), choice.precision
         hardware = f"{native.kernels(precision)}, {threads} thread{'s' * (threads > 1)}"
+        weights = selection.arrays()
         try:
             model = native.NativeModel(
-                selection.arrays(), run.config.model, len(tgt), src_size, precision=precision
+                weights, run.config.model, len(tgt), src_size, precision=precision
             )
         except NotFiniteError:
             raise
