@@ -145,7 +145,7 @@ def open_ctranslate2(folder: Path) -> Any:
     return _library().Translator(str(folder), intra_threads=torch.get_num_threads())
 
 
-class _CTranslate2Model:
+class CTranslate2Model:
     """A model loaded by CTranslate2, with beam size, length penalty and limits of `decode`."""
 
     def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
@@ -155,6 +155,7 @@ class _CTranslate2Model:
         self._ids = {piece: i for i, piece in enumerate(pieces_of(vocabularies.tgt))}
 
     def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
         sources = _pieces(lines, self._vocabularies.src)
 
         def translate(rows: list[int], length: int) -> list[str]:
@@ -172,6 +173,7 @@ class _CTranslate2Model:
         return by_length(sources, translate)
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities of the tokens of each given translation."""
         src, tgt = map(_pieces, (sources, targets), self._vocabularies)
         return [torch.tensor(scored.log_probs) for scored in self._engine.score_batch(src, tgt)]
 
@@ -199,9 +201,9 @@ class _CTranslate2(Target):
         )
         translator.vocabularies.save(folder, SENTENCEPIECE_FILES)
 
-    def load(self, folder: Path, decode: DecodeConfig) -> _CTranslate2Model:
+    def load(self, folder: Path, decode: DecodeConfig) -> CTranslate2Model:
         vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
-        return _CTranslate2Model(folder, vocabularies, plain_greedy(decode))
+        return CTranslate2Model(folder, vocabularies, plain_greedy(decode))
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
         vocabularies = translator.vocabularies
