@@ -23,7 +23,7 @@ for step; do
     tests) seconds=240 options=() ;;
     attention) seconds=180 options=(--only attention translating --minutes 2.5) ;;
     others) seconds=110 options=(--only gpus marian --minutes 1.4) ;;
-    *) echo "gpu.sh: there is no step $step" >&2 && exit 2 ;;
+    *) echo "gpu.sh: unknown step: $step" >&2 && exit 2 ;;
   esac
   if ((${#smallest[@]})); then seconds=3600; fi
   command=(benchmarks/gpu.py "${options[@]}" --json "$out/$step.json" "${smallest[@]}")

@@ -361,9 +361,9 @@ def _randomised(by_system: Sequence[Any], scorer: Any) -> list[list[float]]:
         picked = random.integers(2, size=size, dtype=bool).astype(float)
         for of_system, other in zip(gaps[1:], by_system[1:], strict=True):
             # Sums of whole numbers are exact, and are so again.
-            one = (picked @ first + (1 - picked) @ other).astype(first.dtype)
-            two = ((1 - picked) @ first + picked @ other).astype(first.dtype)
-            for sums in zip(one.tolist(), two.tolist(), strict=True):
+            exchanged = (picked @ first + (1 - picked) @ other).astype(first.dtype)
+            rest = ((1 - picked) @ first + picked @ other).astype(first.dtype)
+            for sums in zip(exchanged.tolist(), rest.tolist(), strict=True):
                 a, b = map(scorer._compute_score_from_stats, sums)
                 of_system.append(abs(a.score - b.score))
     return gaps

@@ -59,6 +59,6 @@ def test_the_script_writes_each_step_and_refuses_a_step_that_there_is_not(tmp_pa
     command = ["bash", str(BENCHMARKS / "gpu.sh"), "--smallest", "attention", "trainings"]
     environment = os.environ | {"OUT": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "gpu.sh: there is no step trainings\n")
+    assert (done.returncode, done.stderr) == (2, "gpu.sh: unknown step: trainings\n")
     assert "## translating" in (tmp_path / "attention.log").read_text()
     assert json.loads((tmp_path / "attention.json").read_text())["parts"]["translating"]["rows"]

@@ -132,10 +132,8 @@ class PairFacts(Record):
 
     def sigmas(self, src_chars: int, tgt_chars: int) -> float:
         """How much longer than usual a target of this length is, in sigmas."""
-        usual, ratio = (
-            self._usual(src_chars),
-            (tgt_chars + limits.PADDING) / (src_chars + limits.PADDING),
-        )
+        usual = self._usual(src_chars)
+        ratio = (tgt_chars + limits.PADDING) / (src_chars + limits.PADDING)
         difference = math.log(ratio) - usual.middle
         return difference / (usual.above if difference > 0 else usual.below)
 
