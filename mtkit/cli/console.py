@@ -165,7 +165,9 @@ class NoteHandler(logging.Handler):
         if "tqdm" in sys.modules:
             from tqdm import tqdm
 
-            tqdm.write(text, file=sys.stderr)
+            # tqdm's own locking gives another error if Ctrl-C comes before it has the lock.
+            with tqdm.get_lock():
+                tqdm.write(text, file=sys.stderr, nolock=True)
         else:
             # No bar can be shown yet.
             say(text)

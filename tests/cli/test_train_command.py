@@ -6,12 +6,15 @@ import logging
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 from support.command_line import Place
+from tqdm import tqdm
 
 from mtkit.cli.console import configure_logging
 from mtkit.config import load_config
@@ -151,6 +154,37 @@ def test_messages_have_levels_and_later_workers_print_only_errors(
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     assert say() == "mtkit: error: it broke\n"
+
+
+def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As Ctrl-C does: KeyboardInterrupt before each line that runs while a message is printed."""
+    configure_logging(quiet=False)
+    logger = logging.getLogger("mtkit.test")
+    lines_left = 0
+
+    def interrupt(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        nonlocal lines_left
+        lines_left -= event == "line"
+        if lines_left < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt
+
+    before, tracer = 0, sys.gettrace()
+    while True:
+        monkeypatch.delattr(tqdm, "_lock", raising=False)
+        lines_left = before
+        sys.settrace(interrupt)
+        try:
+            logger.warning("take care")
+            break
+        except KeyboardInterrupt:
+            before += 1
+        finally:
+            sys.settrace(tracer)
+    assert before > 50
 
 
 def test_training_without_data_says_how_to_make_some(place: Place):
