@@ -21,7 +21,8 @@ The first sentence of each file. [Architecture](architecture.md) says how they b
 ROOMS = (
     *("", "cli", "prepare", "train", "translate", "translate/search", "translate/pytorch"),
     *("translate/glossary", "translate/html", "inspect", "check", "check/rules", "check/model"),
-    *("convert", "serve", "score", "align", "parsing", "native", "native/src", "kernels", "base"),
+    *("convert", "serve", "documents", "score", "align", "parsing", "native", "native/src"),
+    *("kernels", "base"),
 )
 
 

@@ -1,0 +1,145 @@
+"""A document: bytes in, segments out; translations in, bytes out. It knows nothing of models."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import ClassVar, NamedTuple
+
+from mtkit.base.errors import MtkitError
+from mtkit.documents.inline import has_same_codes
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A text of a document that is translated on its own.
+
+    Attributes:
+        line: its text with inline codes (`mtkit.documents.inline`).
+        place: where it is, in the words of the format: "paragraph 12", "cue 7", "slide 3".
+        placeholders: finds what a translation must have as often, if the format says what that is.
+    """
+
+    line: str
+    place: str
+    placeholders: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What reading a document depends on, besides its bytes.
+
+    Attributes:
+        source, target: the languages; empty if they are not known.
+        everything: whether texts that have a translation already are translated again.
+    """
+
+    source: str = ""
+    target: str = ""
+    everything: bool = False
+
+
+class Document(ABC):
+    """The segments of a document, and how it is written with their translations.
+
+    Attributes:
+        shows_marks: whether the format has a place for the marks that `write` is given.
+        segments: the texts to translate, in order; the same text may be there several times.
+        notes: a line about each thing that a user must know: what stays as it is, what is lost.
+    """
+
+    shows_marks: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.notes: list[str] = []
+
+    @abstractmethod
+    def write(
+        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
+    ) -> bytes:
+        """The document with translations; it can be written as often as you like.
+
+        Args:
+            translations: one for each segment, with the codes of the segment; None keeps its text.
+            marks: what is doubtful about a segment, in one line of text, by its number from 0.
+
+        Raises:
+            ValueError: the number of translations, or the codes in one of them, are not those of
+                the segments.
+        """
+
+    def changes(self, translations: Sequence[str | None]) -> dict[int, str]:
+        """The translations that are not the text of the segment itself, by its number.
+
+        Raises:
+            ValueError: as in `write`.
+        """
+        changed = {
+            number: line
+            for number, (segment, line) in enumerate(zip(self.segments, translations, strict=True))
+            if line is not None and line != segment.line
+        }
+        for number, line in changed.items():
+            if not has_same_codes(self.segments[number].line, line):
+                raise ValueError(f"segment {number} has other codes: {line}")
+        return changed
+
+
+class Format(NamedTuple):
+    """A format of documents: its name for people, and where the class is that reads it."""
+
+    name: str
+    module: str
+    document: str
+
+
+# By the ending of a file, which is also what `--format` takes.
+FORMATS: dict[str, Format] = {}
+
+_BEGINNINGS = {
+    b"%PDF-": "it is a PDF, which has no sentences; convert it to .docx",
+    b"{\\rtf": "it is RTF; save it as .docx",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": (
+        "it has a password, or is of Office 97-2003; save it as .docx or .pptx, without a password"
+    ),
+}
+
+
+def open_document(
+    name: str,
+    data: bytes,
+    *,
+    format: str | None = None,
+    source: str = "",
+    target: str = "",
+    everything: bool = False,
+) -> Document:
+    """Read a document.
+
+    Args:
+        name: of the file, for its ending and for messages.
+        format: an ending (a key of `FORMATS`) that counts instead of that of the name.
+        source, target, everything: see `Options`.
+
+    Raises:
+        MtkitError: it cannot be read; the message names the file and the reason.
+    """
+    ending = (format or PurePath(name).suffix).lower().removeprefix(".")
+    for beginning, reason in _BEGINNINGS.items():
+        if data.startswith(beginning):
+            raise MtkitError(f"{name}: {reason}")
+    if ending not in FORMATS:
+        endings = ", ".join(f".{known}" for known in FORMATS)
+        raise MtkitError(f"{name}: it has none of the endings {endings}; --format names the format")
+    _, module, document = FORMATS[ending]
+    reader = getattr(importlib.import_module(f"mtkit.documents.{module}"), document)
+    try:
+        opened: Document = reader(data, Options(source, target, everything))
+    except MtkitError as error:
+        raise MtkitError(f"{name}: {error}") from None
+    return opened

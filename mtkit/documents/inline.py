@@ -1,0 +1,120 @@
+"""Inline codes: what a segment has besides words, as `<gN>…</gN>`, `<xN/>` and `<!--N-->`.
+
+`<gN>…</gN>` stands around words (a format, a link). `<xN/>` stands where readers see something (an
+image, the mark of a footnote), and `<!--N-->` where they see nothing (a bookmark). The numbers of a
+line begin at 1. The rest of a line is text as in HTML, with `&amp;`, `&lt;` and `&gt;`.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Generic, Literal, TypeVar
+
+Meaning = TypeVar("Meaning")
+
+Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "point"], int]
+
+_CODE = re.compile(r"<(?P<open>g\d+)>|</(?P<close>g\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
+_NOT_IN_A_LINE = re.compile(r"[\t\r\n]")
+
+
+def escaped(text: str) -> str:
+    """Text as it is written in a line: on one line, and without characters that begin a code."""
+    return html.escape(_NOT_IN_A_LINE.sub(" ", text), quote=False)
+
+
+def events(line: str) -> Iterator[Event]:
+    """The parts of a line: `("text", "a < b")`, `("open", 1)`, `("close", 1)`, `("point", 2)`."""
+    at = 0
+    for code in _CODE.finditer(line):
+        if code.start() > at:
+            yield "text", html.unescape(line[at : code.start()])
+        at = code.end()
+        if code["open"]:
+            yield "open", int(code["open"][1:])
+        elif code["close"]:
+            yield "close", int(code["close"][1:])
+        else:
+            yield "point", int(code["shown"] or code["unseen"])
+    if at < len(line):
+        yield "text", html.unescape(line[at:])
+
+
+def plain_text(line: str) -> str:
+    """The text of a line without its codes."""
+    return html.unescape(_CODE.sub("", line))
+
+
+def has_letters(text: str) -> bool:
+    """Whether there is something to translate in a text (not in a line with codes)."""
+    return any(map(str.isalpha, text))
+
+
+def has_same_codes(source: str, translation: str) -> bool:
+    """Whether a translation has each code of its source once, inside the same ones, well nested.
+
+    Codes that are beside each other may change their order.
+    """
+    nesting = _nesting(source)
+    return nesting is not None and nesting == _nesting(translation)
+
+
+def _nesting(line: str) -> dict[str, str] | None:
+    """The code that each code is in; None if a code is there twice, or its end is missing."""
+    around: dict[str, str] = {}
+    stack = [""]
+    for code in _CODE.finditer(line):
+        if code["close"]:
+            if stack.pop() != code["close"]:
+                return None
+            continue
+        name = code["open"] or code[0]
+        if name in around:
+            return None
+        around[name] = stack[-1]
+        if code["open"]:
+            stack.append(name)
+    return around if stack == [""] else None
+
+
+class LineWriter(Generic[Meaning]):
+    """Writes a line, and remembers what each of its codes stands for.
+
+    Attributes:
+        meanings: what code N stands for, by N.
+    """
+
+    def __init__(self) -> None:
+        self.meanings: dict[int, Meaning] = {}
+        self._parts: list[str] = []
+
+    @property
+    def line(self) -> str:
+        """What was written so far."""
+        return "".join(self._parts)
+
+    def text(self, text: str) -> None:
+        """Write text, in which `&` and `<` have no meaning."""
+        self._parts.append(escaped(text))
+
+    def point(self, meaning: Meaning, *, is_shown: bool = True) -> None:
+        """Write a code for what stands at one place."""
+        number = self._number_of(meaning)
+        self._parts.append(f"<x{number}/>" if is_shown else f"<!--{number}-->")
+
+    def open(self, meaning: Meaning) -> int:
+        """Write the begin of a code around words; `close` takes the number that this returns."""
+        number = self._number_of(meaning)
+        self._parts.append(f"<g{number}>")
+        return number
+
+    def close(self, number: int) -> None:
+        """Write the end of a code around words."""
+        self._parts.append(f"</g{number}>")
+
+    def _number_of(self, meaning: Meaning) -> int:
+        number = len(self.meanings) + 1
+        self.meanings[number] = meaning
+        return number
