@@ -166,7 +166,7 @@ class NoteHandler(logging.Handler):
             from tqdm import tqdm
 
             # tqdm's own locking gives another error if Ctrl-C comes before it has the lock.
-            with tqdm.get_lock():
+            with tqdm.get_lock():  # type: ignore[no-untyped-call]
                 tqdm.write(text, file=sys.stderr, nolock=True)
         else:
             # No bar can be shown yet.
