@@ -121,6 +121,7 @@ HOMES = {
     "onnxruntime": {"convert.onnx"},
     "tokenizers": {"convert.onnx", "convert.tokenizer_json"},
     "lxml": {"documents"},
+    "markdown_it": {"documents.markdown"},
     "pickle": set[str](),
     "dill": set[str](),
     "cloudpickle": set[str](),

@@ -99,7 +99,14 @@ class Format(NamedTuple):
 
 
 # By the ending of a file, which is also what `--format` takes.
-FORMATS: dict[str, Format] = {}
+FORMATS: dict[str, Format] = {
+    "md": Format("Markdown", "markdown", "Markdown"),
+    "markdown": Format("Markdown", "markdown", "Markdown"),
+    "srt": Format("SubRip", "subtitles", "Subtitles"),
+    "vtt": Format("WebVTT", "subtitles", "WebVtt"),
+    "po": Format("PO", "gettext", "Gettext"),
+    "pot": Format("PO", "gettext", "Gettext"),
+}
 
 _BEGINNINGS = {
     b"%PDF-": "it is a PDF, which has no sentences; convert it to .docx",

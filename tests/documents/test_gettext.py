@@ -1,0 +1,254 @@
+"""PO files: what is filled, what stays, plural forms, placeholders, and msgfmt's judgement."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.pretended import capitals, reversed_words
+
+from mtkit.base.errors import MtkitError
+from mtkit.documents import Document, open_document
+
+RUSSIAN = (
+    "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : "
+    "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);"
+)
+GERMAN = "nplurals=2; plural=(n != 1);"
+ENTRIES = r"""
+#: a.c:1
+msgid "Hello <b>world</b>, \"you\"\n"
+msgstr ""
+
+#. note
+#: a.c:2
+#, c-format
+msgctxt "menu"
+msgid "One file"
+msgid_plural "%d files of %s"
+msgstr[0] ""
+msgstr[1] ""
+
+#, c-format
+#| msgid "Copied"
+msgid "Copied %s to %s (100%%)"
+msgstr ""
+
+msgid ""
+"A very long text that somebody has wrapped by hand, and that goes on\n"
+"on the second line of the message.\n"
+"\n"
+"  -v  Be verbose\n"
+msgstr ""
+
+#, fuzzy, no-wrap
+#| msgid "Old"
+msgid "New"
+msgstr "Neu?"
+
+msgid "Done"
+msgstr "Fertig"
+
+#~ msgid "Gone"
+#~ msgstr "Weg"
+"""
+
+
+def po(entries: str = ENTRIES, plural: str = GERMAN, charset: str = "UTF-8") -> str:
+    return f"""# A translator
+msgid ""
+msgstr ""
+"Project-Id-Version: x 1\\n"
+"PO-Revision-Date: 2026-01-01 00:00+0000\\n"
+"Last-Translator: A <a@b.c>\\n"
+"Language-Team: x <x@y.z>\\n"
+"Language: x\\n"
+"MIME-Version: 1.0\\n"
+"Content-Type: text/plain; charset={charset}\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+"Plural-Forms: {plural}\\n"
+{entries}"""
+
+
+def document(text: str, **options: bool) -> Document:
+    return open_document("x.po", text.encode(), **options)
+
+
+def filled(text: str, *translations: str, marks: dict[int, str] | None = None) -> str:
+    """The text with these translations, without its header."""
+    return document(text).write(translations, marks).decode().split("\n\n", 1)[1]
+
+
+def judged(data: bytes, folder: Path) -> str:
+    """What `msgfmt -c` says of a file."""
+    if not (program := shutil.which("msgfmt")):
+        pytest.skip("msgfmt is not installed")
+    (folder / "x.po").write_bytes(data)
+    command = [program, "-c", "-v", "-o", "x.mo", "x.po"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stderr
+
+
+def test_only_entries_without_a_translation_are_segments():
+    assert [(segment.place, segment.line) for segment in document(po()).segments] == [
+        ("entry 2 (line 15)", 'Hello <g1>world</g1>, "you"'),
+        ("entry 3 (line 21)", "One file"),
+        ("entry 3 (line 21)", "%d files of %s"),
+        ("entry 4 (line 29)", "Copied %s to %s (100%%)"),
+        (
+            "entry 5 (line 32)",
+            "A very long text that somebody has wrapped by hand, and that goes on on the second "
+            "line of the message.",
+        ),
+        ("entry 5 (line 32)", "-v  Be verbose"),
+    ]
+    everything = document(po(), everything=True).segments
+    assert [segment.line for segment in everything[-2:]] == ["New", "Done"]
+
+
+@pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_what_is_not_translated_keeps_its_bytes(everything: bool, line_end: str):
+    data = po().replace("\n", line_end).encode()
+    read = open_document("x.po", data, everything=everything)
+    assert read.write([None] * len(read.segments)) == data
+    assert read.write([segment.line for segment in read.segments]) == data
+
+
+def test_strings_are_filled_and_all_else_stays():
+    read = document(po())
+    written = read.write([capitals(segment.line) for segment in read.segments]).decode()
+    expected = po()
+    for before, after in (
+        (
+            r'"you\"\n"' + '\nmsgstr ""',
+            r'"you\"\n"' + "\n" + r'msgstr "HELLO <b>WORLD</b>, \"YOU\"\n"',
+        ),
+        ('msgstr[0] ""\nmsgstr[1] ""', 'msgstr[0] "ONE FILE"\nmsgstr[1] "%d FILES OF %s"'),
+        ('#| msgid "Copied"\n', ""),
+        ('(100%%)"\nmsgstr ""', '(100%%)"\nmsgstr "COPIED %s TO %s (100%%)"'),
+        (
+            'verbose\\n"\nmsgstr ""',
+            'verbose\\n"\nmsgstr ""\n'
+            '"A VERY LONG TEXT THAT SOMEBODY HAS WRAPPED BY HAND,\\n"\n'
+            '"AND THAT GOES ON ON THE SECOND LINE OF THE MESSAGE.\\n"\n'
+            '"\\n"\n'
+            '"  -V  BE VERBOSE\\n"',
+        ),
+    ):
+        assert expected.count(before) == 1
+        expected = expected.replace(before, after)
+    assert written == expected
+
+
+@pytest.mark.parametrize("plural", [GERMAN, RUSSIAN, "nplurals=1; plural=0;"])
+@pytest.mark.parametrize("translated", [capitals, reversed_words])
+@pytest.mark.parametrize("everything", [True, False])
+def test_msgfmt_accepts_the_result(plural: str, translated, everything: bool, tmp_path: Path):
+    read = document(po(plural=plural), everything=everything)
+    written = read.write([translated(segment.line) for segment in read.segments])
+    # A word alone is the same in reverse, so the fuzzy entry stays as it was.
+    is_filled = everything and translated is capitals
+    count = "6 translated messages." if is_filled else "5 translated messages, 1 fuzzy"
+    assert judged(written, tmp_path).startswith(count)
+
+
+@pytest.mark.parametrize(
+    ("plural", "sources"),
+    [
+        (GERMAN, ["msgid", "plural"]),
+        ("nplurals=2; plural=(n > 1);", ["msgid", "plural"]),
+        # The form of 1 is that of 21 and 31, which need the number.
+        (RUSSIAN, ["plural", "plural", "plural"]),
+        ("nplurals=1; plural=0;", ["plural"]),
+        ("nplurals=3; plural=(n==1) ? 1 : (n==2) ? 2 : 0;", ["plural", "msgid", "plural"]),
+    ],
+)
+def test_the_header_says_how_many_plural_forms_there_are(plural: str, sources: list[str]):
+    entry = '\n#, c-format\nmsgid "One"\nmsgid_plural "%d ones"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    read = document(po(entry, plural))
+    of = {"One": "EINS", "%d ones": "%d EINSEN"}
+    written = read.write([of[segment.line] for segment in read.segments]).decode()
+    found = re.findall(r'msgstr\[(\d)\] "(.*)"', written)
+    texts = {"msgid": "EINS", "plural": "%d EINSEN"}
+    assert found == [(str(i), texts[source]) for i, source in enumerate(sources)]
+
+
+@pytest.mark.parametrize(
+    ("flag", "source", "good", "bad"),
+    [
+        ("c-format", "%s of %d", "%s von %d", "%d von %s"),
+        ("c-format", "100%% %s", "100%% von %s", "100% von %s"),
+        ("c-format", "%1$s of %2$s", "%2$s von %1$s", "%1$s von %1$s"),
+        ("python-format", "%(a)s and %(b)d", "%(b)d und %(a)s", "%(a)s und %(a)s"),
+        ("python-brace-format", "{a} and {b}", "{b} und {a}", "{a}"),
+        ("qt-format", "%1 and %n", "%n und %1", "%1"),
+        ("java-format", "{0} is {1}", "{1} ist {0}", "ist {0}"),
+        ("sh-format", "$name is $x", "$x ist $name", "$Name ist $x"),
+    ],
+)
+def test_an_entry_that_lost_a_placeholder_is_fuzzy(flag: str, source: str, good: str, bad: str):
+    text = po(f'\n#, {flag}\nmsgid "{source}"\nmsgstr ""\n')
+    assert filled(text, good) == f'#, {flag}\nmsgid "{source}"\nmsgstr "{good}"\n'
+    written = filled(text, bad)
+    assert written.startswith("# mtkit: its placeholders differ from %" if "%" in source else "#")
+    assert f'\n#, fuzzy, {flag}\nmsgid "{source}"\nmsgstr "{bad}"\n' in written
+    # Without the flag, or with its opposite, they are text.
+    no = po(f'\n#, no-{flag}\nmsgid "{source}"\nmsgstr ""\n')
+    assert "fuzzy" not in filled(no, bad)
+
+
+def test_a_doubt_is_a_comment_and_makes_a_translation_fuzzy():
+    text = po('\n#: a.c:1\nmsgid "One"\nmsgstr ""\nmsgid "Two"\nmsgstr ""\n')
+    assert filled(text, "Eins", "Zwei", marks={0: "confidence 12"}) == (
+        '# mtkit: confidence 12\n#: a.c:1\n#, fuzzy\nmsgid "One"\nmsgstr "Eins"\n'
+        'msgid "Two"\nmsgstr "Zwei"\n'
+    )
+    read = document(text)
+    rejected = read.write([None, "Zwei"], {0: "rejected"}).decode()
+    assert '# mtkit: rejected\n#: a.c:1\nmsgid "One"\nmsgstr ""\n' in rejected
+    # A second start with all entries takes the doubt back.
+    again = document(read.write(["Eins", "Zwei"], {0: "x"}).decode(), everything=True)
+    assert (
+        again.write(["Uno", "Due"])
+        .decode()
+        .endswith('\n#: a.c:1\nmsgid "One"\nmsgstr "Uno"\nmsgid "Two"\nmsgstr "Due"\n')
+    )
+
+
+def test_long_strings_are_wrapped_if_those_of_the_file_are():
+    words = " ".join(["word"] * 14)
+    wrapped = filled(po(f'\nmsgid "{words}"\nmsgstr ""\n'), " ".join(["Wörter"] * 14))
+    rows = wrapped.split("\n")[1:-1]
+    assert rows[0] == 'msgstr ""'
+    assert max(map(len, rows)) <= 79
+    assert "".join(row.strip('"') for row in rows[1:]) == " ".join(["Wörter"] * 14)
+    long = f'\nmsgid "{words} {words}"\nmsgstr ""\n'
+    assert filled(po(long), "x " * 80).endswith(f'\nmsgstr "{"x " * 80}"\n')
+
+
+def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
+    data = po('\nmsgid "One"\nmsgstr ""\nmsgid "Ü"\nmsgstr "é"\n', charset="ISO-8859-1")
+    read = open_document("x.po", data.encode("latin-1"))
+    assert 'msgstr "ä"\n' in read.write(["ä"]).decode("latin-1")
+    assert not read.notes
+    written = read.write(["ł"]).decode()
+    assert 'charset=UTF-8\\n"' in written
+    assert 'msgid "Ü"\nmsgstr "é"' in written
+    assert read.notes == ["the file is UTF-8 now: ISO-8859-1 lacks characters of it"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Hello\n", "line 1: is not PO: Hello"),
+        ('"x"\n', "line 1: has a string of no entry"),
+        (po(charset="klingon"), "its header has an unknown charset, klingon"),
+        (po(plural="nplurals=2; plural=__import__;"), "its header has the plural __import__"),
+    ],
+)
+def test_a_broken_file_is_one_line(text: str, message: str):
+    with pytest.raises(MtkitError, match=f"^x.po: {re.escape(message)}$"):
+        document(text)

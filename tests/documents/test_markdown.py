@@ -1,0 +1,192 @@
+"""Markdown: what is text, what stays, and that a translation is read as it was meant."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from markdown_it import MarkdownIt
+from support.pretended import capitals, reversed_words
+
+from mtkit.documents import Document, open_document
+
+TEXT = """---
+title: Front matter
+---
+
+# 1. Hello *world* ##
+
+A paragraph with **bold `code` text**, a [link](http://x.y/a_b "Title"), ![image](i.png)
+and a second line &amp; AT&T\\* <b>html</b> <br> after
+a break.  
+Hard break above, [ref][r], [name], <http://auto.link/x_y>.
+
+> 1. quote one
+> with two lines
+>
+> | a | b\\|c |
+> |---|------|
+> | 1 | `x\\|y` two |
+
+- [ ] task **item**
+- [x] done[^1]
+
+1986\\. A great year. Math $x^2_1$ costs $5 and $6.
+
+```
+code here
+```
+
+    indented code
+
+<div>
+html block
+</div>
+
+:::note
+A note here.
+:::
+
+Setext heading
+==============
+
+snake_case *a*b 2 * 3 ~~gone~~ ***both*** \\<b> \\# x
+
+[^1]: Footnote text here.
+[^2]: Another one.
+[r]: http://ref.org "T"
+[name]: http://name.org
+"""  # noqa: W291
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def document(text: str) -> Document:
+    return open_document("x.md", text.encode())
+
+
+def written(text: str, *translations: str) -> str:
+    return document(text).write(translations).decode()
+
+
+def test_the_segments_are_the_texts_with_codes():
+    assert [(segment.place, segment.line) for segment in document(TEXT).segments] == [
+        ("line 5", "1. Hello <g1>world</g1>"),
+        (
+            "line 7",
+            "A paragraph with <g1>bold <x2/> text</g1>, a <g3>link</g3>, <x4/> "
+            "and a second line &amp; AT&amp;T* <g5>html</g5>",
+        ),
+        ("line 8", "after a break."),
+        ("line 10", "Hard break above, <g1>ref</g1>, <g2>name</g2>, <x3/>."),
+        ("line 12", "quote one with two lines"),
+        ("line 15", "a"),
+        ("line 15", "b|c"),
+        ("line 17", "two"),
+        ("line 19", "task <g1>item</g1>"),
+        ("line 20", "done"),
+        ("line 22", "1986. A great year. Math <x1/> costs $5 and $6."),
+        ("line 35", "A note here."),
+        ("line 38", "Setext heading"),
+        (
+            "line 41",
+            "snake_case <g1>a</g1>b 2 * 3 <g2>gone</g2> <g3><g4>both</g4></g3> &lt;b&gt; # x",
+        ),
+        ("line 43", "Footnote text here."),
+        ("line 44", "Another one."),
+    ]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_what_is_not_translated_keeps_its_bytes(line_end: str):
+    data = TEXT.replace("\n", line_end).encode()
+    read = open_document("x.md", data)
+    assert read.write([None] * len(read.segments)) == data
+    assert read.write([segment.line for segment in read.segments]) == data
+    assert read.notes == ["blocks of HTML keep their text: 1"]
+
+
+@pytest.mark.parametrize("translated", [capitals, reversed_words])
+def test_no_word_and_no_code_is_lost(translated):
+    # Without the footnotes, which this parser does not have.
+    text = TEXT[: TEXT.index("[^1]: ")] + TEXT[TEXT.index("[r]: ") :]
+    read = document(text)
+    result = read.write([translated(segment.line) for segment in read.segments]).decode()
+    pages = [PARSER.render(each) for each in (text, result)]
+    tags, words = ([re.findall(form, page) for page in pages] for form in (r"<[^>]+>", r"[^\W_]+"))
+    assert tags[0] == tags[1]
+    assert Counter(map(str.lower, words[0])) == Counter(map(str.lower, words[1]))
+    again = document(result).segments
+    assert [each.line for each in again] == [translated(each.line) for each in read.segments]
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("- eins", "\\- eins"),
+        ("+ eins", "\\+ eins"),
+        ("1986. eins", "1986\\. eins"),
+        ("1) eins", "1\\) eins"),
+        ("# eins", "\\# eins"),
+        ("#1 eins", "#1 eins"),
+        ("&gt; eins", "\\> eins"),
+        ("---", "\\---"),
+        ("===", "\\==="),
+        ("* eins", "\\* eins"),
+        ("[eins]: zwei", "\\[eins]: zwei"),
+        ("ein *Stern*", "ein \\*Stern\\*"),
+        ("snake_case_name", "snake_case_name"),
+        ("_eins_", "\\_eins\\_"),
+        ("a &lt; b &amp; c", "a < b & c"),
+        ("ein &lt;b&gt;", "ein \\<b>"),
+        ("ein &amp;lt;", "ein \\&lt;"),
+        ("`eins`", "\\`eins\\`"),
+        ("[eins](zwei)", "\\[eins\\](zwei)"),
+        ("C:\\_x", "C:\\\\\\_x"),
+        ("~~eins~~", "\\~\\~eins\\~\\~"),
+        ("```", "\\```"),
+        ("1. 2. - eins", "1\\. 2. - eins"),
+    ],
+)
+def test_what_would_have_a_meaning_is_escaped(translation: str, expected: str):
+    for before in ("", "> ", "- "):
+        assert written(f"{before}One two\n", translation) == f"{before}{expected}\n"
+
+
+def test_signs_at_the_beginning_of_a_later_line_are_escaped():
+    text = "> One two three\n> four five six\n"
+    assert written(text, "eins zwei - drei vier") == "> eins zwei\n> \\- drei vier\n"
+
+
+def test_a_translation_of_fewer_words_than_lines_ends_the_paragraph_nowhere():
+    text = "> One two\n> three four\n> five\n\nNext.\n"
+    assert written(text, "Eins zwei.", "Dann.") == "> Eins\n> zwei.\n\nDann.\n"
+    assert written(text, "Eins.", "Dann.") == "> Eins.\n\nDann.\n"
+
+
+def test_an_emphasis_that_is_none_beside_letters_is_written_as_html():
+    assert written("Foo **bar** baz", "x<g1>„bar“</g1>y") == "x<strong>„bar“</strong>y"
+    assert written("Foo *bar* baz", "x <g1>bar</g1> y") == "x *bar* y"
+
+
+def test_a_bar_in_a_cell_is_escaped_and_outside_is_not():
+    table = "a | b\n--|--\nc | d\n"
+    assert written(table, "x|y", "b", "c", "d|") == "x\\|y | b\n--|--\nc | d\\|\n"
+    assert written("a b\n", "x|y") == "x|y\n"
+
+
+def test_a_link_keeps_its_target_whatever_its_words_are():
+    text = "See [the page], [page][], [it][page] and [x](a 'T').\n\n[the page]: /a\n[page]: /b\n"
+    assert written(
+        text, "Siehe <g4>x</g4>, <g1>Seite eins</g1>, <g2>Seite</g2> und <g3>es</g3>."
+    ) == (
+        "Siehe [x](a 'T'), [Seite eins][the page], [Seite][page] und [es][page].\n\n"
+        "[the page]: /a\n[page]: /b\n"
+    )
+
+
+def test_cells_and_list_items_with_the_same_words_as_their_marks_are_found():
+    assert written("1. 1 one\n", "eins") == "1. eins\n"
+    assert written("- - one\n", "eins") == "- - eins\n"
+    text = "| a | a |\n|---|---|\n| a | ab |\n"
+    assert written(text, "x", "y", "z", "zz") == "| x | y |\n|---|---|\n| z | zz |\n"

@@ -1,0 +1,221 @@
+"""SubRip and WebVTT: sentences over several cues, lines, and what stays."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from support.pretended import capitals, reversed_words
+
+from mtkit.base.errors import MtkitError
+from mtkit.documents import Document, open_document
+
+SRT = """1
+00:00:01,000 --> 00:00:03,000
+<i>The old woman buys</i>
+
+2
+00:00:03,100 --> 00:00:05,000
+<i>a red umbrella.</i>
+
+3
+00:00:06,000 --> 00:00:07,000
+{\\an8}- Hi, <b>John</b>.
+- Hello (sighs) there.
+
+4
+00:00:08,000 --> 00:00:09,000
+[door slams]
+
+5
+00:00:10,000 --> 00:00:12,000
+I think we should go to the big
+house, because he said that
+
+6
+00:00:12,000 --> 00:00:13,500
+"the <i>Titanic</i> sank
+before -5 degrees."
+
+7
+00:00:14,000 --> 00:00:15,000
+♪ La la la ♪
+
+8
+00:00:15,500 --> 00:00:16,000
+123
+"""
+VTT = """WEBVTT - A film
+
+STYLE
+::cue(b) { color: red }
+
+NOTE a comment --> of two
+lines
+
+intro
+00:01.000 --> 00:03.000 align:start line:0
+<v Mary>Tom &amp; <c.loud>Jerry</c> &lt;3.
+
+00:04.000 --> 00:05.000
+What <00:04.500>now?
+"""
+
+
+def document(text: str, ending: str = "srt") -> Document:
+    return open_document(f"film.{ending}", text.encode())
+
+
+def lines_of(text: str, ending: str = "srt") -> list[str]:
+    return [segment.line for segment in document(text, ending).segments]
+
+
+def film(*texts: str) -> str:
+    """A film whose cues follow each other, of two seconds each."""
+    return "\n".join(
+        f"{i}\n00:00:{2 * i:02},000 --> 00:00:{2 * i + 2:02},000\n{text}\n"
+        for i, text in enumerate(texts, 1)
+    )
+
+
+def shown_in(written: bytes) -> list[list[str]]:
+    """The lines of text of each cue."""
+    blocks = written.decode().strip().split("\n\n")
+    return [block.split("\n")[2:] for block in blocks]
+
+
+def test_the_segments_are_sentences_without_what_is_around_them():
+    segments = document(SRT).segments
+    assert [(segment.place, segment.line) for segment in segments] == [
+        ("cues 1 to 2", "The old woman buys a red umbrella."),
+        ("cue 3", "Hi, <g1>John</g1>."),
+        ("cue 3", "Hello <g1>sighs</g1> there."),
+        ("cue 4", "door slams"),
+        (
+            "cues 5 to 6",
+            "I think we should go to the big house, because he said that "
+            '"the <g1>Titanic</g1> sank before -5 degrees."',
+        ),
+        ("cue 7", "La la la"),
+    ]
+    assert lines_of(VTT, "vtt") == ["Tom &amp; <g1>Jerry</g1> &lt;3.", "What <!--1-->now?"]
+
+
+@pytest.mark.parametrize(("text", "ending"), [(SRT, "srt"), (VTT, "vtt")])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_what_is_not_translated_keeps_its_bytes(text: str, ending: str, line_end: str, mark: bytes):
+    data = mark + text.replace("\n", line_end).encode()
+    read = open_document(f"film.{ending}", data)
+    assert read.write([None] * len(read.segments)) == data
+    assert read.write([segment.line for segment in read.segments]) == data
+
+
+def test_a_file_in_utf_16_stays_one():
+    data = SRT.encode("utf-16")
+    read = open_document("film.srt", data)
+    written = read.write([capitals(segment.line) for segment in read.segments])
+    assert written.decode("utf-16").startswith("1\n00:00:01,000 --> 00:00:03,000\n<i>THE OLD")
+
+
+@pytest.mark.parametrize(("text", "ending"), [(SRT, "srt"), (VTT, "vtt")])
+@pytest.mark.parametrize("translated", [capitals, reversed_words])
+def test_no_word_is_lost_and_all_else_stays(text: str, ending: str, translated):
+    read = document(text, ending)
+    written = read.write([translated(segment.line) for segment in read.segments]).decode()
+    code = r"<[^<>]*>|\{[^{}]*\}|[\[\]()♪-]|^.*-->.*$"
+    assert re.findall(code, written, re.M) == re.findall(code, text, re.M)
+    words = [Counter(re.findall(r"\w+", each.lower())) for each in (written, text)]
+    assert words[0] == words[1]
+    assert len(written.split("\n\n")) == len(text.split("\n\n"))
+
+
+def test_each_cue_gets_its_share_of_a_sentence():
+    read = document(film("The old man and", "his dog", "are walking along the very long street."))
+    line = "Der alte Mann und sein Hund gehen die sehr lange Straße entlang, die am Meer liegt."
+    assert shown_in(read.write([line])) == [
+        ["Der alte Mann und"],
+        ["sein Hund"],
+        ["gehen die sehr lange Straße", "entlang, die am Meer liegt."],
+    ]
+
+
+def test_an_element_over_a_cut_is_closed_and_opened_again():
+    read = document(film("I saw the", "<i>big ship</i> there."))
+    written = read.write(["Ich sah <g1>das sehr große Schiff</g1> dort."])
+    assert shown_in(written) == [["Ich sah <i>das</i>"], ["<i>sehr große Schiff</i> dort."]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("He came.", "She went."),
+        ("He came.»", "She went."),
+        ("Who is there?", "me"),
+        ("wait…", "no"),
+        ("He said", "- No."),
+        ("He said", "[door slams]"),
+        ("THE END", "and then"),
+        ("{\\an8}Above", "below"),
+        ("来た。", "行った"),
+    ],
+)
+def test_what_is_another_sentence_is_another_segment(first: str, second: str):
+    assert len(lines_of(film(first, second))) == 2
+
+
+def test_a_pause_ends_a_sentence_and_a_text_without_punctuation_is_cut():
+    assert len(lines_of(film("He came", "home").replace("0:04,000 --> 00", "0:14,000 --> 00"))) == 2
+    cues = [f"word{'x' * i} and" for i in range(14)]
+    assert [line.count(" and") for line in lines_of(film(*cues))] == [6, 6, 2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lines_have_at_most_42_characters_and_as_many_lines_as_before(seed: int):
+    words = [f"w{'x' * ((i * 7 + seed * 3) % 11)}" for i in range(12 + 5 * seed)]
+    read = document(film("Hello to\nyou."))
+    (rows,) = shown_in(read.write([" ".join(words)]))
+    assert " ".join(rows).split() == words
+    assert max(map(len, rows)) <= 42
+    size = len(" ".join(words))
+    # Words of at most 12 characters waste less than that on each line.
+    assert 2 <= len(rows) <= max(2, -(-size // 30))
+
+
+def test_text_without_spaces_is_cut_between_characters_of_two_columns():
+    read = document(film("She has gone, and I have not seen her again", "since that day."))
+    line = "彼女は行ってしまいました。そして私はあの日から彼女に二度と会っていません、本当です。"
+    cues = shown_in(read.write([line]))
+    assert "".join(row for rows in cues for row in rows) == line
+    assert all(0 < len(row) <= 21 and row[0] not in "。、っ" for rows in cues for row in rows)
+
+
+def test_a_translation_of_fewer_words_than_cues_leaves_no_cue_empty():
+    read = document(film("I do not", "really know that", "at all."))
+    assert shown_in(read.write(["Nein."])) == [["Nein."], ["…"], ["…"]]
+
+
+def test_cues_that_are_read_too_fast_are_named():
+    read = document(film("Hi.", "Bye."))
+    # Of two seconds each: 40 characters are the most.
+    read.write(["x" * 20 + " " + "y" * 19, "x" * 20 + " " + "y" * 21])
+    assert read.notes == ["1 of 2 translated cues have more than 20 characters a second: 2"]
+
+
+def test_a_doubt_is_a_note_before_its_cue():
+    read = document(VTT, "vtt")
+    written = read.write([None, "Was <!--1-->nun?"], {1: "a number is missing -->"}).decode()
+    note = "NOTE mtkit: a number is missing ->\n\n00:04.000 --> 00:05.000\nWas <00:04.500>nun?\n"
+    assert written == VTT[: VTT.index("00:04.000")] + note
+
+
+def test_lines_of_a_cue_after_a_blank_line_are_translated_too():
+    text = film("One here.\n\nTwo here.", "Three.").replace("2\n00:00:04", "00:00:04")
+    assert lines_of(text) == ["One here.", "Two here.", "Three."]
+
+
+@pytest.mark.parametrize("data", [b"no times\n", b"", "1\n00:00 é".encode("latin-1")])
+def test_what_is_no_subtitle_file_is_one_line(data: bytes):
+    with pytest.raises(MtkitError, match=r"^film.srt: [^\n]+$"):
+        open_document("film.srt", data)
