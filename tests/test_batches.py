@@ -75,12 +75,6 @@ def test_a_sentence_of_nothing_but_its_end_has_one_token():
     assert [side.tolist() for side in sides] == [[[EOS]], [[BOS]], [[EOS]]]
 
 
-def test_the_pairs_of_a_batch_belong_together():
-    pairs = random_pairs(300)
-    batch = make_batch(pairs, np.random.default_rng(1).permutation(300))
-    assert (batch.src[:, 0] == batch.tgt_out[:, 0]).all()
-
-
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=70), data=st.data())
 def test_every_sentence_is_found_wherever_it_is(lengths: list[int], data: st.DataObject):
     ids = np.arange(100, 100 + sum(lengths), dtype=np.uint16)
@@ -166,34 +160,6 @@ def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four():
     assert kept <= 4.2 * count
     assert most <= 16 * count + 8 * 2**20
     assert sum(map(len, plan)) == count
-
-
-@given(
-    lengths=LENGTHS,
-    budget=st.integers(40, 400),
-    seed=st.none() | st.integers(0, 9),
-)
-def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
-    lengths: list[tuple[int, int]], budget: int, seed: int | None
-):
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    rng = None if seed is None else np.random.default_rng(seed)
-    plan = plan_batches(src, tgt, budget=budget, rng=rng)
-    assert sorted(itertools.chain.from_iterable(plan)) == list(range(len(lengths)))
-    for indices in plan:
-        assert len(indices) > 0
-        assert len(indices) * src[indices].max() <= budget
-        assert len(indices) * tgt[indices].max() <= budget
-
-
-def test_ties_are_broken_by_the_generator():
-    same = np.full(60, 12)
-    plans = [
-        plan_batches(same, same, budget=120, rng=np.random.default_rng(seed)) for seed in (1, 1, 2)
-    ]
-    first, again, other = ([batch.tolist() for batch in plan] for plan in plans)
-    assert first == again
-    assert sorted(map(sorted, first)) != sorted(map(sorted, other))
 
 
 def test_a_pair_longer_than_the_budget_is_refused_with_the_setting_to_raise():
@@ -350,16 +316,6 @@ def test_parts_fit_and_one_fewer_would_not(lengths: list[tuple[int, int]], fits:
     assert parts == 1 or largest(parts - 1) > fits
 
 
-def test_the_same_seed_gives_the_same_batches_and_another_seed_others():
-    pairs = random_pairs(150)
-    first, again, other = (
-        take(TokenBatches(pairs, budget=120, seed=seed), 60) for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first != other
-    assert {tuple(sorted(u[0])) for u in first} != {tuple(sorted(u[0])) for u in other}
-
-
 def test_another_epoch_has_another_order_and_other_neighbours():
     batches = TokenBatches(random_pairs(150), budget=120, seed=1)
     first, second = epoch_of(batches), epoch_of(batches)
@@ -424,13 +380,3 @@ def test_every_id_is_counted():
     ids = np.random.default_rng(1).integers(0, 50, 5_000_000).astype(np.uint16)
     array = TokenArray(ids, np.array([len(ids)]))
     assert array.counts(60).tolist() == np.bincount(ids, minlength=60).tolist()
-
-
-def test_batches_of_a_folder_hold_the_text_of_its_files(tiny_data: PreparedData):
-    tokenizer, _ = tiny_data.tokenizers()
-    pairs = tiny_data.pairs("valid")
-    batch = make_batch(pairs, np.arange(len(pairs)))
-    texts = [tokenizer.decode(row.tolist()) for row in batch.src]
-    assert texts == tiny_data.text("valid")[0]
-    assert len(texts) == 20
-    assert [tokenizer.decode(row.tolist()) for row in batch.tgt_out] == tiny_data.text("valid")[1]

@@ -222,18 +222,6 @@ def test_damaged_weights_are_one_line_that_names_the_file(
     assert run.select("10")[0]["w"].unique().tolist() == [10.0]
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, Path.unlink])
-def test_a_damaged_state_is_one_line_that_names_the_file(damage: Callable[[Path], None], run: Run):
-    save(run, 10)
-    damage_place = run.path / "checkpoints" / "step-00000010" / "state.json"
-    damage(damage_place)
-    if damage is truncate:  # the last byte is only a newline
-        truncate(damage_place)
-    with pytest.raises(MtkitError, match=r"step-00000010/state\.json") as error:
-        run.select("last")
-    assert str(error.value).count("use an earlier checkpoint") == 1
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_so(
     count: int, run: Run
@@ -251,21 +239,6 @@ def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_
             "newest checkpoints only (train.keep_checkpoints); start the command again to use "
             "those that exist now"
         )
-
-
-def test_a_checkpoint_that_is_deleted_while_it_is_read_is_one_line_that_says_so(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-):
-    save(run, 10)
-    selection = run.selection("last")
-
-    def delete(path: Path) -> str:
-        shutil.rmtree(path.parent)
-        raise MtkitError(f"{path}: No such file or directory")
-
-    monkeypatch.setattr("mtkit.base.files.sha256_of", delete)
-    with pytest.raises(MtkitError, match="step-00000010: was deleted after it was chosen, "):
-        selection.load()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mtkit.base.files import sha256_of
 from mtkit.base.text import decode_lines, read_lines, zstd
 from mtkit.data import PreparedData, find_data
 from mtkit.prepare.writer import PreparedWriter, create_prepared
-from mtkit.tokenizer import Tokenizer, Vocabularies
+from mtkit.tokenizer import Vocabularies
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -251,12 +251,6 @@ def test_parts_are_the_sentences_in_order(size: int, tmp_path: Path):
     assert sum(part.counts(300).sum() for part in parts) == 9
 
 
-def test_raw_text_comes_back_as_it_was_written(tmp_path: Path):
-    data = write(tmp_path / "data")
-    assert data.text("valid") == (["a\u2028b", ""], ["c", " d "])
-    assert (data.name, data.src_lang, data.tgt_lang) == ("data", "en", "de")
-
-
 @pytest.mark.parametrize(
     ("sizes", "width"),
     [
@@ -279,25 +273,6 @@ def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
     assert (tmp_path / "data" / "train.tgt.bin").stat().st_size == 3 * width
 
 
-def test_joint_subwords_are_one_object_and_one_file_and_others_two(tmp_path: Path):
-    english, greek = (
-        Tokenizer.learn([f"{text}."] * 20, 275) for text in ("one two three", "ένα δύο τρία")
-    )
-    for name, learned in (("joint", (english, english)), ("two", (english, greek))):
-        with create_prepared(tmp_path / name) as writer:
-            writer.add_tokenizers(Vocabularies(*learned))
-    joint, two = (PreparedData.open(tmp_path / name) for name in ("joint", "two"))
-    src, tgt = joint.tokenizers()
-    assert src is tgt
-    assert src.model == english.model
-    assert [one.model for one in two.tokenizers()] == [english.model, greek.model]
-    files = {name for name in contents(two.path) if name.startswith("tokenizer")}
-    assert files == {"tokenizer.src.model", "tokenizer.tgt.model"}
-    assert "tokenizer.model" in contents(joint.path)
-    assert "tokenizer.src.model" not in contents(joint.path)
-    assert joint.fingerprint != two.fingerprint
-
-
 def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path):
     path = write(tmp_path / "data").path
     files = contents(path)
@@ -306,25 +281,6 @@ def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in files.items()
     }
-
-
-def test_the_dropped_pairs_are_listed_in_a_compressed_table(tmp_path: Path):
-    table = gzip.decompress((write(tmp_path / "data").path / "dropped.tsv.gz").read_bytes())
-    assert table == b"file\tline\treason\nsome.en\t7\ttoo long\n"
-
-
-def test_a_name_never_breaks_the_table_of_dropped_pairs(tmp_path: Path):
-    names = ["a b", "a\tb\nc\rd\\e", "a\\tb", os.fsdecode(b"\xff\xfeg\xc3\xbc"), "\ud800"]
-    with create_prepared(tmp_path / "data") as writer:
-        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
-        for name in names:
-            writer.drop(name, 1, "empty")
-    table = gzip.decompress((tmp_path / "data" / "dropped.tsv.gz").read_bytes()).decode()
-    rows = [row.split("\t") for row in table.removesuffix("\n").split("\n")][-len(names) :]
-    assert rows == [
-        [name, "1", "empty"]
-        for name in ("a b", r"a\tb\nc\rd\\e", r"a\\tb", r"\xff\xfegü", r"\ud800")
-    ]
 
 
 def test_the_fingerprint_changes_with_the_text_and_not_with_the_name(tmp_path: Path):
@@ -355,40 +311,11 @@ def test_a_system_error_is_reported_with_its_message(error: OSError, words: str,
         raise error
 
 
-def test_nothing_stands_under_the_name_before_all_is_written(tmp_path: Path):
-    with create_prepared(tmp_path / "data") as writer:
-        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
-        assert not (tmp_path / "data").exists()
-        with pytest.raises(MtkitError, match="no prepared data"):
-            find_data(tmp_path)
-    assert (tmp_path / "data" / "manifest.json").is_file()
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_a_folder_that_exists_is_not_replaced_unasked(tmp_path: Path):
-    before = contents(write(tmp_path / "data").path)
-    with pytest.raises(MtkitError, match="--force"):
-        write(tmp_path / "data", PAIRS[:1])
-    assert contents(tmp_path / "data") == before
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
 def test_force_replaces_the_folder_as_a_whole(tmp_path: Path):
     write(tmp_path / "data")
     (tmp_path / "data" / "stray").write_text("left by somebody")
     assert len(write(tmp_path / "data", PAIRS[:1], force=True).pairs("train")) == 1
     assert not (tmp_path / "data" / "stray").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_an_error_under_force_leaves_the_old_folder(tmp_path: Path):
-    before = contents(write(tmp_path / "data").path)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        create_prepared(tmp_path / "data", force=True),
-    ):
-        raise KeyboardInterrupt
-    assert contents(tmp_path / "data") == before
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -411,41 +338,6 @@ def test_a_place_below_a_file_is_refused_before_any_work(tmp_path: Path):
     ):
         worked = True
     assert not worked
-
-
-def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_another(
-    tmp_path: Path,
-):
-    def stopped(key: str | None, *, left: bool) -> None:
-        with create_prepared(tmp_path / "data", key=key) as writer:
-            assert (writer.scratch / "half").exists() == left
-            (writer.scratch / "half").touch()
-            raise KeyboardInterrupt
-
-    for key, left in (("one", False), ("one", True), ("two", False), (None, False)):
-        with pytest.raises(KeyboardInterrupt):
-            stopped(key, left=left)
-    # Without a key nothing could be used.
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_part_can_be_taken_back_to_where_the_one_before_it_ended(tmp_path: Path):
-    def part(writer: PreparedWriter, number: int) -> dict[str, int]:
-        writer.add_pairs("train", *as_bytes([([number], [number, 5])], writer))
-        writer.drop("file", number, "empty")
-        return writer.end_part()
-
-    for name, is_taken_back in (("straight", False), ("back", True)):
-        with create_prepared(tmp_path / name) as writer:
-            writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
-            writer.back_to({})
-            sizes = part(writer, 10)
-            if is_taken_back:
-                part(writer, 11)
-                writer.drop("file", 99, "never written")
-                writer.back_to(sizes)
-            part(writer, 12)
-    assert contents(tmp_path / "straight") == contents(tmp_path / "back")
 
 
 def test_opening_refuses_a_folder_that_is_not_prepared(tmp_path: Path):

@@ -142,12 +142,6 @@ def test_no_text_is_refused(lines: list[str]) -> None:
         Tokenizer.learn(lines, 300)
 
 
-def test_learning_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        Tokenizer.learn(TEXT, 300).save(tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 def test_a_saved_tokenizer_is_the_same_one(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "m")
     loaded = Tokenizer.load(tmp_path / "m")

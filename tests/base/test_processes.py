@@ -218,23 +218,6 @@ def test_sigterm_to_a_group_of_processes_is_handled_by_the_parent():
     worker.end()
 
 
-AT_EXIT = """
-import sys
-sys.path.insert(0, {here!r})
-from mtkit.base.processes import Worker
-from test_processes import squared
-if __name__ == "__main__":
-    worker = Worker(squared)
-    worker.send(3)
-    print(worker.receive()[0])
-"""
-
-
-def test_a_worker_that_nobody_ended_ends_at_the_exit(tmp_path: Path):
-    done = run_script(tmp_path, AT_EXIT)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
-
-
 UNGUARDED = """
 import sys
 sys.path.insert(0, {here!r})

@@ -21,10 +21,6 @@ def test_spearman_is_worked_by_hand() -> None:
     assert spearman([1, 1, 1], [1, 2, 3]) == 0.0
 
 
-def test_each_feature_has_a_name() -> None:
-    assert len(features_of([-1.0, -2.0], PAIR)) == len(FEATURES)
-
-
 def test_features_are_worked_by_hand() -> None:
     found = dict(zip(FEATURES, features_of([-4.0, -1.0], PAIR), strict=True))
     assert found["mean log-probability"] == -2.5

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from mtkit.check.model.coverage import Coverage, CoverageSettings, delete_part, logistic
+from mtkit.check.model.coverage import Coverage, delete_part, logistic
 from mtkit.check.model.lexicon import Lexicon
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.marks import Text
@@ -108,15 +108,6 @@ def test_the_worst_run_has_the_highest_sum(coverage: Coverage) -> None:
         assert side.worst_sum == pytest.approx(best)
         if best:
             assert sums[side.worst] == pytest.approx(best)
-
-
-def test_settings_are_the_same_for_the_same_pairs() -> None:
-    def fit() -> CoverageSettings:
-        pick = random.Random(1)
-        lexicon = Lexicon.learn([_pair(pick) for _ in range(200)])
-        return Coverage.fit(lexicon, [_pair(pick) for _ in range(100)])
-
-    assert fit() == fit()
 
 
 def test_the_regression_is_at_the_optimum_of_its_likelihood() -> None:

@@ -173,12 +173,6 @@ def test_the_characters_of_tags_are_not_unknown(fitted: Run) -> None:
     assert "unknown" not in [one.kind for one in checked.findings]
 
 
-def test_a_newer_record_is_refused(changed_run: Run) -> None:
-    reseal(changed_run.path / CONFIDENCE, lambda content: content.update(format=99))
-    with pytest.raises(MtkitError, match="newer mtkit"):
-        load_checker(changed_run)
-
-
 def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run) -> None:
     path = changed_run.path / CONFIDENCE
     expected = fitted_bytes(changed_run)
@@ -196,16 +190,6 @@ def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Ru
     Run.create(changed_run.path, changed_run.config, vocabularies, manifest=changed_run.manifest)
     assert not (changed_run.path / CONFIDENCE).exists()
     assert not (changed_run.path / LEXICON).exists()
-
-
-def test_a_checker_can_be_sent_to_another_process(fitted: Run) -> None:
-    import pickle
-
-    checker = load_checker(fitted)
-    again: Checker = pickle.loads(pickle.dumps(checker))
-    assert [again.check(*pair) for pair in PAIRS[:20]] == [
-        checker.check(*pair) for pair in PAIRS[:20]
-    ]
 
 
 def test_training_with_a_small_validation_set_goes_on_without(

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
-import time
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from conftest import claim_checkpoints, random_run, reseal
 from support.command_line import Place, full_disk
-from support.forked import Forked
 
 import mtkit.translate.reading
-from mtkit.align.aligner import AlignmentSettings
+from mtkit.align.aligner import Aligner, AlignmentSettings
 from mtkit.align.links import METHODS, Method
-from mtkit.cli import main
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -52,10 +45,27 @@ def test_align_prints_the_links_of_each_pair(pairs: Place, speaking_run: Run):
     assert {(i, j) for i, j, _ in last["links"]} == expected[3].links
 
 
-def test_align_writes_a_file_when_it_is_complete_and_resumes(pairs: Place):
+def test_align_writes_a_file_when_it_is_complete_and_resumes(
+    pairs: Place, monkeypatch: pytest.MonkeyPatch
+):
     printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
-    outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt", "--output", "links.txt")
+    align, done = Aligner.align, []
+
+    def align_and_count(self: Aligner, *given: Any, **more: Any) -> Any:
+        if len(done) == 1:
+            done.append(0)
+            raise KeyboardInterrupt
+        done.append(1)
+        return align(self, *given, **more)
+
+    monkeypatch.setattr(mtkit.translate.reading, "WINDOW_LINES", 2)
+    monkeypatch.setattr(Aligner, "align", align_and_count)
+    command = ("-q", "align", "src.txt", "tgt.txt", "--output", "links.txt")
+    assert pairs.mtkit(*command).status == 130
+    assert (pairs.folder / ".links.txt.parts").is_dir()
+    outcome = pairs.mtkit(*command)
     assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    assert done == [1, 0, 1]  # the first window is not aligned again
     assert (pairs.folder / "links.txt").read_text() == printed
     assert [path.name for path in pairs.folder.glob("*links.txt*")] == ["links.txt"]
 
@@ -197,35 +207,6 @@ def test_align_does_not_replace_its_input(pairs: Place):
         error = pairs.refused("align", "src.txt", "tgt.txt", "--output", name)
         assert f"--output would replace the {replaced}" in error
         assert (pairs.folder / name).read_text() == text
-
-
-def align_in_short_windows(folder: Path, arguments: list[str]) -> None:
-    """The command in a folder, with windows of 20 lines, so that a short text has many."""
-    os.chdir(folder)
-    mtkit.translate.reading.WINDOW_LINES = 20
-    torch.set_num_threads(1)
-    sys.argv = ["mtkit", "-q", "align", "src.txt", "tgt.txt", *arguments]
-    main()
-
-
-def test_a_killed_alignment_resumes_to_the_same_output(tiny_run: Run, tmp_path: Path):
-    sources = [f"one {'two ' * (i % 5)}nine" if i % 7 else "" for i in range(240)]
-    targets = [f"eins {'zwei ' * (i % 3)}neun" for i in range(240)]
-    for name, lines in (("src.txt", sources), ("tgt.txt", targets)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    options = ["--run", str(tiny_run.path), "--device", "cpu", "--output"]
-    assert Forked(align_in_short_windows, tmp_path, [*options, "whole"]).wait(timeout=600) == 0
-    for enough in (2, 6):
-        child = Forked(align_in_short_windows, tmp_path, [*options, "out"])
-        parts = tmp_path / ".out.parts"
-        while child.returncode is None and len(list(parts.glob("0*"))) < enough:
-            time.sleep(0.002)
-        child.kill()
-        assert child.wait(timeout=600) == -signal.SIGKILL
-    assert Forked(align_in_short_windows, tmp_path, [*options, "out"]).wait(timeout=600) == 0
-    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["out", "src.txt", "tgt.txt", "whole"]
 
 
 def test_align_refuses_a_reverse_run_of_the_same_direction(pairs: Place):

@@ -26,7 +26,7 @@ from support.program import printed, python
 from mtkit import __version__, native
 from mtkit.__main__ import program
 from mtkit.check import fit_pairs
-from mtkit.cli import commands, main
+from mtkit.cli import commands
 from mtkit.cli.options import GroupedOption
 from mtkit.config import Config, presets
 from mtkit.data import PreparedData
@@ -491,20 +491,6 @@ def test_text_or_a_file_as_an_argument_gets_advice(words: list[str], says: str, 
     for name in ("in.txt", "a b.txt"):
         place.write(name, "one two\n")
     assert says in place.refused("translate", *words)
-
-
-@pytest.mark.parametrize("error", [ValueError, RuntimeError, AssertionError])
-def test_a_mistake_of_ours_keeps_its_traceback(
-    error: type[Exception], place: Place, monkeypatch: pytest.MonkeyPatch
-):
-    def broken(*_: object, **__: object) -> None:
-        raise error("ours")
-
-    monkeypatch.setattr("mtkit.prepare.prepare", broken)
-    monkeypatch.chdir(place.folder)
-    monkeypatch.setattr(sys, "argv", ["mtkit", "prepare", "demo-en-de"])
-    with pytest.raises(error, match="ours"):
-        main()
 
 
 PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}

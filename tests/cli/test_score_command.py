@@ -55,16 +55,6 @@ def test_empty_files_are_named(arguments: list[str], named: str, place: Place):
     assert outcome.err == f"mtkit: error: {named}: nothing to score\n"
 
 
-def test_each_metric_is_a_line_in_the_order_asked_for(place: Place):
-    place.write("hyp.txt", "the cat sat on the mat\n")
-    metrics = ["--metric", "ter", "--metric", "chrf", "--metric", "bleu"]
-    outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt", *metrics)
-    names = [line.split()[0] for line in outcome.out.splitlines()]
-    assert names == ["TER", "chrF2", "BLEU"]
-    values = [float(line.split()[1]) for line in outcome.out.splitlines()]
-    assert values == [0.0, 100.0, 100.0]
-
-
 def test_json_is_the_same_for_programs(place: Place):
     place.write("hyp.txt", "the cat sat on the mat\n")
     arguments = ["score", "-", "--reference", "hyp.txt"]

@@ -442,20 +442,6 @@ def test_standard_streams_are_refused_in_one_line(
     assert error == f"mtkit: error: {message} (see mtkit export --help)"
 
 
-def test_a_folder_that_refuses_new_files_is_named_before_the_model_is_loaded(
-    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Translator, "load", None)
-    # The superuser may write everywhere, so the mode of a folder would not do.
-    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
-    with pytest.raises(MtkitError) as caught:
-        export(tiny_run, out := tmp_path / "below" / "out", format="safetensors")
-    assert str(caught.value) == (
-        f"{out}: cannot be written, because {tmp_path} is not a writable folder"
-    )
-    assert not list(tmp_path.iterdir())
-
-
 def test_two_exports_to_one_place_are_refused_before_the_second_one_works(
     tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -595,21 +581,6 @@ def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
 ) -> None:
     found = Agreement("text", lines, identical, 100.0, difference, 32)
     assert found.holds(Bounds(0.99, 1e-3)) == holds
-
-
-@pytest.mark.parametrize(
-    ("bounds", "words"),
-    [
-        (Bounds(0.99, 1e-3), "99% of the lines (of fewer than 200 lines, all but one)"),
-        (Bounds(0.5, 2.0), "50% of the lines (of fewer than 4 lines, all but one)"),
-    ],
-)
-def test_the_bounds_of_a_check_say_that_one_line_may_differ(bounds: Bounds, words: str) -> None:
-    assert str(bounds).startswith(f"at least {words} ")
-    fewest = int(words.split("fewer than ")[1].split()[0])
-    for lines, missed in ((fewest - 1, 1), (fewest, 2)):
-        assert Agreement("text", lines, lines - missed, 100.0, 0.0, 32).holds(bounds)
-        assert not Agreement("text", lines, lines - missed - 1, 100.0, 0.0, 32).holds(bounds)
 
 
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:

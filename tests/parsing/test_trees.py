@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.treebank import TREEBANK, needs_treebank, read_trees
+from support.treebank import read_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.parsing.trees import Phrase, Tree, linearise, parse_trees, restore, split_words
@@ -212,19 +212,3 @@ def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence(
         # A repaired tree is a tree like any other.
         assert restore(linearise(found.tree, tags=True), sentence) == (found.tree, False)
     assert repaired > 9_000
-
-
-@needs_treebank
-def test_linearising_and_restoring_is_the_identity_on_a_treebank():
-    files = sorted(TREEBANK.glob("*.trees.gz"))
-    count = 0
-    for file in files:
-        lines = gzip.decompress(file.read_bytes()).decode().splitlines()
-        for line, one in zip(lines, read_trees(file), strict=True):
-            assert str(one) == line
-            assert restore(linearise(one, tags=True), one.words) == (one, False)
-            found = restore(linearise(one, tags=False), one.words)
-            assert not found.repaired
-            assert (found.tree.words, found.tree.phrases) == (one.words, one.phrases)
-            count += 1
-    assert count > 0

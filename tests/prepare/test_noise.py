@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.prepared import prepare_several, prepare_trees
+from support.prepared import prepare_trees
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
@@ -363,32 +363,6 @@ def test_word_alignments_stay_with_their_words(kind: str, tiny_text: TinyText, t
         expected = sorted(of_pair[:-1] if kind == "punctuation" else of_pair)
         numbers = found[index]
         assert list(zip(numbers[::2], numbers[1::2], strict=True)) == expected
-
-
-def test_sources_of_a_multilingual_model_keep_their_tags(tiny_text: TinyText, tmp_path: Path):
-    one = tiny_text.prepare_arguments()
-    del one["vocab_size"]
-    reverse = {
-        "src_lang": "de",
-        "tgt_lang": "en",
-        **{split: tuple(reversed(one[split])) for split in ("valid", "test")},
-        "train": [tuple(reversed(one["train"][0]))],
-    }
-    report = prepare_several(
-        "both",
-        tmp_path / "out",
-        directions=[one, reverse],
-        vocab_size=330,
-        noise={"case": 0.5, "typos": 0.5},
-    )
-    assert sum(report.noise.values()) == 400
-    data = PreparedData.open(tmp_path / "out")
-    pairs, tags = data.pairs("train"), data.tokenizers().src.language_tags
-    firsts = [int(pairs.src[place][0]) for place in range(400)]
-    assert firsts == [tags["de"]] * 200 + [tags["en"]] * 200
-    # The same lines of different sources have different noise.
-    kinds = [src.isupper() for src, _ in pairs_of(tmp_path / "out")]
-    assert kinds[:200] != kinds[200:]
 
 
 def test_a_noise_that_no_pair_can_have_is_said(

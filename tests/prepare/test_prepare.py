@@ -209,20 +209,6 @@ def test_the_test_set_may_be_left_out(corpus: Corpus):
         PreparedData.open(corpus.folder / "out").text("test")
 
 
-def test_lines_end_at_newlines_only(corpus: Corpus):
-    plant(corpus.train, [(9, "one\u2028two\x0bthree", "drei\u0085zwei\x1ceins")])
-    assert corpus.prepare().pairs["train"] == 200
-
-
-def test_a_mark_and_windows_line_ends_make_no_difference_to_the_tokens(corpus: Corpus):
-    corpus.prepare("plain")
-    for file in corpus.train:
-        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
-    corpus.prepare("windows")
-    plain, windows = (contents(corpus.folder / name) for name in ("plain", "windows"))
-    assert {n for n in plain if plain[n] != windows[n]} <= {"manifest.json"}
-
-
 def test_the_manifest_says_where_everything_came_from(corpus: Corpus):
     plant(corpus.train, [(5, "", "null")])
     corpus.prepare()

@@ -311,21 +311,6 @@ def test_empty_files_have_no_pairs(tmp_path: Path):
     assert pairs_of(source_of(tmp_path / "a")) == []
 
 
-@pytest.mark.parametrize(("left", "right"), [(200, 199), (3, 50), (0, 1), (30, 20)])
-def test_files_of_unequal_length_are_refused_with_both_counts(
-    tmp_path: Path, left: int, right: int
-):
-    src = write_lines(tmp_path / "a.en", [b"x"] * left)
-    tgt = write_lines(tmp_path / "a.de", [b"y"] * right)
-    for size in (1, 10, 1000):
-        source = parallel_files(src, tgt)
-        message = error_of(lambda source=source, size=size: list(source.blocks(size)))
-        assert message == (
-            f"{src} has {left} lines and {tgt} has {right}; "
-            "line n of one must translate line n of the other"
-        )
-
-
 def test_progress_is_the_share_of_the_bytes_that_were_read(tmp_path: Path):
     lines = [os.urandom(60).hex().encode() for _ in range(20_000)]
     for language in ("en", "de"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from support.browsed import HOSTILE, Page, loaded_by, well_formed
 
-from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.prepare.results import Report
@@ -288,23 +286,3 @@ def test_the_same_text_gives_the_same_bytes(tmp_path: Path) -> None:
         write_page(place / "page.html", done.data, done.report)
         pages.append((place / "page.html").read_bytes())
     assert pages[0] == pages[1]
-
-
-def test_a_page_is_written_whole_or_not_at_all(
-    tiny: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "page.html"
-    place.write_text("of yesterday")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(MtkitError, match=r"page\.html: No space left on device"):
-        write_page(place, tiny.data, tiny.report)
-    assert os.listdir(tmp_path) == ["page.html"]
-    assert place.read_text() == "of yesterday"
-    monkeypatch.undo()
-    write_page(place, tiny.data, tiny.report)
-    assert os.listdir(tmp_path) == ["page.html"]
-    assert place.read_text(encoding="utf-8").startswith("<!doctype html>")

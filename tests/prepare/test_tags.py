@@ -19,9 +19,8 @@ from mtkit.prepare import parallel_files, parse_source, prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.train import assembly as train
-from mtkit.train.bpe_dropout import BpeDropout
 from mtkit.train.guided_alignment import GuidedAlignment
-from mtkit.translate import Translator
+from mtkit.translate import Glossary, Translator
 
 Files = tuple[Path, Path]
 
@@ -212,29 +211,15 @@ def test_links_of_words_do_not_count_the_tag(
     assert words.max() == 1
 
 
-def test_bpe_dropout_keeps_the_tag_before_the_text(tagged: PreparedData):
-    tokenizer = tagged.tokenizers().src
-    dropout = BpeDropout(tokenizer, probability=0.5, seed=1)
-    sentences = tagged.pairs("train").src
-    indices = np.arange(len(sentences) - 30, len(sentences))
-    sampled = dropout.sample(sentences, indices, step=1, side=0, longest=100)
-    tag = tokenizer.corpus_tags["bt"]
-    for place, index in enumerate(indices):
-        first, *rest = sampled[place]
-        assert first == tag
-        assert tag not in rest
-        assert tokenizer.decode(rest) == tokenizer.decode(sentences[index])
-    assert any(sampled[place] != sentences[i] for place, i in enumerate(indices))
-
-
-@pytest.mark.parametrize("way", ["beam", "sample", "mbr_samples"])
+@pytest.mark.parametrize("way", ["beam", "sample", "mbr_samples", "glossary"])
 def test_no_tag_is_put_before_a_source_or_written_to_a_translation(
     way: str, tagged: PreparedData, tmp_path: Path
 ):
     run = random_run(tmp_path / "run", tagged, 5)
-    changes = {"beam": {}, "sample": {"sample": True}, "mbr_samples": {"mbr_samples": 4}}[way]
+    changes = {"sample": {"sample": True}, "mbr_samples": {"mbr_samples": 4}}.get(way, {})
     config = UNTRAINED.decode.model_copy(update={"max_extra_length": 20, **changes})
-    with Translator.load(run, config=config, device="cpu") as translator:
+    glossary = Glossary({"one": "eins"}) if way == "glossary" else None
+    with Translator.load(run, config=config, device="cpu", glossary=glossary) as translator:
         assert list(translator.src_prefix) == []
         tag = translator.src_tokenizer.corpus_tags["bt"]
         with torch.no_grad():

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from support.served import FakeTranslator, sentence
 
-from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
+from mtkit.serve.scheduler import Scheduler, TooLargeError
 from mtkit.translate import Sentence, Translation, Translator
 
 
@@ -164,35 +164,6 @@ async def test_other_numbers_of_translations_and_other_translators_have_batches_
     assert other.batches == [["c"]]
 
 
-@scheduled(queue=120)
-async def test_a_request_is_refused_if_too_much_of_others_waits(
-    scheduler: Scheduler, gate: threading.Event
-) -> None:
-    fake = FakeTranslator(gate=gate)
-    # One is being decoded, and 100 tokens wait.
-    asked = [spawn(ask(scheduler, fake, "first"))]
-    await begun(fake)
-    asked.append(spawn(ask(scheduler, fake, "second", tokens=100)))
-    await asyncio.sleep(0)
-    with pytest.raises(QueueFullError) as refused:
-        await ask(scheduler, fake, "third", tokens=30)
-    assert refused.value.seconds >= 1
-    asked.append(spawn(ask(scheduler, fake, "fourth", tokens=20)))
-    await asyncio.sleep(0)
-    assert scheduler.waiting == 120
-    gate.set()
-    await asyncio.gather(*asked)
-    assert scheduler.waiting == 0
-
-
-@scheduled(queue=100)
-async def test_a_request_larger_than_the_queue_is_refused(scheduler: Scheduler) -> None:
-    fake = FakeTranslator()
-    with pytest.raises(TooLargeError):
-        await ask(scheduler, fake, "a", "b", tokens=51)
-    assert await ask(scheduler, fake, "a", "b", tokens=50) == ["a!", "b!"]
-
-
 @scheduled(queue=100)
 async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Scheduler) -> None:
     fake = FakeTranslator()
@@ -243,25 +214,6 @@ async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
         ((best,),) = await more
         assert best.text == "second!"
         await asyncio.gather(*others)
-
-
-@scheduled()
-async def test_what_waits_for_a_request_that_is_cancelled_is_dropped(
-    scheduler: Scheduler, gate: threading.Event
-) -> None:
-    fake = FakeTranslator(gate=gate)
-    first = spawn(ask(scheduler, fake, "first"))
-    await begun(fake)
-    gone = spawn(ask(scheduler, fake, "gone", "gone too"))
-    await asyncio.sleep(0)
-    assert scheduler.waiting == 16
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
-    assert scheduler.waiting == 0
-    gate.set()
-    await first
-    assert await ask(scheduler, fake, "next") == ["next!"]
-    assert fake.batches == [["first"], ["next"]]
 
 
 @scheduled()

@@ -446,26 +446,6 @@ def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(
         assert server.translate("one two").status == 200
 
 
-def test_a_full_queue_refuses_texts_unread(
-    untrained: Run, gate: Gate, windows_read: list[Window]
-) -> None:
-    with (
-        Served([untrained], limits=Limits(queue_tokens=20), changed=gate.close) as server,
-        ThreadPoolExecutor(8) as clients,
-    ):
-        running = []
-        for _ in range(server.service.directions.threads):
-            running.append(clients.submit(server.translate, "one"))
-            assert gate.begun.acquire(timeout=600)
-        running.append(clients.submit(server.translate, "two"))
-        until(lambda: server.service.scheduler.waiting > 0)
-        count = len(windows_read)
-        assert server.translate("three " * 10).status == 429
-        assert len(windows_read) == count
-        gate.open()
-        assert [one.result(60).status for one in running] == [200] * len(running)
-
-
 def test_a_request_has_a_limited_number_of_lines(untrained: Run) -> None:
     with Served([untrained], limits=Limits(lines=4)) as server:
         assert server.translate("one\n\n\n").status == 200

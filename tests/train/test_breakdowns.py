@@ -189,20 +189,6 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
 
 
-def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
-    def save_file(_: Any, path: Any) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(safetensors.torch, "save_file", save_file)
-        with pytest.raises(MtkitError, match="No space left on device"):
-            trainings.run("run")
-    # With room again the same command succeeds.
-    assert trainings.run("run")
-
-
 def with_small_files(arguments: list[str]) -> None:
     """The run_mtkit, which begins though there is little room besides that for checkpoints."""
     checkpoints._BESIDE = 0

@@ -201,14 +201,6 @@ def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
     assert "train." in found
 
 
-def test_the_share_of_the_peak_is_known_where_the_decay_begins_in_the_warm_up() -> None:
-    # The rate rises over 200 updates and falls over these 40, from the 1st on. Both lines together
-    # are highest in the middle: a tenth of the warm-up, times 21 / 40 (update 20) of the decay.
-    config = load_config("demo", ["train.max_steps=40"])
-    found = only(findings(config, replace(CURVE, steps=40), *healthy()))
-    assert found.startswith("The learning rate has reached 5.2 % of its peak, after 40 of 200")
-
-
 @pytest.mark.parametrize("steps", [100, 2400])
 def test_a_learning_rate_of_zero_is_reported(steps: int) -> None:
     config = by_formula("schedule=linear", "learning_rate=0")
@@ -344,34 +336,6 @@ def test_scores_are_flat_when_the_last_five_gain_less_than_half_a_point() -> Non
 @given(st.lists(st.floats(0, 100), max_size=5))
 def test_a_run_that_has_only_begun_is_not_flat(scores: list[float]) -> None:
     assert not is_flat(scores)
-
-
-@given(st.lists(st.floats(0, 100), min_size=6, max_size=30), st.integers(1, 5))
-def test_one_bad_validation_changes_nothing(scores: list[float], place: int) -> None:
-    spoilt = list(scores)
-    spoilt[-place] = 0.0
-    # Unless it took the place of the best.
-    if max(spoilt[-5:]) == max(scores[-5:]):
-        assert is_flat(spoilt) == is_flat(scores)
-
-
-@given(st.lists(st.floats(0.11, 3.0), min_size=5, max_size=40))
-def test_a_steady_rise_is_never_flat(gains: list[float]) -> None:
-    scores = [sum(gains[:count]) for count in range(len(gains) + 1)]
-    assert not is_flat(scores)
-
-
-@given(st.floats(0, 60), st.lists(st.floats(-0.24, 0.24), min_size=6, max_size=40))
-def test_wavering_by_a_quarter_point_is_flat(level: float, noise: list[float]) -> None:
-    assert is_flat([level + off for off in noise])
-
-
-def test_unusual_settings_come_before_what_they_cause() -> None:
-    short = by_formula("max_steps=40")
-    began = replace(CURVE, steps=40, valid_losses=(8.5,))
-    rate, loss = findings(short, began, *healthy())
-    assert rate.startswith("The learning rate has reached 10 % of its peak, after 40 of 400")
-    assert "nothing has been learned yet" in loss
 
 
 @pytest.mark.parametrize(

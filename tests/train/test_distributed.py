@@ -23,7 +23,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly
-from mtkit.train.distributed import Workers, what_happened
+from mtkit.train.distributed import what_happened
 
 
 @pytest.fixture(scope="module")
@@ -418,12 +418,3 @@ def test_where_a_run_is_finished_is_chosen_by_the_first_worker(continued: Traini
 
 
 # Parts
-
-
-def test_a_single_worker_does_not_communicate():
-    workers = Workers()
-    assert workers.is_rank_zero
-    assert workers.sum(torch.tensor(3)).item() == 3
-    assert workers.gather({"a": 1}) == [{"a": 1}]
-    assert workers.any(True)
-    assert not workers.any(False)

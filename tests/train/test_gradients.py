@@ -25,18 +25,6 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_micro_batches_give_the_gradient_of_one_big_batch(config: Config, tiny_data: PreparedData):
-    trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)
-    pairs = np.arange(30)
-    big = gradients_of(trainer, [pairs])
-    # Of very different sizes, so that a mean of means would show.
-    small = gradients_of(trainer, [pairs[:3], pairs[3:5], pairs[5:]])
-    for name, gradient in big.items():
-        assert gradient.abs().max() > 0
-        assert torch.allclose(small[name], gradient, rtol=0, atol=1e-12), name
-
-
-@pytest.mark.usefixtures("in_float64")
 def test_the_gradient_is_that_of_the_mean_loss_per_target_token(
     config: Config, tiny_data: PreparedData
 ):

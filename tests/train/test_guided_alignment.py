@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed, number_pairs
-from support.training import Trainings, assert_same, gradients_of, interrupt, update_of
+from support.training import Trainings, assert_same, interrupt, update_of
 
 from mtkit.align.aligner import AlignmentHead
 from mtkit.align.attention_weights import weights_of_pairs
 from mtkit.align.links import Gold, alignment_score
 from mtkit.base.errors import MtkitError
-from mtkit.batches import Batch, make_batch
+from mtkit.batches import make_batch
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.run_folder import Run
@@ -161,22 +161,6 @@ def test_one_pass_over_all_batches_has_the_same_guidance(
     assert_same(packed, plain)
 
 
-def test_a_micro_batch_with_links_is_moved_to_the_device_once(
-    guided: Config, linked: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
-    trainer = trainer_of(guided, linked)
-    original, moved = Batch.to, []
-
-    def move(self: Batch, device: torch.device) -> Batch:
-        # On a GPU, a second time would be an error.
-        moved.append(1)
-        return original(self, device)
-
-    monkeypatch.setattr(Batch, "to", move)
-    trainer._gradients.losses(Pass(0, [(trainer.pairs, np.arange(12))]))
-    assert len(moved) == 1
-
-
 def test_the_loss_of_the_translation_is_the_same_with_and_without(
     guided: Config, linked: PreparedData
 ):
@@ -188,17 +172,6 @@ def test_the_loss_of_the_translation_is_the_same_with_and_without(
     assert losses[0].translation == losses[1].translation
     assert losses[0].alignment is not None
     assert losses[1].alignment is None
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_micro_batches_give_the_gradient_of_one_big_batch(guided: Config, linked: PreparedData):
-    config = changed(guided, "model", dropout=0.0)
-    one, two = (
-        gradients_of(trainer_of(config, linked), parts)
-        for parts in ([np.arange(30)], [np.arange(3), np.arange(3, 30)])
-    )
-    for name, gradient in one.items():
-        assert torch.allclose(two[name], gradient, rtol=0, atol=1e-9), name
 
 
 def test_without_it_links_in_the_data_change_no_weight(trainings: Trainings, linked: PreparedData):

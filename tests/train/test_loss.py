@@ -43,19 +43,6 @@ def test_the_smoothed_loss_is_the_cross_entropy_of_smoothed_targets(epsilon: flo
     assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
-def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
-    logits, targets = random_case()
-    loss = label_smoothed_loss(logits, targets, label_smoothing=0.0, pad_id=0)
-    expected = sum(
-        -math.log(math.exp(row[target]) / sum(map(math.exp, row)))
-        for row, target in zip(
-            logits.flatten(0, 1).tolist(), targets.flatten().tolist(), strict=True
-        )
-        if target != 0
-    )
-    assert loss.item() == pytest.approx(expected, rel=1e-12)
-
-
 def test_padding_does_not_change_the_loss():
     logits, targets = random_case()
     row, truth = logits[2:3, :1], targets[2:3, :1]

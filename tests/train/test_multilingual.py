@@ -248,10 +248,6 @@ def test_a_further_set_belongs_to_its_direction(
     assert row["valid_also"]["again"] == row["valid_also"]["en-el"]
 
 
-def test_a_run_of_two_languages_knows_nothing_of_directions(tiny_run: Run):
-    assert "directions" not in json.loads((tiny_run.path / "manifest.json").read_text())["data"]
-
-
 # Translating
 
 
@@ -272,24 +268,6 @@ def test_the_tag_decides_the_translation_and_no_tag_is_in_an_output(
             ]
         assert not any(re.match(">>.+<<", piece) for one in found[language] for piece in one.pieces)
     assert len({tuple(one.text for one in of_one) for of_one in found.values()}) == 3
-
-
-@pytest.mark.parametrize("way", ["sample", "mbr_samples", "glossary"])
-def test_no_tag_is_in_a_sample_or_in_an_output_with_terms(way: str, untrained_many: Run):
-    changes: dict[str, Any] = {"max_extra_length": 20}
-    if way != "glossary":
-        changes[way] = True if way == "sample" else 4
-    config = UNTRAINED.decode.model_copy(update=changes)
-    with Translator.load(untrained_many, config=config, tgt_lang="de") as translator:
-        tags = list(translator.tokenizer.language_tags.values())
-        with torch.no_grad():
-            translator.model.embedding.weight[tags] *= 20
-        if way == "glossary":
-            from mtkit.translate import Glossary
-
-            translator.glossary = Glossary({"one": "eins"})
-        for nbest in translator.translate_nbest(["one two three", "four one"], n_best=2):
-            assert not any(re.match(">>.+<<", piece) for one in nbest for piece in one.pieces)
 
 
 def test_text_that_contains_a_tag_is_translated_as_text(untrained_many: Run):

@@ -167,31 +167,6 @@ def test_the_most_expensive_piece_is_as_cheap_as_any_division_allows():
             assert max(sum(costs[n] * len(part) for n, part in one) for one in found) == best
 
 
-@pytest.mark.parametrize("path", ["plain", "packed"])
-@pytest.mark.parametrize("workers", [2, 3, 7])
-def test_several_workers_have_the_loss_of_one(
-    path: str, workers: int, config: Config, tiny_data: PreparedData
-):
-    config = changed(without_dropout(config), "train", gpu_path=path, device_batch_tokens=200)
-    trainer = Trainer(config, tiny_data, device=CPU)
-    batches = next(trainer.batches)
-
-    def loss_of(world_size: int) -> float:
-        trainer.micro_batches.choose(trainer.batches, world_size)
-        shares = [
-            trainer.micro_batches.of_update(batches, step=1, rank=rank, world_size=world_size)
-            for rank in range(world_size)
-        ]
-        assert len({len(share) for share in shares}) == 1
-        if path == "packed":
-            assert all(len(share) == 1 for share in shares)
-        with torch.no_grad():
-            losses = [trainer._gradients.losses(one) for share in shares for one in share]
-        return float(sum(one.translation for one in losses))
-
-    assert loss_of(workers) == pytest.approx(loss_of(1), rel=1e-6)
-
-
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.5])
 def test_a_row_has_at_most_the_tokens_that_fit_a_device(
     bpe_dropout: float, config: Config, tiny_data: PreparedData

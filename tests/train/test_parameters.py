@@ -74,20 +74,6 @@ def test_a_low_rank_change_is_trained_as_if_the_matrix_were_composed_in_the_forw
         assert (name == "first.weight") != torch.equal(value, fixed[name])
 
 
-def test_a_low_rank_change_of_a_run_has_that_rank(tunings: Trainings, tiny_run: Run):
-    tunings.tune("r", lora_rank=3)
-    base, found = last_weights(tiny_run.path), last_weights(tunings.folder / "r")
-    for name, weight in found.items():
-        change = weight.double() - base[name].double()
-        if weight.ndim == 2 and "embedding" not in name:
-            sizes = torch.linalg.svdvals(change)
-            assert sizes[2] > 1e-5
-            # Rounding of the weights.
-            assert sizes[3] < 1e-6
-        else:
-            assert not change.any()
-
-
 def test_frozen_parameters_stay_and_the_others_change(tunings: Trainings, tiny_run: Run):
     tunings.tune("r", **FROZEN)
     base, found = last_weights(tiny_run.path), last_weights(tunings.folder / "r")

@@ -26,7 +26,7 @@ from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import dry_run, metrics
+from mtkit.train import dry_run
 from mtkit.train.checkpoints import read_checkpoint
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.micro_batches import Pass
@@ -140,16 +140,6 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
     assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
     assert sum(counts.values()) == int(total.replace(",", ""))
-
-
-def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(trainings: Trainings):
-    for name, probability in (("off", 0.0), ("never", 1e-30), ("often", 0.5)):
-        settings = {"bpe_dropout": probability, "device_batch_tokens": None, "max_steps": 3}
-        trainings.run(name, **settings)
-    trainings.assert_same("off", "never", "loss")
-    # More tokens, and training the same model of them.
-    tokens = {name: trainings.rows(name, "tokens")[-1][1] for name in ("off", "often")}
-    assert tokens["often"] > 1.1 * tokens["off"]
 
 
 def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
@@ -279,21 +269,6 @@ def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_s
     for name in ("whole", "killed"):
         rates = [rate for _, rate in trainings.rows(name, "lr")]
         assert rates == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_signal_while_a_row_is_logged_is_not_lost(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
-    original = metrics.append_row
-
-    def append_row(run: Run, name: str, row: dict[str, float | int]) -> None:
-        original(run, name, row)
-        if row["step"] == 2 and "loss" in row:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(metrics, "append_row", append_row)
-    assert not trainings.run("run")
-    assert trainings.steps("run")[-1] == 2
 
 
 @pytest.mark.parametrize(

@@ -420,28 +420,3 @@ def test_a_page_is_written_for_any_records_of_a_run(
     run = Run.open(tmp_path)
     facts = replace(FACTS, metrics=run.metrics(), samples=run.samples(), best_step=best_step)
     well_formed(run_page(facts)).rawdata.encode()
-
-
-@pytest.mark.parametrize("low", [1e-29, 1e-3, 0.0, -5.0, 2.0, 9.99, 10.0])
-@pytest.mark.parametrize("column", ["loss", "valid_bleu", "lr"])
-def test_every_range_of_values_can_be_drawn(low: float, column: str) -> None:
-    rows = [{"step": 100, column: 10.0}, {"step": 200, column: low}]
-    page = well_formed(run_page(replace(NOTHING, metrics=rows)))
-    (svg,) = page.all("svg")
-    labels = svg["text"].split()
-    # Numbers on both axes.
-    assert "200" in labels
-    assert len(labels) >= 8
-
-
-def test_the_page_of_a_long_run_stays_small() -> None:
-    rows: list[dict[str, Any]] = []
-    for step in range(50, 300_001, 50):
-        rows.append(
-            {"step": step, "loss": 2 + 1000 / step, "lr": 1 / step, "tokens_per_second": 9e4}
-        )
-        if step % 1000 == 0:
-            rows.append({"step": step, "valid_loss": 2 + 900 / step, "valid_bleu": 27 - 900 / step})
-    samples = [{"step": step, "samples": SAMPLES[0]["samples"] * 10} for step in range(300)]
-    facts = replace(FACTS, metrics=rows, samples=samples)
-    assert len(run_page(facts)) < 500_000

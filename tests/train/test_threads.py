@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import re
 import signal
 import threading
@@ -175,32 +174,6 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(
     assert len(begun) == len(done) == 1
 
 
-def test_no_thread_is_at_work_after_ctrl_c_while_the_tasks_are_given_out(
-    weight: nn.Parameter, threads: GradientThreads, stops: list[threading.Event]
-):
-    has_begun = threading.Event()
-    done = []
-
-    def task() -> tuple[Tensor, None]:
-        has_begun.set()
-        assert stops[0].wait(timeout=600)
-        done.append(1)
-        return 2 * weight, None
-
-    original = threads._pool.submit
-
-    def submit(*given: Any) -> None:
-        # The caller never gets the future of what has begun.
-        original(*given)
-        assert has_begun.wait(timeout=600)
-        raise KeyboardInterrupt
-
-    threads._pool.submit = submit  # type: ignore[assignment]
-    with pytest.raises(KeyboardInterrupt):
-        threads.differentiate([task] * 4)
-    assert done == [1]
-
-
 def test_threads_that_cannot_be_started_are_one_line(
     config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
 ):
@@ -297,18 +270,6 @@ def test_the_forecast_computes_as_many_micro_batches_at_once_as_the_training(
     # Several workers compute theirs one after the other.
     assert "at a time" not in dry_run.forecast(config, tiny_data, device="cpu", world_size=2)
     assert numbers == []
-
-
-@pytest.mark.parametrize(("seconds", "batches"), [(math.inf, 4), (0.0, 2)])
-def test_the_forecast_measures_whole_updates_if_they_are_quick(
-    seconds: float,
-    batches: int,
-    config: Config,
-    tiny_data: PreparedData,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(dry_run, "_QUICK_SECONDS", seconds)
-    assert f"tokens/s over {batches} batches" in dry_run.forecast(config, tiny_data, device="cpu")
 
 
 def test_at_the_same_time_are_only_as_many_as_the_limit_allows(

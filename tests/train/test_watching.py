@@ -19,7 +19,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import TrainConfig, load_config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.train import metrics, trainer
+from mtkit.train import metrics
 from mtkit.train import progress_meter as progress
 from mtkit.train.checkpoints import TrainingCost
 from mtkit.train.distributed import Workers
@@ -367,21 +367,6 @@ def test_what_a_signal_has_saved_knows_its_validation(
     assert not trainings.run("run")
     saved = trainings.open("run").checkpoints()
     assert [(one.step, one.load_state()["valid_bleu"]) for one in saved] == [(1, 20.0), (2, 10.0)]
-
-
-@pytest.mark.parametrize("by", ["bleu", "loss"])
-def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
-    by: str, trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    # Points of BLEU are tenths of the loss.
-    bleu = [10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0]
-    loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
-    validate_as(monkeypatch, bleu=bleu, loss=loss)
-    monkeypatch.setattr(trainer, "findings", lambda *_: ["This is odd."])
-    trainings.change("train", valid_every=1, max_steps=8, best_metric=by)
-    trainings.run("run")
-    # At the end they are reported in any case.
-    assert len([r for r in caplog.records if "This is odd." in r.getMessage()]) == 1
 
 
 def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(

@@ -26,9 +26,6 @@ from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.search.beam import beam_search
 from mtkit.translate.search.independent import greedy_search
 
-CPU = torch.device("cpu")
-
-
 # The same hypotheses
 
 

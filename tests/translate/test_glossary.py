@@ -234,17 +234,6 @@ def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Toke
     assert (usual.needs_opening, inside.needs_opening, phrase.is_word) == (False, True, True)
 
 
-@pytest.mark.parametrize(
-    ("text", "is_opening"), [("(", True), ("-", True), (".", False), ("a", False)]
-)
-def test_a_word_begins_without_a_space_only_after_opening_characters(
-    text: str, *, is_opening: bool, tokenizer: Tokenizer
-) -> None:
-    last = tokenizer.encode(text)[-1]
-    byte = tokenizer.piece(last).startswith("<0x")
-    assert bool(TermEncoder(tokenizer).breaks.opening[last]) == (is_opening and not byte)
-
-
 def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> None:
     phrase = TermEncoder(tokenizer).phrase("猫")
     usual, at_start = phrase.spellings

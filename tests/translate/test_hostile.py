@@ -15,7 +15,6 @@ from support.hostile import INVALID, hostile_lines
 
 import mtkit.translate.reading
 from mtkit.cli import main
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 
 SEED = 1
@@ -144,12 +143,3 @@ def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
     assert "mtkit: error: text.in, line 11: not UTF-8 " in outcome.err
     # Which weights, which engine, and what is wrong.
     assert outcome.err.count("\n") == 3
-
-
-def test_special_pieces_spelled_out_are_text_and_not_pieces(tiny_data: PreparedData):
-    tokenizer, _ = tiny_data.tokenizers()
-    special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
-    for text in ("<s>", "</s>", "<pad>", "one </s> two", "<0x0A>", "<s></s>"):
-        ids = tokenizer.encode(text)
-        assert not special & set(ids), text
-        assert tokenizer.decode(ids) == text

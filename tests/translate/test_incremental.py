@@ -19,8 +19,6 @@ from mtkit.translate.pytorch.ensemble import Ensemble
 from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.search.beam import beam_search
 
-CPU = torch.device("cpu")
-
 
 @pytest.mark.parametrize("vocab", [300, 256])
 @pytest.mark.parametrize("biased", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import re
 from html.parser import HTMLParser
 
@@ -123,36 +122,6 @@ def test_every_element_stays_in_the_element_that_it_was_in(document: str):
         tree = Tree(found)
         assert tree.is_well_formed, found
         assert tree.parents == Tree(source).parents, found
-
-
-def random_document(seed: int) -> str:
-    """Nested elements, many of them side by side and without text."""
-    choose = random.Random(seed)
-
-    def inside(depth: int) -> str:
-        parts = []
-        for _ in range(choose.randint(1, 5)):
-            kind = choose.random()
-            if kind < 0.4 and depth < 4:
-                name = choose.choice(["b", "i", "em", "span"])
-                parts.append(f"<{name}>{inside(depth + 1)}</{name}>")
-            elif kind < 0.5:
-                parts.append(choose.choice(["<img>", "<b></b>", "<code>x</code>"]))
-            else:
-                parts.append(choose.choice(["one", "two, three", "(four)", "five.", "six"]))
-            parts.append(choose.choice(["", " ", " ", "\n"]))
-        return "".join(parts)
-
-    return f"<p>{inside(0)}</p>"
-
-
-def test_siblings_stay_siblings_in_random_documents():
-    for seed in range(300):
-        source = with_ids(random_document(seed))
-        found = "\n".join(translated_html(source.split("\n"), FAKES[seed % len(FAKES)]))
-        tree = Tree(found)
-        assert tree.is_well_formed, found
-        assert tree.parents == Tree(source).parents, (source, found)
 
 
 # Lines

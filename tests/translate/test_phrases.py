@@ -285,14 +285,3 @@ def test_more_tokens_of_phrases_than_slots_are_placed_all_the_same() -> None:
     assert slots_for(4, 80) == MAX_SLOTS
     for (best,) in search([phrases] * 2, beam_size=4, limit=90):
         assert contains(best.tokens, phrases, WORDS, frozenset())
-
-
-def test_the_slots_grow_with_the_beam_and_the_tokens() -> None:
-    assert [slots_for(4, total) for total in (1, 2, 57, 58)] == [8, 9, 64, 64]
-    assert slots_for(1, 3) == 4
-    assert slots_for(100, 3) == 100
-
-
-def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
-    with pytest.raises(ValueError, match="beam size"):
-        search([[phrase(2)]], beam_size=2, n_best=3)

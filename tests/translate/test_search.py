@@ -82,37 +82,6 @@ def test_greedy_search_takes_the_most_probable_token() -> None:
         assert result[0].log_prob == pytest.approx(total(table, whole, 5))
 
 
-def without_stopping(table: int, *, width: int, limit: int, alpha: float, vocab: int, n_best: int):
-    """The same search in plain Python, which always goes to the limit."""
-    alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    finished: list[tuple[float, tuple[int, ...]]] = []
-    for length in range(1, limit + 1):
-        candidates = [
-            (score + value, (*prefix, token))
-            for score, prefix in alive
-            for token, value in enumerate(log_probs(table, prefix, vocab))
-            if value > -torch.inf
-        ]
-        top = sorted(candidates, reverse=True)[: 2 * width]
-        penalty = ((5 + length) / 6) ** alpha
-        finished += [(score / penalty, prefix[:-1]) for score, prefix in top if prefix[-1] == EOS]
-        alive = [item for item in top if item[1][-1] != EOS][:width]
-    return sorted(finished, reverse=True)[:n_best], alive
-
-
-@pytest.mark.parametrize("width", [2, 3, 5])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5, -0.5])
-def test_stopping_early_never_changes_the_result(width: int, alpha: float) -> None:
-    options = {"width": width, "limit": 7, "alpha": alpha, "vocab": 5, "n_best": min(width, 2)}
-    tables = list(range(100, 125))
-    found, _ = search(tables, **options)
-    for table, hypotheses in zip(tables, found, strict=True):
-        expected, _ = without_stopping(table, **options)
-        ended = [h for h in hypotheses if h.finished]
-        assert [h.tokens for h in ended] == [tokens for _, tokens in expected]
-        assert [h.score for h in ended] == pytest.approx([score for score, _ in expected])
-
-
 def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with() -> None:
     options = {"width": 3, "limit": 9, "alpha": 0.6, "vocab": 5, "n_best": 3}
     together, cache = search(list(range(30)), **options)
@@ -129,46 +98,6 @@ def forced_step(rows: list[list[float]]):
         return torch.tensor(next(position), dtype=torch.float64).repeat(len(tokens), 1)
 
     return step
-
-
-def best_two(
-    rows: list[list[float]], *, alpha: float = 0.0, rank_cut_off: bool = False
-) -> list[Hypothesis]:
-    """What a beam of two finds for one sentence, whose limit is the last of the forced steps."""
-    (found,) = beam_search(
-        forced_step(rows),
-        Prefixes([0], 2),
-        SearchSettings([len(rows)], BOS, EOS, alpha),
-        beam_size=2,
-        n_best=2,
-        rank_cut_off=rank_cut_off,
-    )
-    return found
-
-
-def test_a_sentence_cut_off_at_the_limit_returns_its_best_unfinished_hypothesis() -> None:
-    never = [-torch.inf, -torch.inf, -0.1, -3.0]
-    found = best_two([never, never], alpha=1.0)
-    assert found[0].tokens == (2, 2)
-    assert not found[0].finished
-    # Two tokens and no EOS: the penalty is (5 + 2) / 6.
-    assert found[0].score == pytest.approx(-0.2 / (7 / 6))
-    assert found[1].log_prob == pytest.approx(-3.1)
-
-
-def test_what_a_limit_cuts_off_is_ranked_if_that_is_wanted() -> None:
-    # To end at once has a log-probability of -3, after one token -3.1; to go on twice has -0.2.
-    row = [-torch.inf, -3.0, -0.1, -9.0]
-    for ranked, expected in ((True, [(2, 2), ()]), (False, [(), (2,)])):
-        found = best_two([row] * 2, rank_cut_off=ranked)
-        assert [h.tokens for h in found] == expected
-
-
-def test_hypotheses_that_end_do_not_starve_the_beam() -> None:
-    # EOS is the best continuation of every hypothesis, yet two go on at each step.
-    row = [-torch.inf, -0.5, -1.5, -1.6]
-    found = best_two([row] * 3)
-    assert [(h.tokens, round(h.score, 6)) for h in found] == [((), -0.5), ((2,), -2.0)]
 
 
 def test_the_length_penalty_equals_numbers_worked_by_hand() -> None:
