@@ -22,7 +22,7 @@ PACKAGE = Path(mtkit.__file__).parent
 ROOMS = {
     "cli": {
         *("prepare", "train", "translate", "inspect", "check", "convert", "serve"),
-        *("align", "parsing", "score"),
+        *("align", "parsing", "score", "documents"),
     },
     "prepare": {"check", "align", "parsing"},
     "train": {"check", "translate", "align", "parsing", "score"},

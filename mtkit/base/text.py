@@ -183,17 +183,17 @@ _FORMATS = {
         1,
         "with --format html, tags keep their places",
     ),
-    "XML": (r"\s*<(?:\?xml|tmx|xliff)\b", 1, ""),
-    "WebVTT": (r"WEBVTT(?:\s|$)", 1, ""),
-    "SRT": (r"\s*\d+:\d\d:\d\d[,.]\d{3}\s+-->\s", 1, ""),
-    "PO": (r'(?:msgid|msgstr(?:\[\d\])?)\s+"', 1, ""),
+    "XML": (r"\s*<(?:\?xml|tmx|xliff)\b", 1, "if it is XLIFF, give --format xlf"),
+    "WebVTT": (r"WEBVTT(?:\s|$)", 1, "with --format vtt, its times stay"),
+    "SRT": (r"\s*\d+:\d\d:\d\d[,.]\d{3}\s+-->\s", 1, "with --format srt, its times stay"),
+    "PO": (r'(?:msgid|msgstr(?:\[\d\])?)\s+"', 1, "with --format po, its strings are filled"),
     "JSON": (r'\s*"(?:[^"\\]|\\.)*+"\s*:\s*["{\[]', 2, ""),
     "LaTeX": (r"\\(?:documentclass|usepackage|begin|section)\b", 1, ""),
     "Markdown": (
         r"#{1,6} \S|.*\*\*\S(?:.*\S)?\*\*|.*\]\((?:https?://|[\w./#-]+\))|```|~~~"
         r"|\|?(?:[ :]*-{3,}[ :]*\|)+",
         2,
-        "make HTML of it, for example with pandoc, and give --format html",
+        "with --format md, its marks stay",
     ),
 }
 # The lines that are looked at, and of each as many characters.

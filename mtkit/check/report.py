@@ -49,14 +49,14 @@ class Counts:
         """The kinds that were found, in the order of `KINDS`, with the pairs that have them."""
         return [(kind, self.by_kind[kind]) for kind in KINDS if self.by_kind[kind]]
 
-    def sentence(self) -> str:
-        """The counts in one line, for a note."""
+    def sentence(self, unit: str = "lines") -> str:
+        """The counts in one line, for a note; `unit` is what each pair is."""
         if not self.pairs:
-            return "there is nothing to check: 0 lines"
+            return f"there is nothing to check: 0 {unit}"
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.in_order())
         share = self.marked / max(1, self.pairs)
-        marked = f"{self.marked:,} of {self.pairs:,} lines are marked ({share:.1%})"
-        return f"{marked}; lines by kind: {kinds}" if kinds else marked
+        marked = f"{self.marked:,} of {self.pairs:,} {unit} are marked ({share:.1%})"
+        return f"{marked}; {unit} by kind: {kinds}" if kinds else marked
 
 
 @dataclass
@@ -106,14 +106,14 @@ def sortable_rows(
     findings: Iterable[Finding],
     pair: tuple[str, str],
     *,
-    number: int,
+    number: int | str,
     place: str = "",
     order: int | None = None,
 ) -> Iterator[str]:
     """The rows of a pair for `FindingTable`, in which the worst come first.
 
     Args:
-        number: of the line.
+        number: of the line; in a document, its place, in words.
         place: its file, if the table has a column for it.
         order: the number of the pair among all; that of the line, if it is not given.
     """
@@ -132,11 +132,12 @@ class FindingTable:
     Args:
         path: the file; its folder must exist.
         has_places: whether the first column is a file.
+        line: what the column with the number of the line is called.
     """
 
-    def __init__(self, path: Path, *, has_places: bool = False) -> None:
+    def __init__(self, path: Path, *, has_places: bool = False, line: str = "line") -> None:
         self._path = path
-        self._has_places = has_places
+        self._heading = f"file\t{HEADING}" if has_places else HEADING.replace("line", line, 1)
         self._database = sqlite3.connect("")
         self._database.execute("CREATE TABLE findings (row TEXT)")
 
@@ -153,11 +154,10 @@ class FindingTable:
 
     def write(self) -> None:
         """Write the file when all rows are there; raises as `write_whole`."""
-        heading = f"file\t{HEADING}" if self._has_places else HEADING
         with self._disk_errors():
             rows = self._database.execute("SELECT row FROM findings ORDER BY row")
             write_whole(
-                self._path, itertools.chain([heading], (f"{row[_KEY:]}\n" for (row,) in rows))
+                self._path, itertools.chain([self._heading], (f"{row[_KEY:]}\n" for (row,) in rows))
             )
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,7 +50,14 @@ check_options = shared.together(
         type=click.FloatRange(0, 100),
         callback=_refuse_nan,
         help="Leave the lines empty whose confidence is below this, 0 to 100, and report how"
-        " many these are.",
+        " many these are. In HTML and documents, keep the text of the source there.",
+    ),
+    checks_option(
+        "--below N",
+        type=click.FloatRange(0, 100),
+        callback=_refuse_nan,
+        default=50.0,
+        help="Mark what has a confidence below this in a document. Default: 50.",
     ),
 )
 
@@ -61,6 +68,7 @@ class LineChecks:
 
     Attributes:
         reject: lines with a lower confidence are left empty; None for none.
+        places: names a segment by its number, in a document.
         table: of the findings, if it is wanted.
         rejected: how many lines were left empty.
         rejected_and_marked: how many of these have a finding.
@@ -70,6 +78,7 @@ class LineChecks:
     counts: Counts
     reject: float | None
     table: FindingTable | None
+    places: Callable[[int], str] | None = None
     rejected: int = 0
     rejected_and_marked: int = 0
     _checked: list[Checked] = field(default_factory=list)
@@ -89,7 +98,10 @@ class LineChecks:
             self._checked.append(checked)
             self.counts.add_pair(checked.findings)
             if self.table is not None:
-                self.table.add(sortable_rows(checked.findings, (line, best.text), number=number))
+                name = number if self.places is None else self.places(number)
+                pair = line, best.text
+                rows = sortable_rows(checked.findings, pair, number=name, order=number)
+                self.table.add(rows)
             if self._is_rejected(checked):
                 self.rejected += 1
                 self.rejected_and_marked += bool(checked.findings)
@@ -109,9 +121,19 @@ class LineChecks:
 
 @contextmanager
 def line_checks(
-    runs: Sequence[Run], translator: Translator, *, reject: float | None, findings_path: Path | None
+    runs: Sequence[Run],
+    translator: Translator,
+    *,
+    reject: float | None,
+    findings_path: Path | None,
+    unit: str = "lines",
+    places: Callable[[int], str] | None = None,
 ) -> Iterator[LineChecks]:
     """The checks of a translator; at the end they are reported, and the table is written.
+
+    Args:
+        unit: what is checked: lines, or segments, which keep their source if they are rejected.
+        places: names each of them by its number, in a document.
 
     Raises:
         MtkitError: if the run has no facts for it, or no confidence and `reject` is given.
@@ -135,22 +157,24 @@ def line_checks(
             f"needs it: mtkit check SRC TGT --fit --run {run.in_command}"
         )
     if findings_path is None:
-        checks = LineChecks(checker, Counts(), reject, None)
+        checks = LineChecks(checker, Counts(), reject, None, places)
         yield checks
     else:
-        with FindingTable(findings_path) as table:
-            checks = LineChecks(checker, Counts(), reject, table)
+        with FindingTable(findings_path, line="place" if places else "line") as table:
+            checks = LineChecks(checker, Counts(), reject, table, places)
             yield checks
             table.write()
             log.info("wrote %s", findings_path)
-    log.info("%s", checks.counts.sentence())
+    log.info("%s", checks.counts.sentence(unit))
+    done, none = "left {} empty", "line"
+    if unit != "lines":
+        done, none = "kept the source of {}", "segment"
     if reject is not None and not checks.rejected:
-        log.info("left no line empty: no confidence is below %g", reject)
+        log.info("%s: no confidence is below %g", done.format(f"no {none}"), reject)
     elif reject is not None:
         log.info(
-            "left %s of %s lines empty: confidence below %g; %s of these are marked",
-            f"{checks.rejected:,}",
-            f"{checks.counts.pairs:,}",
+            "%s: confidence below %g; %s of these are marked",
+            done.format(f"{checks.rejected:,} of {checks.counts.pairs:,} {unit}"),
             reject,
             f"{checks.rejected_and_marked:,}",
         )

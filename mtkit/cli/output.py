@@ -25,6 +25,7 @@ Windows = Iterable[tuple[int, list[str]]]
 # Turns windows into the output of each, with the number of its first line.
 Translate = Callable[[Windows], Iterator[tuple[int, bytes]]]
 Recut = Callable[[Iterable[list[str]]], Iterator[list[str]]]
+Join = Callable[[Iterable[bytes]], Iterable[bytes]]
 
 
 def is_resumable(output: Path) -> bool:
@@ -143,6 +144,8 @@ def write_output(
     restart: bool,
     typed: Iterator[list[str]] | None = None,
     recut: Recut = iter,
+    join: Join = iter,
+    unit: str = "lines",
 ) -> None:
     """Write a file that appears when it is complete; or, to a stream, each result when it is ready.
 
@@ -153,20 +156,24 @@ def write_output(
         restart: discard the parts of an earlier start.
         typed: windows that a person types, instead of `lines`.
         recut: makes other windows of the same lines.
+        join: makes the output of the results.
+        unit: what the lines are, for messages.
     """
     from mtkit.translate import ResumableOutput, ready_lines, windows
 
     if output is not None and is_resumable(output):
-        resumable = ResumableOutput(output, settings, restart=restart)
+        resumable = ResumableOutput(output, settings, restart=restart, join=join)
         replaced = "; the file that was there is replaced" if output.exists() else ""
         full = (window for _, window in windows(lines, size=len))
         try:
             resumable.run(progress.numbered(recut(full)), translate)
-            log.info("wrote %s, for %s lines%s", output, f"{progress.lines:,}", replaced)
+            log.info("wrote %s, for %s %s%s", output, f"{progress.lines:,}", unit, replaced)
         except KeyboardInterrupt:
-            saved = "no lines are saved yet"
+            saved = f"no {unit} are saved yet"
             if resumable.has_parts():
-                count = f"the first {progress.done:,} lines" if progress.done else "partial results"
+                count = (
+                    f"the first {progress.done:,} {unit}" if progress.done else "partial results"
+                )
                 saved = f"{count} are saved; to continue, run the same command again"
             raise KeyboardInterrupt(saved) from None
         return
@@ -175,10 +182,11 @@ def write_output(
         if output is not None:
             stream = stack.enter_context(Output(output, str(output)))
         try:
-            for _, text in translate(progress.numbered(recut(typed or ready_lines(lines)))):
+            results = translate(progress.numbered(recut(typed or ready_lines(lines))))
+            for text in join(text for _, text in results):
                 stream.write(text)
                 stream.flush()
         except KeyboardInterrupt:
             if typed is not None:
                 raise
-            raise KeyboardInterrupt(f"{progress.done:,} lines were written") from None
+            raise KeyboardInterrupt(f"{progress.done:,} {unit} were written") from None

@@ -14,13 +14,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtkit.cli import options as shared
+from mtkit.cli.document_lines import DocumentLines, check_document_options, format_of
 from mtkit.cli.line_checks import check_options, line_checks
 from mtkit.cli.output import (
     Recut,
@@ -31,6 +32,7 @@ from mtkit.cli.output import (
     refuse_torchrun,
     write_output,
 )
+from mtkit.documents import FORMATS
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -44,22 +46,23 @@ log = logging.getLogger(__name__)
 sampling_option = shared.option_group("Sampling")
 
 # The options that check translations.
-_CHECKS = ("is_checked", "findings_path", "reject")
+_CHECKS = ("is_checked", "findings_path", "reject", "below")
 
 
 @shared.command(
-    "Translate text, one line in, one line out.",
+    "Translate text, one line in, one line out, or a document.",
     "echo 'The old woman buys a red umbrella.' | mtkit translate",
     "mtkit translate --run runs/mine < test.en > output.de",
     "mtkit translate --run runs/mine --input test.en --output output.de",
+    "mtkit translate --run runs/mine film.en.srt --output film.de.srt",
     "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
     "mtkit translate --run runs/parser --tokenized --input sentences.txt",
-    context_settings={"allow_extra_args": True},
 )
+@click.argument("words", metavar="[FILE]", nargs=-1)
 @shared.in_out_option(
     "--input FILE",
     "input_path",
-    help="Input file, plain or compressed. Default, or -: standard input.",
+    help="Input file, plain or compressed; the same as FILE. Default, or -: standard input.",
 )
 @shared.output_options
 @shared.in_out_option(
@@ -70,7 +73,8 @@ _CHECKS = ("is_checked", "findings_path", "reject")
 @shared.in_out_option(
     "--json",
     "as_json",
-    help="Print a JSON object per line: translations with scores and tokens, and the time taken.",
+    help="Print a JSON object per line: translations with scores and tokens, and the time taken."
+    " Of a document, print one per segment, with its place.",
 )
 @shared.in_out_option(
     "--alignments",
@@ -78,11 +82,15 @@ _CHECKS = ("is_checked", "findings_path", "reject")
     " words of both lines, and the second word of the source with the third of the translation.",
 )
 @shared.in_out_option(
-    "--format [text|html]",
+    "--format NAME",
     "format_",
-    default="text",
-    help="Format of input and output. html: tags, comments and placeholders such as {name} keep"
-    " their places in the text. Default: text.",
+    type=click.Choice(["text", "html", *FORMATS]),
+    help="Format of input and output: text, html, or the ending of a document, such as docx or po."
+    " Tags, formatting and placeholders such as {name} keep their places. Default: by the ending"
+    " of the input, else text.",
+)
+@shared.in_out_option(
+    "--all", "everything", help="Of PO and XLIFF, translate also what has a translation already."
 )
 @shared.in_out_option(
     "--split-sentences/--no-split-sentences",
@@ -167,6 +175,7 @@ _CHECKS = ("is_checked", "findings_path", "reject")
 @shared.well_formed_option
 @shared.hardware_options
 def translate(
+    words: tuple[str, ...],
     run_paths: tuple[Path, ...],
     input_path: Path | None,
     output_path: Path | None,
@@ -174,18 +183,20 @@ def translate(
     nbest: int | None,
     as_json: bool,
     alignments: bool,
-    format_: str,
+    format_: str | None,
+    everything: bool,
     keeps_placeholders: bool,
     prefix_path: Path | None,
     glossary_path: Path | None,
     is_checked: bool,
     findings_path: Path | None,
     reject: float | None,
+    below: float,
     restart: bool,
     tokenized: bool,
     **decode: Any,
 ) -> None:
-    """Translate text: one line in, one line out, in order.
+    """Translate text: one line in, one line out, in order. Or a document, such as a .docx or .srt.
 
     A parser prints the tree of each sentence in brackets.
 
@@ -201,37 +212,51 @@ def translate(
       cat part.1 part.2
     """
     refuse_torchrun("mtkit translate", advice="give each process another --shard I/N")
-    if words := click.get_current_context().args:
-        raise click.UsageError(_how_text_is_given(words))
+    if words:
+        input_path = _input_file(words, input_path)
     shared.keep_few_shapes()
     runs = [shared.open_run(path) for path in run_paths or (None,)]
     options = shared.DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options)
     _check_task(runs[0])
-    if format_ == "html":
-        of_text = ("nbest", "as_json", "alignments", "prefix_path", "shard", "keeps_placeholders")
-        shared.refuse_given([*of_text, *_CHECKS], "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
+    is_parser = runs[0].manifest.data.task == "parsing"
+    format_ = "text" if is_parser else format_of(format_, input_path)
+    if format_ != "text":
+        of_text = ["nbest", "alignments", "prefix_path", "shard", "keeps_placeholders"]
+        of_text += ["as_json"] * (format_ == "html")
+        shared.refuse_given(of_text, f"cannot be combined with --format {format_}")
+    check_document_options(format_, input_path, output_path, as_json=as_json)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
     files |= {"--glossary": glossary_path}
     shared.refuse_stdin_twice(files.values(), advice="; give --input")
-    check_output(output_path, files, restart=restart, shard=shard)
+    # A document was read before its output is written.
+    others = {name: path for name, path in files.items() if name != "--input"}
+    is_document = format_ not in ("text", "html")
+    check_output(output_path, others if is_document else files, restart=restart, shard=shard)
     findings_path = checked_file(
         "--findings", findings_path, files | {"file of --output": output_path}
     )
     from mtkit.base.text import decode_lines, open_binary, with_format_noted
-    from mtkit.cli.progress import part_with_progress
+    from mtkit.cli.progress import part_with_progress, shown_progress
     from mtkit.translate import IncompleteTranslations
 
     with ExitStack() as stack:
-        if input_path is None:
+        document = places = None
+        if is_document:
+            target = options.others["tgt_lang"] or runs[0].manifest.data.tgt_lang
+            document = DocumentLines.read(
+                input_path, format_, target=target, everything=everything, below=below
+            )
+            lines, places = iter(document.lines), document.place_of
+        elif input_path is None:
             lines = shared.lines_of(Path("-"))
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
         recut: Recut = iter
-        if format_ == "html":
+        if format_ != "text":
             from mtkit.translate import markup_windows as recut
         else:
             lines = with_format_noted(lines)
@@ -245,30 +270,46 @@ def translate(
         log.info("engine: %s", translator.engine)
         gc.freeze()
         gc.enable()  # the program has begun without
-        is_typed = input_path is None and sys.stdin.isatty()
+        is_typed = input_path is None and document is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
-        part, progress = stack.enter_context(
-            part_with_progress(lines, input_path, output_path, shard)
-        )
+        if document is None:
+            part, progress = stack.enter_context(
+                part_with_progress(lines, input_path, output_path, shard)
+            )
+        else:
+            part, total = lines, len(document.lines)
+            is_wanted = output_path is not None or not sys.stdout.isatty()
+            progress = stack.enter_context(
+                shown_progress(total, unit=" segments", is_wanted=is_wanted)
+            )
         checks = None
         if shared.given(*_CHECKS):
             checks = stack.enter_context(
-                line_checks(runs, translator, reject=reject, findings_path=findings_path)
+                line_checks(
+                    runs,
+                    translator,
+                    reject=reject,
+                    findings_path=findings_path,
+                    unit="lines" if format_ == "text" else "segments",
+                    places=places,
+                )
             )
         line_translator = _LineTranslator(
             translator,
             progress,
             nbest=nbest,
             as_json=as_json,
-            aligner=translator.aligner() if alignments or format_ == "html" else None,
-            is_html=format_ == "html",
+            aligner=translator.aligner() if alignments or format_ != "text" else None,
+            format=format_,
             keeps_placeholders=keeps_placeholders and translator.task.name != "parsing",
             prefixes=prefixes,
-            doubts=IncompleteTranslations(translator.line_facts),
+            doubts=IncompleteTranslations(translator.line_facts, places),
             checks=checks,
+            found={} if document is None else document.found,
         )
         stack.callback(_report_repaired, line_translator.repaired)
+        only_rows = as_json and output_path is None
         typed = None
         if is_typed and prefixes is None:
             typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
@@ -282,22 +323,30 @@ def translate(
             restart=restart or (checks is not None and output_path is not None),
             typed=typed,
             recut=recut,
+            join=iter if document is None else document.rows if only_rows else document.joined,
+            unit="lines" if document is None else "segments",
         )
         line_translator.doubts.report()
+        if document is not None:
+            document.report(with_rows=as_json and not only_rows)
 
 
 # ---------------------------------------------------------------------------------------------
 # Checks before anything is loaded
 
 
-def _how_text_is_given(words: Sequence[str]) -> str:
-    """The usage error for text, or the name of a file, that is given as an argument."""
-    for word in words:
-        if os.path.isfile(word):
-            return f"{shlex.quote(word)} is a file: give it with --input {shlex.quote(word)}"
+def _input_file(words: Sequence[str], given: Path | None) -> Path:
+    """The file that is given as an argument; an error for text, and for several files."""
+    if len(words) == 1 and os.path.isfile(words[0]):
+        if given is not None:
+            raise click.UsageError("give one input: FILE or --input FILE")
+        return Path(words[0])
     text = shlex.quote(" ".join(words))
     shown = text if len(text) <= 60 else "'...'"
-    return f"text comes from standard input: echo {shown} | mtkit translate; a file with --input"
+    raise click.UsageError(
+        f"text comes from standard input: echo {shown} | mtkit translate; or give one FILE that "
+        "exists"
+    )
 
 
 def _refuse_useless(run: Run, options: shared.DecodeOptions) -> None:
@@ -319,7 +368,7 @@ def _check_task(run: Run) -> None:
     if run.manifest.data.task == "parsing":
         of_translations = ["alignments", "split_sentences", "prefix_path", "glossary_path"]
         of_translations += _CHECKS
-        if click.get_current_context().params["format_"] == "html":
+        if click.get_current_context().params["format_"] not in (None, "text"):
             of_translations.append("format_")
         shared.refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
     else:
@@ -341,6 +390,7 @@ class _LineTranslator:
         prefixes: what the translation of each line begins with.
         doubts: collects the lines whose translations are probably incomplete.
         checks: of each line; None if they are not wanted.
+        found: of a document, what they found in each line.
         repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
     """
 
@@ -349,16 +399,17 @@ class _LineTranslator:
     nbest: int | None
     as_json: bool
     aligner: Aligner | None
-    is_html: bool
+    format: str
     keeps_placeholders: bool
     prefixes: list[str] | None
     doubts: IncompleteTranslations
     checks: LineChecks | None
+    found: dict[int, dict[str, Any]]
     repaired: Counter[bool] = field(default_factory=Counter)
 
     def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
         """The output for each window, with the number of its first line."""
-        if self.is_html:
+        if self.format != "text":
             yield from self._html(windows)
             return
         n_best = self.nbest or 1
@@ -384,9 +435,25 @@ class _LineTranslator:
         assert self.aligner is not None
         for first_line, lines in windows:
             self.progress.begin(first_line)
-            translated = translate_markup(self.translator, self.aligner, lines, doubts=self.doubts)
+            translated = translate_markup(
+                self.translator,
+                self.aligner,
+                lines,
+                doubts=self.doubts,
+                review=None if self.checks is None else self._is_kept,
+            )
             yield first_line, "".join(f"{line}\n" for line in translated).encode()
             self.progress.finish(first_line - 1 + len(translated))
+
+    def _is_kept(self, number: int, text: str, result: str, best: Translation) -> bool:
+        """Check the translation of a text in HTML; returns False if it is rejected."""
+        from mtkit.translate import markup_text
+
+        assert self.checks is not None
+        shown = replace(best, text=markup_text(result).strip())
+        self.checks.apply(number, [text], [[shown]])
+        self.found[number] = checked = self.checks.as_dict(0)
+        return not checked.get("rejected", False)
 
     def _given(self, windows: Windows) -> Iterator[Window]:
         from mtkit.translate import Window
@@ -469,7 +536,7 @@ class _LineTranslator:
             "--nbest": str(self.nbest),
             "--json": str(self.as_json),
             "--alignments": heads,
-            "--format": "html" if self.is_html else "text",
+            "--format": self.format,
             "--tokenized": str(translator.task.tokenized),
             "--placeholders": str(self.keeps_placeholders),
             "--target-prefix": prefixes,

@@ -91,21 +91,22 @@ class Document(ABC):
 
 
 class Format(NamedTuple):
-    """A format of documents: its name for people, and where the class is that reads it."""
+    """A format of documents: its name for people, where its class is, and whether it is text."""
 
     name: str
     module: str
     document: str
+    is_text: bool = False
 
 
 # By the ending of a file, which is also what `--format` takes.
 FORMATS: dict[str, Format] = {
-    "md": Format("Markdown", "markdown", "Markdown"),
-    "markdown": Format("Markdown", "markdown", "Markdown"),
-    "srt": Format("SubRip", "subtitles", "Subtitles"),
-    "vtt": Format("WebVTT", "subtitles", "WebVtt"),
-    "po": Format("PO", "gettext", "Gettext"),
-    "pot": Format("PO", "gettext", "Gettext"),
+    "md": Format("Markdown", "markdown", "Markdown", is_text=True),
+    "markdown": Format("Markdown", "markdown", "Markdown", is_text=True),
+    "srt": Format("SubRip", "subtitles", "Subtitles", is_text=True),
+    "vtt": Format("WebVTT", "subtitles", "WebVtt", is_text=True),
+    "po": Format("PO", "gettext", "Gettext", is_text=True),
+    "pot": Format("PO", "gettext", "Gettext", is_text=True),
 }
 
 _BEGINNINGS = {
@@ -143,8 +144,9 @@ def open_document(
     if ending not in FORMATS:
         endings = ", ".join(f".{known}" for known in FORMATS)
         raise MtkitError(f"{name}: it has none of the endings {endings}; --format names the format")
-    _, module, document = FORMATS[ending]
-    reader = getattr(importlib.import_module(f"mtkit.documents.{module}"), document)
+    format_ = FORMATS[ending]
+    module = importlib.import_module(f"mtkit.documents.{format_.module}")
+    reader = getattr(module, format_.document)
     try:
         opened: Document = reader(data, Options(source, target, everything))
     except MtkitError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from mtkit.base.invisible import visible
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts
@@ -23,12 +24,15 @@ _MISSING, _TOO_LONG, _TOO_SHORT = _FAULTS = (
 class IncompleteTranslations:
     """The lines whose translation is probably incomplete, for one warning at the end.
 
+    Args:
+        places: names a line by its number, if it is not a line of the input.
+
     Attributes:
         copied: how many texts were not translated, because they have no letters of a language.
     """
 
-    def __init__(self, facts: LineFacts) -> None:
-        self._facts = facts
+    def __init__(self, facts: LineFacts, places: Callable[[int], str] | None = None) -> None:
+        self._facts, self.places = facts, places
         self._begin()
 
     def _begin(self) -> None:
@@ -55,11 +59,14 @@ class IncompleteTranslations:
         parts = []
         for fault, numbers in self._lines.items():
             noun, verb = ("line", "is") if len(numbers) == 1 else ("lines", "are")
-            named = [f"{number:,}" for number in list(numbers)[:_MAX_NAMED]]
+            name = self.places or "{:,}".format
+            named = list(map(name, list(numbers)[:_MAX_NAMED]))
             if len(numbers) > _MAX_NAMED:
                 named.append("…")
             if numbers:
-                parts.append(f"{len(numbers):,} {noun} {verb} {fault} ({noun} {', '.join(named)})")
+                where = ", ".join(named) if self.places else f"{noun} {', '.join(named)}"
+                noun = noun.replace("line", "segment") if self.places else noun
+                parts.append(f"{len(numbers):,} {noun} {verb} {fault} ({where})")
         if parts:
             log.warning("check the translations: %s", "; ".join(parts))
         if self.copied:
@@ -70,6 +77,12 @@ class IncompleteTranslations:
                 "" if self.copied == 1 else "s",
             )
         self._begin()
+
+
+def place_of(number: int, doubts: IncompleteTranslations | None) -> str:
+    """The name of a line for a message."""
+    places = None if doubts is None else doubts.places
+    return f"line {number}" if places is None else places(number)
 
 
 def check_sentence(
@@ -86,7 +99,7 @@ def check_sentence(
         doubts.copied += not sentence.ids and bool(visible(sentence.text).strip())
     if best.missing:
         log.warning(
-            "line %d: the translation is without %s, which the glossary demands",
-            sentence.line,
+            "%s: the translation is without %s, which the glossary demands",
+            place_of(sentence.line, doubts),
             ", ".join(map(repr, best.missing)),
         )

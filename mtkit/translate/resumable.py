@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 Windows = Iterable[tuple[int, list[str]]]
 # Turns windows into their output, each with the number of its first line; it may read ahead.
 Translate = Callable[[Windows], Iterable[tuple[int, bytes]]]
+Join = Callable[[Iterable[bytes]], Iterable[bytes]]
 
 _ADVICE = "start over with --restart"
 
@@ -41,12 +42,20 @@ class ResumableOutput:
         output: `.gz`, `.bz2`, `.xz` or `.zst` at its end compresses it.
         settings: everything that the translation depends on besides its input, by option name.
         restart: delete the parts of an earlier start.
+        join: makes the content of the file of the parts.
     """
 
-    def __init__(self, output: Path, settings: dict[str, str], *, restart: bool = False) -> None:
+    def __init__(
+        self,
+        output: Path,
+        settings: dict[str, str],
+        *,
+        restart: bool = False,
+        join: Join = iter,
+    ) -> None:
         self.output = output
         self._job = _Job(settings=settings)
-        self._restart = restart
+        self._restart, self._join = restart, join
         self._parts = output.with_name(f".{output.name}.parts")
 
     def run(self, windows: Windows, translate: Translate) -> None:
@@ -96,7 +105,7 @@ class ResumableOutput:
         parts = self._files()
         if len(parts) > len(names):
             raise self._other_input("was started with more input")
-        self._write(self.output, (path.read_bytes() for path in parts))
+        self._write(self.output, self._join(path.read_bytes() for path in parts))
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _missing(self, windows: Windows, names: dict[int, str]) -> Iterator[tuple[int, list[str]]]:

@@ -192,6 +192,7 @@ def test_the_examples_of_the_help_run_as_printed(
         for name in ("test.en", "test.de", "output.de", "other.de", "old.de", "new.de"):
             place.write(name, "one two three four five\nsix seven\n")
         place.write("input.en", "one two three four five\nsix seven\n")
+        place.write("film.en.srt", "1\n00:00:01,000 --> 00:00:02,000\none two\n")
         place.write("comet.txt", "0.9\n0.8\n")
         place.write("sentences.txt", "the dog sleeps .\n")
         for name in ("output.trees", "gold.trees"):
@@ -482,12 +483,12 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["in.txt"], "in.txt is a file: give it with --input in.txt"),
-        (["a b.txt"], "'a b.txt' is a file: give it with --input 'a b.txt'"),
-        (["good", "morning"], "echo 'good morning' | mtkit translate; a file with --input"),
+        (["in.txt", "a b.txt"], "echo 'in.txt a b.txt' | mtkit translate; or give one FILE"),
+        (["missing.txt"], "echo missing.txt | mtkit translate; or give one FILE that exists"),
+        (["good", "morning"], "echo 'good morning' | mtkit translate; or give one FILE"),
     ],
 )
-def test_text_or_a_file_as_an_argument_gets_advice(words: list[str], says: str, place: Place):
+def test_text_or_several_files_as_arguments_get_advice(words: list[str], says: str, place: Place):
     for name in ("in.txt", "a b.txt"):
         place.write(name, "one two\n")
     assert says in place.refused("translate", *words)

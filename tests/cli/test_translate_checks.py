@@ -123,7 +123,7 @@ def test_a_run_without_checks_is_one_line(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--check", "--format", "html"], "cannot be combined with --format html"),
+        (["--check", "--json", "--format", "html"], "cannot be combined with --format html"),
         (["--findings", "in.txt"], "--findings would replace the --input"),
         (["--findings", "missing/found.tsv"], "the folder missing does not exist"),
         (["--findings", "."], ".: is a folder; give --findings FILE"),

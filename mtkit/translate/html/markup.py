@@ -26,7 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mtkit.base.copied import copied_parts, may_have_copied_parts
-from mtkit.translate.doubts import IncompleteTranslations
+from mtkit.translate.doubts import IncompleteTranslations, place_of
 from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.html.markup_placing import with_markup
 from mtkit.translate.html.markup_reading import HTML, Item, MarkupRules, Reader, without_cdata
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+# Whether a translation is taken: from the number of its line, the text, the translation as HTML
+# and as the decoder made it.
+Review = Callable[[int, str, str, Translation], bool]
 
 
 class MarkupLines(list[str]):
@@ -110,6 +113,7 @@ def translate_markup(
     *,
     first_line: int = 1,
     doubts: IncompleteTranslations | None = None,
+    review: Review | None = None,
 ) -> list[str]:
     """Translate lines of HTML; no text goes on after the last one.
 
@@ -118,9 +122,10 @@ def translate_markup(
         lines: may be of `markup_windows`, which has read them.
         first_line: number of the first one, for messages and samples; unless they were read.
         doubts: as in `Translator.translate_windows`.
+        review: is asked for each segment with a translation; False leaves it as it was.
     """
     copies = translator.config.copy_numbers
-    steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts)
+    steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts, review=review)
     translated, _ = answered(steps, translator, lambda: aligner, doubts=doubts)
     return translated
 
@@ -155,6 +160,7 @@ def markup_steps(
     copies: bool = True,
     doubts: IncompleteTranslations | None = None,
     rules: MarkupRules = HTML,
+    review: Review | None = None,
 ) -> Generator[Window | MarkupPairs, Any, tuple[list[str], list[Translation]]]:
     """As `translate_markup`, without a translator: a generator that asks its caller for the rest.
 
@@ -171,6 +177,7 @@ def markup_steps(
             if doubts is not None:
                 doubts.copied += 1
     segments = [part for part in parts if isinstance(part, Segment)]
+    given = list(segments)
 
     def translated(wanted: Sequence[int]) -> Generator[Window, Any, list[Translation]]:
         if not wanted:
@@ -197,7 +204,13 @@ def markup_steps(
     for i, translation in zip(again, second, strict=True):
         translations[i] = translation
     results = yield from placed(segments, translations)
-    rendered = map(_checked, segments, results)
+    results = [_checked(*pair, doubts) for pair in zip(segments, results, strict=True)]
+    if review is not None:
+        results = [
+            result if review(segment.number, segment.text, result, best) else segment.raw
+            for segment, result, best in zip(given, results, translations, strict=True)
+        ]
+    rendered = iter(results)
     whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)
     return whole.split("\n")[:-1], translations
 
@@ -244,13 +257,13 @@ def markup_text(markup: str, rules: MarkupRules = HTML) -> str:
     return html.unescape("".join(texts))
 
 
-def _checked(segment: Segment, result: str) -> str:
+def _checked(segment: Segment, result: str, doubts: IncompleteTranslations | None) -> str:
     """The translation of a segment, or the segment itself if their placeholders differ."""
     may_differ = any(map(may_have_copied_parts, (result, segment.raw)))
     if not may_differ or placeholders_of(result) == placeholders_of(segment.raw):
         return result
     log.warning(
-        "line %d: the translation has other placeholders than the text, which is copied",
-        segment.number,
+        "%s: the translation has other placeholders than the text, which is copied",
+        place_of(segment.number, doubts),
     )
     return segment.raw

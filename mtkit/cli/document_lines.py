@@ -1,0 +1,167 @@
+"""Documents of `mtkit translate`: their different texts as lines, and lines as a document again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtkit.cli import options as shared
+from mtkit.cli.console import print_text, standard_input
+
+if TYPE_CHECKING:
+    from mtkit.documents import Document
+
+log = logging.getLogger(__name__)
+
+_HTML = ("html", "htm", "xhtml")
+# Documents that cannot be read; as text, their fault would be another one.
+_UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
+# Doubts that are printed, if the document has no place for them.
+_MAX_PRINTED = 20
+
+
+def format_of(given: str | None, path: Path | None) -> str:
+    """The format of the input: `text`, `html`, or the ending of a document."""
+    from mtkit.documents import FORMATS
+
+    ending = given or ("" if path is None else path.suffix.lower().removeprefix("."))
+    if ending in _HTML:
+        return "html"
+    return ending if ending in FORMATS or ending in _UNREAD else "text"
+
+
+def check_document_options(
+    format_: str, input_path: Path | None, output_path: Path | None, *, as_json: bool
+) -> None:
+    """Refuse options that do not go with the format of the input."""
+    from mtkit.documents import FORMATS
+
+    if format_ not in FORMATS:
+        shared.refuse_given(["below"], "requires a document")
+    if format_ not in ("po", "pot", "xlf", "xliff"):
+        shared.refuse_given(["everything"], "requires a PO or XLIFF file")
+    if format_ not in FORMATS or FORMATS[format_].is_text:
+        return
+    if input_path is None:
+        raise click.UsageError(f"a .{format_} cannot come from standard input; give its file")
+    if output_path is None and not as_json:
+        raise click.UsageError(f"a .{format_} needs --output FILE")
+
+
+class DocumentLines:
+    """The different lines of the segments of a document, which are translated once each.
+
+    Attributes:
+        lines: number N is `lines[N - 1]`.
+        found: what the checks found in a line, by its number.
+    """
+
+    def __init__(self, name: str, document: Document, *, below: float) -> None:
+        self._name, self._document, self._below = name, document, below
+        # The segments of each line.
+        self._segments: dict[str, list[int]] = {}
+        for number, segment in enumerate(document.segments):
+            self._segments.setdefault(segment.line, []).append(number)
+        self.lines = list(self._segments)
+        self.found: dict[int, dict[str, Any]] = {}
+        # Of each segment; `_lost` counts those whose codes are not in the translation.
+        self._translations = [segment.line for segment in document.segments]
+        self._marks: dict[int, str] = {}
+        self._lost = 0
+
+    @classmethod
+    def read(
+        cls, path: Path | None, format_: str, *, target: str, everything: bool, below: float
+    ) -> DocumentLines:
+        """Read a file, or standard input; raises `MtkitError` if it is not such a document."""
+        from mtkit.base.text import open_binary
+        from mtkit.documents import open_document
+
+        name = shared.name_of(path or Path("-"))
+        if path is None:
+            data = standard_input().read()
+        else:
+            with open_binary(path) as stream:
+                data = stream.read()
+        document = open_document(name, data, format=format_, target=target, everything=everything)
+        return cls(name, document, below=below)
+
+    def place_of(self, number: int) -> str:
+        """Where a line is in the document."""
+        first, *others = self._segments[self.lines[number - 1]]
+        place = self._document.segments[first].place
+        return f"{place} and {len(others):,} more" if others else place
+
+    def joined(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """The document with the translated lines."""
+        from mtkit.documents import has_same_codes
+
+        translated = b"".join(parts).decode().split("\n")[:-1]
+        for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
+            mark = self._mark(number)
+            if not has_same_codes(line, translation):
+                self._lost += len(self._segments[line])
+                translation, mark = line, "not translated: its formatting did not come back"
+            for segment in self._segments[line]:
+                self._translations[segment] = translation
+                if mark:
+                    self._marks[segment] = mark
+        yield self._document.write(self._translations, self._marks)
+
+    def rows(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """A JSON object for each segment."""
+        for _ in self.joined(parts):
+            yield self._rows().encode()
+
+    def report(self, *, with_rows: bool) -> None:
+        """Print what there is to know of the document that was written, and perhaps its rows."""
+        for note in self._document.notes:
+            log.info("%s: %s", self._name, note)
+        if self._lost:
+            log.warning(
+                "%s: %s of %s segments keep their source, because their formatting did not come "
+                "back",
+                self._name,
+                f"{self._lost:,}",
+                f"{len(self._translations):,}",
+            )
+        if not self._document.shows_marks:
+            for segment, mark in itertools.islice(sorted(self._marks.items()), _MAX_PRINTED):
+                log.info("%s: %s", self._document.segments[segment].place, mark)
+            if (more := len(self._marks) - _MAX_PRINTED) > 0:
+                log.info("%s more are doubtful; --findings FILE has what is wrong", f"{more:,}")
+        if with_rows:
+            print_text(self._rows())
+
+    def _mark(self, number: int) -> str:
+        """What is doubtful about a line, or empty."""
+        found = self.found.get(number, {})
+        reasons = [finding["reason"] for finding in found.get("findings", ())]
+        confidence, is_rejected = found.get("confidence"), "rejected" in found
+        if confidence is not None and (is_rejected or confidence < self._below):
+            reasons.append(f"confidence {confidence:g}")
+        return f"{'not translated: ' if is_rejected else ''}{'; '.join(reasons)}"
+
+    def _rows(self) -> str:
+        from mtkit.documents import plain_text
+
+        numbers = {line: number for number, line in enumerate(self.lines, 1)}
+        rows = [
+            {
+                "segment": number,
+                "place": segment.place,
+                "source": plain_text(segment.line),
+                "translation": plain_text(translation),
+                **self.found.get(numbers[segment.line], {}),
+            }
+            for number, (segment, translation) in enumerate(
+                zip(self._document.segments, self._translations, strict=True), 1
+            )
+        ]
+        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)

@@ -1,0 +1,246 @@
+"""`mtkit translate` with documents; `--check`, `--findings` and `--reject` with `--format html`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from support.command_line import Place
+
+from mtkit.documents import open_document
+from mtkit.documents.subtitles import Subtitles
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+SRT = "".join(
+    f"{i}\n00:00:{i:02},000 --> 00:00:{i:02},900\n{text}\n\n"
+    for i, text in enumerate(
+        ["<i>one two three.</i>", "- four.\n- five six.", "one <b>two</b> nine.", "12"], 1
+    )
+)
+PO = """msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
+
+#: a.c:1
+msgid "one <b>two</b>"
+msgstr ""
+
+msgid "three"
+msgid_plural "four %d"
+msgstr[0] ""
+msgstr[1] ""
+
+msgid "five"
+msgstr "fünf"
+"""
+MARKDOWN = "# one two\n\n- three **four** `code`\n- [five](x.md)\n\n```\nsix\n```\n\none two\n"
+VTT = "WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 line:0\none two.\n"
+FILES = {"in.srt": SRT, "in.po": PO, "in.md": MARKDOWN, "in.vtt": VTT}
+
+
+@pytest.fixture
+def documents(trained: Place) -> Place:
+    for name, text in FILES.items():
+        trained.write(name, text)
+    return trained
+
+
+@pytest.fixture
+def checked(place: Place, fitted: Run) -> list[str]:
+    """A command that translates with a run that has its checks."""
+    for name, text in FILES.items():
+        place.write(name, text)
+    return ["translate", "--run", str(fitted.path), "--device", "cpu"]
+
+
+def kept_of(name: str, data: bytes) -> list[str]:
+    """The lines and codes of a document that no translation changes."""
+    forms = {
+        "in.srt": r"^\d+$|^.*-->.*$|</?\w+>|^- |^$",
+        "in.vtt": r"^WEBVTT$|^NOTE.*$|^.*-->.*$|^$",
+        "in.po": r'^#:.*$|^msgid.*$|^"Content.*$|^"Plural.*$|^$|fünf',
+        "in.md": r"^# |^- |\*\*|`\w*`?|\]\(x\.md\)|^six$|^$",
+    }
+    return re.findall(forms[name], data.decode(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_document_comes_back_with_its_texts_translated(documents: Place, name: str):
+    outcome = documents.mtkit("translate", name, "--output", f"out.{name[3:]}")
+    assert outcome.status == 0
+    assert outcome.out == ""
+    data = FILES[name].encode()
+    written = (documents.folder / f"out.{name[3:]}").read_bytes()
+    assert written != data
+    assert kept_of(name, written) == kept_of(name, data)
+    # Each different text is translated once.
+    lines = {segment.line for segment in open_document(name, data).segments}
+    assert f"wrote out.{name[3:]}, for {len(lines)} segments" in outcome.err
+    given = ("-q", "translate", "--format", name[3:])
+    for printed in (
+        documents.mtkit("-q", "translate", "--input", name),
+        documents.mtkit(*given, stdin=data),
+        documents.mtkit(*given, "--input", "-", stdin=data),
+    ):
+        assert printed.out.encode() == written
+    assert documents.mtkit("-q", "translate", name, "--output", name).err == ""
+    assert (documents.folder / name).read_bytes() == written
+
+
+def test_the_text_is_that_of_the_lines(documents: Place):
+    texts = ["one two three.", "four.", "five six."]
+    plain = documents.mtkit("-q", "translate", stdin="\n".join(texts).encode()).out.splitlines()
+    rows = documents.mtkit("-q", "translate", "in.srt", "--json").out.splitlines()
+    objects = [json.loads(row) for row in rows]
+    assert [row["place"] for row in objects] == ["cue 1", "cue 2", "cue 2", "cue 3"]
+    assert [row["source"] for row in objects[:3]] == texts
+    assert [row["translation"] for row in objects[:3]] == plain
+    outcome = documents.mtkit("-q", "translate", "in.srt", "--json", "--output", "out.srt")
+    assert outcome.out.splitlines() == rows
+    assert (documents.folder / "out.srt").exists()
+
+
+def test_entries_with_a_translation_are_translated_if_asked_for(documents: Place):
+    for options, count in (([], 1), (["--all"], 0)):
+        outcome = documents.mtkit("-q", "translate", "in.po", *options)
+        assert outcome.out.count("fünf") == count
+
+
+def test_a_document_without_text_comes_back(documents: Place):
+    documents.write("code.md", "```\none\n```\n")
+    outcome = documents.mtkit("translate", "code.md", "--output", "out.md")
+    assert (documents.folder / "out.md").read_bytes() == b"```\none\n```\n"
+    assert "wrote out.md, for 0 segments" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.pdf"], "a.pdf: it is a PDF"),
+        (["a.xlsx", "--output", "b.xlsx"], "a.xlsx: it has none of the endings"),
+        (["latin.srt", "--output", "out.srt"], "latin.srt: not UTF-8"),
+        (["none.srt", "--output", "none.srt"], "none.srt: has no times of cues"),
+        (["bad.po", "--output", "bad.po"], "bad.po: line 1: is not PO: one"),
+        (["in.srt", "--input", "in.po"], "give one input: FILE or --input FILE"),
+        (["in.srt", "in.po"], "or give one FILE that exists"),
+        (["missing.srt"], "or give one FILE that exists"),
+        (["--input", "missing.srt"], "missing.srt: "),
+        (["in.srt", "--nbest", "2"], "--nbest cannot be combined with --format srt"),
+        (["in.srt", "--shard", "1/2"], "--shard cannot be combined with --format srt"),
+        (["in.srt", "--alignments"], "--alignments cannot be combined with --format srt"),
+        (["in.srt", "--all"], "--all requires a PO or XLIFF file"),
+        (["--below", "5"], "--below requires a document"),
+        (["in.srt", "--output", "none/out.srt"], "the folder none does not exist"),
+        (["in.srt", "--findings", "in.srt"], "--findings would replace the --input"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(documents: Place, arguments: list[str], message: str):
+    for name, data in {
+        "zip.docx": b"PK\3\4 cut",
+        "pdf.docx": b"%PDF-1.7",
+        "a.pdf": b"%PDF-1.7",
+        "a.xlsx": b"PK",
+        "latin.srt": SRT.replace("one", "één").encode("latin-1"),
+        "none.srt": b"one\n",
+        "bad.po": b"one\n",
+    }.items():
+        documents.write(name, data)
+    assert message in documents.refused("translate", *arguments)
+
+
+def test_what_was_translated_before_an_error_is_not_translated_again(
+    documents: Place, monkeypatch: pytest.MonkeyPatch
+):
+    expected = documents.mtkit("-q", "translate", "in.srt").out
+
+    def full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device", "out.srt")
+
+    command = ("translate", "in.srt", "--output", "in.srt")
+    with monkeypatch.context() as patch:
+        patch.setattr(Subtitles, "write", full)
+        assert "No space left" in documents.mtkit("-q", *command).error
+        assert (documents.folder / "in.srt").read_text() == SRT
+        patch.undo()
+        patch.setattr(Translator, "translate_windows", full)
+        assert documents.mtkit(*command).status == 0
+    assert (documents.folder / "in.srt").read_text() == expected
+    assert not list(documents.folder.glob(".in.srt*"))
+
+
+def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(
+    documents: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def lost(segment, *_: object) -> str:
+        return "neun" if segment.nodes else segment.text
+
+    monkeypatch.setattr("mtkit.translate.html.markup.with_markup", lost)
+    outcome = documents.mtkit("translate", "in.srt")
+    assert outcome.out == SRT
+    assert "in.srt: 1 of 4 segments keep their source, because their formatting" in outcome.err
+    assert "cue 3: not translated: its formatting did not come back" in outcome.err
+
+
+def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
+    marked = place.mtkit(*checked, "in.po", "--check", "--below", "100")
+    assert marked.status == 0
+    assert re.findall(r"^# mtkit: .*confidence [\d.]+$", marked.out, re.MULTILINE)
+    assert marked.out.count("#, fuzzy\n") == 2
+    assert "of 3 segments are marked" in marked.err
+    rejected = place.mtkit(*checked, "in.po", "--reject", "100")
+    assert rejected.out.count('msgstr ""\n') == 2
+    assert rejected.out.count("# mtkit: not translated: ") >= 2
+    assert "kept the source of 3 of 3 segments: confidence below 100" in rejected.err
+
+
+@pytest.mark.parametrize("name", ["in.srt", "in.md"])
+def test_doubts_are_printed_where_the_format_has_no_place(
+    place: Place, checked: list[str], name: str
+):
+    plain = place.mtkit("-q", *checked, name).out
+    outcome = place.mtkit(*checked, name, "--below", "100")
+    assert outcome.out == plain
+    places = {segment.place for segment in open_document(name, FILES[name].encode()).segments}
+    found = re.findall(r"^mtkit: (\w+ \d+): .*confidence [\d.]+$", outcome.err, re.MULTILINE)
+    assert set(found) == places
+    assert place.mtkit(*checked, name, "--reject", "100").out == FILES[name]
+
+
+def test_a_finding_names_the_place(place: Place, checked: list[str]):
+    # The vocabulary lacks this sign.
+    place.write("in.srt", SRT.replace("four", "猫").replace("nine", "猫"))
+    arguments = ["in.srt", "--findings", "found.tsv", "--output", "out.srt"]
+    assert place.mtkit(*checked, *arguments).status == 0
+    heading, *rows = (place.folder / "found.tsv").read_text(encoding="utf-8").splitlines()
+    assert heading == "place\tkind\tseverity\treason\tsource\ttranslation"
+    unknown = [row.split("\t") for row in rows if "\tunknown\t" in row and "猫" in row]
+    assert [(row[0], row[4]) for row in sorted(unknown)] == [
+        ("cue 2", "猫."),
+        ("cue 3", "one two 猫."),
+    ]
+    rows = place.mtkit("-q", *checked, "in.srt", "--json", "--check").out.splitlines()
+    assert ["lacks 猫" in row for row in rows] == [False, True, False, True]
+
+
+def test_html_is_checked_too(place: Place, checked: list[str]):
+    page = "<p>one <b>two</b> 猫</p>\n<p>three\nfour</p><p>five</p>\n"
+    place.write("in.html", page)
+    plain = place.mtkit(*checked, "in.html").out
+    outcome = place.mtkit(*checked, "in.html", "--findings", "found.tsv")
+    assert outcome.out == plain
+    assert "of 3 segments are marked" in outcome.err
+    _, *rows = (place.folder / "found.tsv").read_text(encoding="utf-8").splitlines()
+    (row,) = (row.split("\t") for row in rows if "\tunknown\t" in row and "猫" in row)
+    assert (row[0], row[4]) == ("1", "one two 猫")
+    outcome = place.mtkit(*checked, "--input", "in.html", "--reject", "100")
+    assert outcome.out == page
+    assert "kept the source of 3 of 3 segments" in outcome.err
+
+
+def test_a_glossary_is_used_in_a_document(documents: Place):
+    documents.write("terms.tsv", "two\tZweiwort\n")
+    outcome = documents.mtkit("-q", "translate", "in.srt", "--glossary", "terms.tsv")
+    assert outcome.out.count("Zweiwort") == 2
