@@ -107,6 +107,14 @@ FORMATS: dict[str, Format] = {
     "vtt": Format("WebVTT", "subtitles", "WebVtt", is_text=True),
     "po": Format("PO", "gettext", "Gettext", is_text=True),
     "pot": Format("PO", "gettext", "Gettext", is_text=True),
+    "docx": Format("Word", "office", "Word"),
+    "docm": Format("Word with macros", "office", "Word"),
+    "pptx": Format("PowerPoint", "office", "PowerPoint"),
+    "pptm": Format("PowerPoint with macros", "office", "PowerPoint"),
+    "odt": Format("OpenDocument", "opendocument", "OpenDocument"),
+    "epub": Format("EPUB", "epub", "Epub"),
+    "xlf": Format("XLIFF", "xliff", "Xliff", is_text=True),
+    "xliff": Format("XLIFF", "xliff", "Xliff", is_text=True),
 }
 
 _BEGINNINGS = {

@@ -1,0 +1,145 @@
+"""Files that are damaged, or made to harm: each is refused in one line, before it is unpacked."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+
+import pytest
+from support.documents import run, word, zipped
+from support.program import printed
+
+from mtkit.base.errors import MtkitError
+from mtkit.documents import open_document
+from mtkit.documents.zipped import MAX_MEMBERS, Package
+
+GOOD = zipped(word(f"<w:p>{run('text')}</w:p>"))
+
+
+def with_document(xml: bytes) -> bytes:
+    return zipped({**word(""), "word/document.xml": xml})
+
+
+def bomb() -> bytes:
+    """300 MB of spaces in 300 kB."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in word("").items():
+            package.writestr(name, content)
+        with package.open("word/media/a.xml", "w") as member:
+            for _ in range(300):
+                member.write(b" " * 1_000_000)
+    return data.getvalue()
+
+
+def lying() -> bytes:
+    """A member of 100 MB that says that it has 100 bytes."""
+    data = zipped({**word(""), "word/document.xml": b" " * 100_000_000})
+    return data.replace(struct.pack("<I", 100_000_000), struct.pack("<I", 100))
+
+
+LAUGHS = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 10))
+HOSTILE = {
+    "empty": (b"", "no zip"),
+    "text": (b"hello", "no zip"),
+    "cut": (GOOD[:-40], "no zip"),
+    "cut in the middle": (GOOD[: len(GOOD) // 2], "no zip"),
+    "damaged": (GOOD.replace(GOOD[60:70], b"0123456789"), "damaged|no zip|not well-formed"),
+    "no types": (zipped({"word/document.xml": "<a/>"}), "Content_Types"),
+    "only types": (zipped({"[Content_Types].xml": "<a/>"}), "main part"),
+    "no XML": (with_document(b"hello"), "not well-formed"),
+    "cut XML": (with_document(b"<w:document xmlns:w='w'><w:p>"), "not well-formed"),
+    "external entity": (
+        with_document(b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>'),
+        "entities",
+    ),
+    "parameter entity": (
+        with_document(b'<!DOCTYPE a [<!ENTITY % x SYSTEM "http://localhost/x"> %x;]><a/>'),
+        "entities|not well-formed",
+    ),
+    "a billion laughs": (
+        with_document(f'<!DOCTYPE a [<!ENTITY e0 "ha">{LAUGHS}]><a b="&e9;">&e9;</a>'.encode()),
+        "entities|not well-formed",
+    ),
+    "entities in UTF-16": (
+        with_document('<!DOCTYPE a [<!ENTITY e "x">]><a>&e;</a>'.encode("utf-16")),
+        "entities",
+    ),
+    "too deep": (with_document(b"<a>" * 100_000 + b"</a>" * 100_000), "not well-formed"),
+    "too many tags": (with_document(b"<a>" + b"<b/>" * 4_000_000 + b"</a>"), "tags"),
+    "too many members": (zipped({f"{i}": "" for i in range(MAX_MEMBERS + 1)}), "members"),
+    "a bomb": (bomb(), "unpacked"),
+    "a lie about the size": (lying(), "damaged"),
+    "encrypted": (
+        GOOD.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00"),
+        "encrypted",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_one_line(name: str):
+    data, reason = HOSTILE[name]
+    with pytest.raises(MtkitError, match=rf"^a\.docx: .*({reason})") as refused:
+        open_document("a.docx", data)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_names_of_members_are_never_paths():
+    tricks = ["../../etc/x", "/etc/x", "C:\\x", "word/../../x", "a\0b", "." * 300]
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as package:
+        for name, content in [
+            *word(f"<w:p>{run('text')}</w:p>").items(),
+            *((t, "x") for t in tricks),
+        ]:
+            package.writestr(zipfile.ZipInfo(name), content)
+    document = open_document("a.docx", data.getvalue())
+    assert [segment.line for segment in document.segments] == ["text"]
+    with zipfile.ZipFile(io.BytesIO(document.write(["TEXT"]))) as package:
+        assert package.testzip() is None
+        assert len(package.namelist()) == 2 + len(tricks)
+
+
+def test_order_and_compression_of_members_stay():
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as package:
+        package.writestr("z", "1" * 100, zipfile.ZIP_STORED)
+        package.writestr("a/", "")
+        package.writestr("a/b", "2" * 100, zipfile.ZIP_DEFLATED)
+    written = Package(data.getvalue()).write({"a/b": b"new", "later": b"x"})
+    with zipfile.ZipFile(io.BytesIO(written)) as package:
+        assert [(i.filename, i.compress_type) for i in package.infolist()] == [
+            ("z", zipfile.ZIP_STORED),
+            ("a/", zipfile.ZIP_STORED),
+            ("a/b", zipfile.ZIP_DEFLATED),
+            ("later", zipfile.ZIP_DEFLATED),
+        ]
+        assert package.read("a/b") == b"new"
+
+
+PROGRAM = """
+import re, sys
+from pathlib import Path
+from mtkit.base.errors import MtkitError
+from mtkit.documents import open_document
+for name in sys.argv[1:]:
+    try:
+        open_document("a.docx", Path(name).read_bytes())
+    except MtkitError:
+        print("refused", end=" ")
+status = Path("/proc/self/status")
+if status.exists():
+    # getrusage also counts what the program had that started this one.
+    peak = int(re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1])
+    assert peak < 300_000, f"{peak} kB"
+"""
+
+
+def test_hostile_files_are_refused_in_little_memory(tmp_path):
+    names = ["a bomb", "a lie about the size", "a billion laughs", "too deep", "too many members"]
+    for name in names:
+        (tmp_path / name).write_bytes(HOSTILE[name][0])
+    files = [str(tmp_path / name) for name in names]
+    assert printed("-c", PROGRAM, *files) == "refused " * len(names)

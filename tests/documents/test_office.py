@@ -1,0 +1,349 @@
+"""Word and PowerPoint files: what is a text, what becomes of its codes, and comments for marks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from lxml import etree
+from support.documents import (
+    OFFICE,
+    RELATIONS,
+    TRANSLATORS,
+    WORD,
+    in_capitals,
+    opened,
+    problems,
+    run,
+    trees,
+    types_of,
+    word,
+    zipped,
+)
+
+from mtkit.base.errors import MtkitError
+from mtkit.documents import open_document
+
+BOLD, ITALIC = "<w:b/>", "<w:i/>"
+DELETED = "<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>"
+FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+
+
+def field(code: str, result: str) -> str:
+    instruction = f"<w:r><w:instrText> {code} </w:instrText></w:r>"
+    return (
+        FIELD.format("begin")
+        + instruction
+        + FIELD.format("separate")
+        + result
+        + FIELD.format("end")
+    )
+
+
+def lines_of(paragraph: str) -> list[str]:
+    return [segment.line for segment in opened("a.docx", word(f"<w:p>{paragraph}</w:p>")).segments]
+
+
+def translated(paragraph: str, *lines: str | None) -> str:
+    """The paragraph after a translation, without namespaces."""
+    written = opened("a.docx", word(f"<w:p>{paragraph}</w:p>")).write(lines)
+    ((p,),) = trees(written)["word/document.xml"]
+    return etree.tostring(p, encoding="unicode").replace(f" {WORD}", "")
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "lines"),
+    [
+        (run("One ") + run("text."), ["One text."]),
+        # Language, proofing and the number of a revision change nothing that readers see.
+        (run("On", '<w:lang w:val="de"/>') + run("e", "<w:noProof/>") + run(" text"), ["One text"]),
+        (run("a long text with ") + run("bold", BOLD), ["a long text with <g1>bold</g1>"]),
+        (run("a"), ["a"]),
+        (run("x", ITALIC) + run(" much more text", BOLD), ["<g1>x</g1> much more text"]),
+        # A format of spaces is not seen.
+        (run("one") + run(" ", BOLD) + run("two"), ["one two"]),
+        (run("H") + run("2", BOLD) + run("O and more"), ["H<g1>2</g1>O and more"]),
+        (run("One") + "<w:r><w:tab/></w:r>" + run("Two"), ["One", "Two"]),
+        ("<w:r><w:t>One</w:t><w:br/><w:t>Two</w:t></w:r>", ["One", "Two"]),
+        ("<w:r><w:t>One\tTwo</w:t></w:r>", ["One", "Two"]),
+        (f"<w:hyperlink>{run('Link')}</w:hyperlink>", ["Link"]),
+        (f"<w:hyperlink>{run('a link')}</w:hyperlink>{run(' now')}", ["<g1>a link</g1> now"]),
+        (f"<w:ins>{run('new')}</w:ins>{run(' text')}", ["<g1>new</g1> text"]),
+        (run("one ") + DELETED + run("two"), ["one <!--1-->two"]),
+        (f"{run('one ')}<w:moveFrom>{run('old')}</w:moveFrom>{run('two')}", ["one <!--1-->two"]),
+        (f"{run('text')}<w:r><w:footnoteReference/></w:r>{run(' more')}", ["text<x1/> more"]),
+        (f"{run('text')}<w:r><w:footnoteReference/></w:r>", ["text"]),
+        (f'{run("a ")}<w:bookmarkStart/>{run("b")}<w:bookmarkEnd/>', ["a <!--1-->b"]),
+        ("<w:r><w:t>co</w:t><w:softHyphen/><w:t>operate</w:t></w:r>", ["co<!--1-->operate"]),
+        ("<w:r><w:t>e</w:t><w:noBreakHyphen/><w:t>mail</w:t></w:r>", ["e\u2011mail"]),
+        (run("on page ") + field("PAGE", run("7")) + run(" below"), ["on page <x1/> below"]),
+        (run("a ") + field("HYPERLINK x", run("link")) + run(" now"), ["a <g1>link</g1> now"]),
+        (run("see ") + field("REF x", run("Table 1")) + run(" below"), ["see <x1/> below"]),
+        (f'{run("in ")}<w:fldSimple w:instr="DATE"/>{run(" we")}', ["in <x1/> we"]),
+        # A field inside of another.
+        (run("a ") + field("IF x", field("PAGE", run("7")) + run("yes")), ["a <g1><x2/>yes</g1>"]),
+        # A field that ends in another paragraph.
+        (run("Contents") + FIELD.format("begin") + "<w:r><w:instrText>TOC</w:instrText></w:r>"
+         + FIELD.format("separate") + run("Part one"), ["Contents", "Part one"]),
+        (f"<w:sdt><w:sdtPr/><w:sdtContent>{run('control')}</w:sdtContent></w:sdt>", ["control"]),
+        (run("12.5") + run("%"), []),
+        (run("a &lt; b &amp; c"), ["a &lt; b &amp; c"]),
+    ],
+)  # fmt: skip
+def test_a_paragraph_is_texts_with_codes(paragraph: str, lines: list[str]):
+    assert lines_of(paragraph) == lines
+
+
+def test_a_translation_takes_the_formats_of_its_codes():
+    assert (
+        translated(
+            "<w:pPr><w:jc/></w:pPr>" + run("the ") + run("red", BOLD) + run(" house"),
+            "das <g1>rote</g1> Haus",
+        )
+        == "<w:p><w:pPr><w:jc/></w:pPr>"
+        + run("das ")
+        + run("rote", BOLD).replace(' xml:space="preserve"', "")
+        + run(" Haus")
+        + "</w:p>"
+    )
+
+
+def test_a_text_between_breaks_changes_alone_and_keeps_the_spaces_at_its_ends():
+    text = "<w:r><w:t>One </w:t><w:br/><w:t>Two</w:t></w:r>"
+    new = "<w:r><w:t>One </w:t></w:r><w:r><w:br/></w:r><w:r><w:t>Zwei</w:t></w:r>"
+    preserved = new.replace("<w:t>One", '<w:t xml:space="preserve">One')
+    assert translated(text, None, "Zwei") == f"<w:p>{preserved}</w:p>"
+
+
+def test_a_link_moves_with_its_words_and_a_hyphen_that_does_not_break_stays_one():
+    link = '<w:hyperlink w:anchor="x">{}</w:hyperlink>'
+    new = translated(run("see ") + link.format(run("e-mail")), "<g1>E\u2011Mail</g1> ansehen")
+    mail = "<w:r><w:t>E</w:t></w:r><w:r><w:noBreakHyphen/></w:r><w:r><w:t>Mail</w:t></w:r>"
+    assert new == f"<w:p>{link.format(mail)}{run(' ansehen')}</w:p>"
+
+
+def test_what_was_deleted_while_changes_were_tracked_stays():
+    new = translated(run("one ") + DELETED + run("two"), "eins <!--1-->zwei ")
+    assert new == f"<w:p>{run('eins ')}{DELETED}{run('zwei ')}</w:p>"
+
+
+def test_paragraphs_and_parts_that_do_not_change_keep_their_bytes():
+    split = f"<w:p>{run('un')}{run('changed')}<w:proofErr/></w:p>"
+    members = word(f"{split}<w:p>{run('text')}</w:p>", footnotes=f"<w:p>{run('note')}</w:p>")
+    document = opened("a.docx", members)
+    assert document.write([None, "text", "note"]) == zipped(members)
+    new = trees(document.write([None, "TEXT", None]))
+    body = etree.tostring(new["word/document.xml"], encoding="unicode")
+    assert split in body
+    assert ">TEXT<" in body
+    assert "note" in etree.tostring(new["word/footnotes.xml"], encoding="unicode")
+    # It can be written again, and differently.
+    assert document.write([None, None, None]) == zipped(members)
+
+
+def test_all_parts_with_texts_are_read_and_say_where_a_text_is():
+    parts = {
+        name: f"<w:p>{run(name)}</w:p>" for name in ("header2", "footer1", "footnotes", "endnotes")
+    }
+    document = opened("a.docx", word(f"<w:p>{run('1')}</w:p><w:p>{run('text')}</w:p>", **parts))
+    assert [(s.line, s.place) for s in document.segments] == [
+        ("text", "paragraph 1"),
+        ("header2", "header 2, paragraph 1"),
+        ("footer1", "footer 1, paragraph 1"),
+        ("footnotes", "footnotes, paragraph 1"),
+        ("endnotes", "endnotes, paragraph 1"),
+    ]
+
+
+BOX = """<w:r><mc:AlternateContent xmlns:mc="m">
+<mc:Choice><w:txbxContent><w:p>{0}</w:p></w:txbxContent></mc:Choice>
+<mc:Fallback><w:txbxContent><w:p>{0}</w:p></w:txbxContent></mc:Fallback>
+</mc:AlternateContent></w:r>"""
+
+
+def test_a_text_box_is_translated_for_new_and_old_programs():
+    text = f"<w:p>{run('before ')}{BOX.format(run('inside'))}{run(' after')}</w:p>"
+    document = opened("a.docx", word(text))
+    assert [s.line for s in document.segments] == ["before <x1/> after", "inside", "inside"]
+    root = trees(document.write(["<x1/> NACH VOR", "INNEN", "INNEN"]))["word/document.xml"]
+    assert [t.text for t in root.iter("{*}t")] == ["INNEN", "INNEN", " NACH VOR"]
+
+
+@pytest.mark.parametrize("has_comments", [False, True])
+def test_a_mark_is_a_comment_on_its_paragraph(has_comments: bool):
+    old = f'<w:comment w:id="4"><w:p>{run("old")}</w:p></w:comment>'
+    parts = {"comments": old} if has_comments else {}
+    text = f"<w:p><w:pPr/>{run('one')}</w:p><w:p>{run('two')}{BOX.format(run('box'))}</w:p>"
+    document = opened("a.docx", word(text, header1=f"<w:p>{run('head')}</w:p>", **parts))
+    assert document.shows_marks
+    texts = [segment.line for segment in document.segments]
+    marks = {1: "a < b", 2: "in a box", texts.index("head"): "of the header"}
+    new = trees(document.write([None] * len(texts), marks))
+    comments = new["word/comments.xml"]
+    ids = [c.get(c.tag.replace("comment", "id")) for c in comments][has_comments:]
+    assert ids == (["5", "6", "7"] if has_comments else ["0", "1", "2"])
+    assert [t.text for t in comments.iter("{*}t")][has_comments:] == [
+        *("a < b", "in a box", "header 1, paragraph 1: of the header"),
+    ]
+    body = new["word/document.xml"][0]
+    places = [
+        [node.values()[0] for node in paragraph.iter("{*}commentReference")] for paragraph in body
+    ]
+    assert places == [[ids[2]], ids[:2]]
+    assert [etree.QName(node).localname for node in body[0]][:3] == [
+        "pPr",
+        "commentRangeStart",
+        "r",
+    ]
+    types = etree.tostring(new["[Content_Types].xml"], encoding="unicode")
+    assert types.count("wordprocessingml.comments+xml") == 1
+    if not has_comments:
+        (relation,) = new["word/_rels/document.xml.rels"]
+        assert relation.get("Type").endswith("/relationships/comments")
+        assert relation.get("Target") == "comments.xml"
+
+
+def slides() -> dict[str, str | bytes]:
+    main = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    text = (
+        f"<p:sld xmlns:p='p' {main}><p:sp>{{}}<a:p><a:pPr/>{{}}<a:endParaRPr/></a:p></p:sp></p:sld>"
+    )
+    plain = "<a:r><a:rPr lang='{}'/><a:t>{}</a:t></a:r>"
+    runs = plain.format("en", "Two ") + plain.format("de", "runs") + "<a:br/>"
+    number = "<a:fld type='slidenum'><a:t>x</a:t></a:fld>"
+    two = text.format("", runs + plain.format("en", "next") + number)
+    kind = f"{OFFICE}.presentationml."
+    return {
+        "[Content_Types].xml": types_of(
+            ppt_presentation=f"{kind}presentation.main", ppt_slides_slide1=f"{kind}slide",
+            ppt_slides_slide2=f"{kind}slide", ppt_master1=f"{kind}slideMaster",
+            docProps_core="application/vnd.openxmlformats-package.core-properties",
+        ),
+        "ppt/presentation.xml": "<p:p xmlns:p='p' xmlns:r='r'><p:sldId id='256' r:id='b'/>"
+        "<p:sldId id='257' r:id='a'/></p:p>",
+        "ppt/_rels/presentation.xml.rels": f"<R xmlns='{RELATIONS}'>"
+        "<Relationship Id='a' Target='slides/slide1.xml'/>"
+        "<Relationship Id='b' Target='/ppt/slides/slide2.xml'/></R>",
+        "ppt/slides/slide1.xml": text.format("", plain.format("en", "last")),
+        "ppt/slides/slide2.xml": two,
+        "ppt/master1.xml": text.format("<p:nvPr><p:ph/></p:nvPr>", plain.format("en", "Edit here")),
+        "docProps/core.xml": "<c:coreProperties xmlns:c='c' xmlns:d='d'><d:title>My talk</d:title>"
+        "<d:creator>Me</d:creator></c:coreProperties>",
+    }  # fmt: skip
+
+
+def test_slides_are_read_in_the_order_of_the_talk():
+    segments = opened("a.pptx", slides()).segments
+    assert [(s.line, s.place) for s in segments] == [
+        ("Two runs", "slide 1, paragraph 1"),
+        ("next", "slide 1, paragraph 1"),
+        ("last", "slide 2, paragraph 1"),
+        ("My talk", "properties, paragraph 1"),
+    ]
+
+
+@pytest.mark.parametrize("translator", TRANSLATORS)
+def test_slides_come_back_whole(translator: str):
+    assert problems("a.pptx", zipped(slides()), translator) == []
+
+
+class Writer:
+    """Writes paragraphs of everything that is hard, at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.number = 0
+
+    def text(self) -> str:
+        self.number += 1
+        words = [
+            self.random.choice(["word", "שלום", "ﷺ", "co\u00adop", "&lt;b&gt;", "&amp;", "x²"])
+        ]
+        words += [f"w{self.number}"] * self.random.randint(0, 3)
+        glue = self.random.choice(["", " "])
+        return self.random.choice(["", " "]) + " ".join(words) + glue
+
+    def run(self) -> str:
+        formats = ["", BOLD, ITALIC, "<w:rtl/>", '<w:lang w:val="x"/>', "<w:vanish/>"]
+        return run(self.text(), self.random.choice(formats))
+
+    def inline(self, depth: int) -> str:
+        if depth > 3:
+            return self.run()
+        inside = "".join(self.inline(depth + 1) for _ in range(self.random.randint(0, 3)))
+        marks = [FIELD.format(kind) for kind in ("begin", "separate", "end")]
+        return self.random.choice([
+            self.run(), self.run(), self.run(), self.run() + self.run(),
+            f"<w:hyperlink>{inside}</w:hyperlink>", f"<w:ins>{inside}</w:ins>",
+            f"{DELETED}{inside}", f"<w:moveFrom>{inside}</w:moveFrom>", "<w:sdt><w:sdtPr/></w:sdt>",
+            f"<w:smartTag><w:smartTagPr/>{inside}</w:smartTag>",
+            f"<w:sdt><w:sdtPr/><w:sdtContent>{inside}</w:sdtContent></w:sdt>",
+            f'<w:fldSimple w:instr="TITLE">{inside}</w:fldSimple>',
+            field(self.random.choice(["PAGE", "HYPERLINK x", "TOC", "XE"]), inside),
+            self.random.choice(marks), "<w:r><w:instrText>alone</w:instrText></w:r>",
+            FIELD.format("begin") + FIELD.format("end"),
+            "<w:r><w:tab/><w:t>after</w:t><w:br/><w:cr/><w:t> twice </w:t></w:r>", "<w:r/>",
+            "<w:r><w:softHyphen/><w:noBreakHyphen/><w:t>x</w:t><w:footnoteReference/></w:r>",
+            '<w:bookmarkStart w:id="1"/>', "<!-- a comment -->", "<?pi x?>", "<w:proofErr/>",
+            f"<w:r><w:t>a</w:t><w:lastRenderedPageBreak/><w:t>b</w:t>{BOX.format(inside)[5:]}",
+            "<w:r><w:t>tab\tin text</w:t></w:r>",
+            "<m:oMath xmlns:m='m'><m:r><m:t>x</m:t></m:r></m:oMath>",
+        ])  # fmt: skip
+
+    def paragraph(self) -> str:
+        inside = "".join(self.inline(0) for _ in range(self.random.randint(0, 6)))
+        return f"<w:p>{self.random.choice(['', '<w:pPr><w:bidi/></w:pPr>'])}{inside}</w:p>"
+
+    def body(self, depth: int = 0) -> str:
+        parts = []
+        for _ in range(self.random.randint(1, 4)):
+            parts.append(self.paragraph())
+            if depth < 3 and self.random.random() < 0.3:
+                parts.append(f"<w:tbl><w:tr><w:tc>{self.body(depth + 1)}</w:tc></w:tr></w:tbl>")
+        return "\n ".join(parts)
+
+
+@pytest.mark.parametrize("translator", TRANSLATORS)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_hostile_document_comes_back_whole(translator: str, seed: int):
+    writer = Writer(seed)
+    data = zipped(word(writer.body(), footnotes=writer.body(), comments=writer.body()))
+    assert problems("a.docx", data, translator) == []
+
+
+@pytest.mark.parametrize("translator", TRANSLATORS)
+@pytest.mark.parametrize("piece", [run("a ") + run("b ", BOLD), run("a") + "<w:r><w:tab/></w:r>"])
+def test_a_paragraph_of_many_runs_comes_back_whole(translator: str, piece: str):
+    assert problems("a.docx", zipped(word(f"<w:p>{piece * 3000}</w:p>")), translator) == []
+
+
+def test_signatures_macros_and_embedded_files_are_said():
+    others = {
+        "_xmlsignatures/sig1.xml": "",
+        "word/vbaProject.bin": "",
+        "word/embeddings/a.xlsx": "",
+    }
+    document = opened("a.docm", {**word(f"<w:p>{run('a')}</w:p>"), **others})
+    assert [len(note.splitlines()) for note in document.notes] == [1, 1, 1]
+    assert "signature becomes invalid" in document.notes[0]
+
+
+@pytest.mark.parametrize("name", ["a.pptx", "a.odt", "a.epub"])
+def test_a_word_file_with_another_ending_is_refused(name: str):
+    with pytest.raises(MtkitError, match=rf"^{name}: "):
+        open_document(name, zipped(word(f"<w:p>{run('a')}</w:p>")))
+
+
+def test_strict_documents_are_read_too():
+    strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+    members = {
+        name: str(xml).replace(
+            "http://schemas.openxmlformats.org/wordprocessingml/2006/main", strict
+        )
+        for name, xml in word(f"<w:p>{run('text')}</w:p>").items()
+    }
+    document = opened("a.docx", members)
+    new = trees(document.write([in_capitals("text")], {0: "doubtful"}))
+    assert [t.text for t in new["word/document.xml"].iter("{*}t")] == ["TEXT"]
+    (relation,) = new["word/_rels/document.xml.rels"]
+    assert relation.get("Type").startswith("http://purl.oclc.org/ooxml/")

@@ -1,0 +1,242 @@
+"""OpenDocument, EPUB and XLIFF: what is a text, what becomes of its codes, and marks."""
+
+from __future__ import annotations
+
+import pytest
+from lxml import etree
+from support.documents import TRANSLATORS, opened, problems, trees, zipped
+
+from mtkit.base.errors import MtkitError
+from mtkit.documents import open_document
+
+TEXT = "application/vnd.oasis.opendocument.text"
+NAMES = "xmlns:text='t' xmlns:office='o' xmlns:dc='d' xmlns:draw='dr'"
+
+
+def odt(body: str, **parts: str) -> dict[str, str | bytes]:
+    others = {f"{name}.xml": f"<office:x {NAMES}>{xml}</office:x>" for name, xml in parts.items()}
+    return {"mimetype": TEXT, "content.xml": f"<office:text {NAMES}>{body}</office:text>", **others}
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("<text:h>Title</text:h><text:p>One <text:span>two</text:span></text:p>",
+         ["Title", "One <g1>two</g1>"]),
+        ("<text:p><text:span>All\n  of it</text:span></text:p>", ["All of it"]),
+        ("<text:p>One<text:line-break/>two<text:tab/>three</text:p>", ["One", "two", "three"]),
+        ("<text:p><text:span>1a<text:tab/>2b</text:span> three</text:p>", ["1a", "2b", "three"]),
+        ("<text:p>a <text:s text:c='2'/>b<text:bookmark/> c</text:p>", ["a <!--1-->b<!--2--> c"]),
+        ("<text:p>on <text:page-number>7</text:page-number> now</text:p>", ["on <x1/> now"]),
+        ("<text:p>text<text:note><text:note-body><text:p>note</text:p></text:note-body></text:note>"
+         " more</text:p>", ["text<x1/> more", "note"]),
+        ("<text:tracked-changes><text:p>old</text:p></text:tracked-changes><text:p>new</text:p>",
+         ["new"]),
+        ("<text:p>see <text:a>the <text:span>link</text:span></text:a></text:p>",
+         ["see <g1>the <g2>link</g2></g1>"]),
+        ("<text:p>12 <text:span>%</text:span></text:p>", []),
+    ],
+)  # fmt: skip
+def test_a_paragraph_of_opendocument_is_texts_with_codes(body: str, lines: list[str]):
+    assert [segment.line for segment in opened("a.odt", odt(body)).segments] == lines
+    for translator in TRANSLATORS:
+        assert problems("a.odt", zipped(odt(body)), translator) == []
+
+
+def test_a_translation_of_opendocument_keeps_elements_and_the_first_member():
+    note = "<text:note><text:p>note</text:p></text:note>"
+    body = f"<text:p>the <text:span>red</text:span> house{note} now</text:p>"
+    members = odt(body, styles="<text:p>head</text:p>", meta="<dc:title>Title</dc:title>")
+    document = opened("a.odt", members)
+    places = ["paragraph 1", "paragraph 2", "styles, paragraph 1", "meta, paragraph 1"]
+    assert [segment.place for segment in document.segments] == places
+    lines = ["jetzt <x2/>das Haus, <g1>rot</g1>", None, "Kopf", None]
+    written = document.write(lines)
+    new = trees(written)
+    assert list(new) == list(members)
+    assert written[30:38] == b"mimetype"
+    assert written[38:].startswith(TEXT.encode())
+    assert "".join(new["content.xml"].itertext()) == "jetzt notedas Haus, rot"
+    assert "".join(new["styles.xml"].itertext()) == "Kopf"
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ({"META-INF/manifest.xml": "<m><encryption-data/></m>"}, "encrypted"),
+        ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "no text"),
+    ],
+)
+def test_what_is_no_readable_opendocument_is_refused(others: dict[str, str | bytes], reason: str):
+    with pytest.raises(MtkitError, match=rf"a\.odt: .*{reason}"):
+        opened("a.odt", {**odt("<text:p>a</text:p>"), **others})
+
+
+def chapter(body: str) -> str:
+    return (
+        '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/xhtml11.dtd">\n'
+        '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Chapter</title>'
+        f"<style>p {{}}</style></head><body>{body}</body></html>"
+    )
+
+
+def epub(**bodies: str) -> dict[str, str | bytes]:
+    items = "".join(
+        f"<item id='{name}' href='text%20/{name}.xhtml' media-type='application/xhtml+xml'/>"
+        for name in bodies
+    )
+    order = "".join(f"<itemref idref='{name}'/>" for name in reversed(bodies))
+    ncx = "<item id='n' href='toc.ncx' media-type='application/x-dtbncx+xml'/>"
+    return {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": "<c><rootfile full-path='o/book.opf'/></c>",
+        "o/book.opf": f"<p><m><title>Book</title></m><f>{items}{ncx}</f><s>{order}</s></p>",
+        "o/toc.ncx": "<ncx><navLabel><text>Chapter</text></navLabel></ncx>",
+        **{f"o/text /{name}.xhtml": chapter(body) for name, body in bodies.items()},
+    }
+
+
+BODY = """<h1>One&nbsp;title</h1>
+  <ul><li>an <b>item</b> <ul><li>inside</li></ul> after</li></ul><!-- x -->
+  <p translate="no">kept</p><p>text<br/>more <code>x = 1</code> text <img alt=""/></p>
+  <pre>a  b</pre>
+  <table><tr><td>cell</td></tr></table>"""
+
+
+def test_a_book_is_read_in_its_order():
+    segments = opened("a.epub", epub(two=BODY, one="<p>first</p>")).segments
+    assert [(s.line, s.place) for s in segments if "chapter" not in s.place] == [
+        ("Book", "o/book.opf, paragraph 1"),
+        ("Chapter", "o/toc.ncx, paragraph 1"),
+    ]
+    assert [(s.line, s.place) for s in segments if "chapter" in s.place][:4] == [
+        ("Chapter", "chapter 1, paragraph 1"),
+        ("first", "chapter 1, paragraph 2"),
+        ("Chapter", "chapter 2, paragraph 1"),
+        ("One\u00a0title", "chapter 2, paragraph 2"),
+    ]
+    assert [segment.line for segment in segments if "chapter 2" in segment.place][2:] == [
+        *("an <g1>item</g1>", "inside", "after", "text", "more <x1/> text", "cell"),
+    ]
+
+
+@pytest.mark.parametrize("translator", TRANSLATORS)
+def test_a_book_comes_back_whole(translator: str):
+    assert problems("a.epub", zipped(epub(two=BODY, one="<p>first</p>")), translator) == []
+
+
+def test_a_chapter_keeps_its_document_type_and_what_is_not_translated():
+    document = opened("a.epub", epub(one=BODY))
+    lines = [None if s.line != "cell" else "Zelle" for s in document.segments]
+    new = trees(document.write(lines))["o/text /one.xhtml"]
+    old = etree.fromstring(chapter(BODY.replace("&nbsp;", "&#160;").replace("cell", "Zelle")))
+    assert etree.tostring(new, method="c14n") == etree.tostring(old, method="c14n")
+    assert new.getroottree().docinfo.public_id == "-//W3C//DTD XHTML 1.1//EN"
+
+
+def test_a_book_with_drm_is_refused_and_one_with_obfuscated_fonts_is_read():
+    method = '<e><m Algorithm="http://www.{}"/></e>'
+    fonts = {"META-INF/encryption.xml": method.format("idpf.org/2008/embedding")}
+    assert opened("a.epub", {**epub(one="<p>a</p>"), **fonts}).segments
+    drm = {"META-INF/encryption.xml": method.format("w3.org/2001/04/xmlenc#aes128-cbc")}
+    with pytest.raises(MtkitError, match="DRM"):
+        opened("a.epub", {**epub(one="<p>a</p>"), **drm})
+
+
+OLD = "urn:oasis:names:tc:xliff:document:1.2"
+NEW = "urn:oasis:names:tc:xliff:document:2.0"
+
+
+def xliff(units: str) -> bytes:
+    body = f'<file source-language="en" original="a"><body>{units}</body></file>'
+    return f'<xliff xmlns="{OLD}" version="1.2">{body}</xliff>'.encode()
+
+
+def xliff2(segment: str) -> bytes:
+    unit = f'<file id="f"><unit id="u">{segment}</unit></file>'
+    return f'<xliff version="2.0" srcLang="en" xmlns="{NEW}">{unit}</xliff>'.encode()
+
+
+def unit(source: str, target: str = "", attributes: str = "") -> str:
+    return f'<trans-unit id="1"{attributes}><source>{source}</source>{target}</trans-unit>'
+
+
+def after(data: bytes, *lines: str | None, **marks: str) -> str:
+    document = open_document("a.xlf", data, target="de")
+    numbered = {int(name[1:]): mark for name, mark in marks.items()}
+    return document.write(lines, numbered).decode().partition("?>\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("units", "lines"),
+    [
+        (unit("One"), ["One"]),
+        (unit("One", "<target/>"), ["One"]),
+        (unit("One", "<target>Eins</target>"), []),
+        (unit("One", '<target state="needs-translation">One</target>'), ["One"]),
+        (unit("One", attributes=' translate="no"'), []),
+        (f'<group translate="no">{unit("One")}</group>', []),
+        (unit('a <g id="1">b</g> <x id="2"/>c'), ["a <g1>b</g1> <x2/>c"]),
+        (unit('a <bpt id="1">&lt;b></bpt>b<ept id="1">&lt;/b></ept> c'), ["a <g1>b</g1> c"]),
+        (unit('a <bpt id="1"/>b<bpt id="2"/>c<ept id="1"/>d<ept id="2"/> e'),
+         ["a <g1>b<x2/>c</g1>d<x3/> e"]),
+        (unit('a <mrk mtype="protected">B</mrk> c'), ["a <x1/> c"]),
+        (unit("One\n Two", attributes=' xml:space="preserve"'), ["One", "Two"]),
+        (unit("One\n Two"), ["One Two"]),
+        (unit("One", "<alt-trans><source>x</source><target>y</target></alt-trans>"), ["One"]),
+    ],
+)  # fmt: skip
+def test_units_of_xliff_without_a_translation_are_texts(units: str, lines: list[str]):
+    data = xliff(units)
+    document = open_document("a.xlf", data)
+    assert [segment.line for segment in document.segments] == lines
+    assert document.write(lines) == data
+
+
+def test_a_translation_of_xliff_stands_beside_its_source():
+    source = 'the <g id="1">red</g> <bpt id="2">[</bpt>house<ept id="2">]</ept>'
+    target = '<target><bpt id="2">[</bpt>Haus<ept id="2">]</ept>, <g id="1">rot</g></target>'
+    old = xliff(unit(source, '<target state="new"/><note>n</note>'))
+    new = after(old, "<g2>Haus</g2>, <g1>rot</g1>")
+    new_target = target.replace("<target>", '<target state="translated">')
+    languages = 'source-language="en" original="a" target-language="de"'
+    assert new == xliff(unit(source, f"{new_target}<note>n</note>")).decode().replace(
+        'source-language="en" original="a"', languages
+    )
+
+
+def test_everything_is_translated_if_it_is_asked_for():
+    data = xliff(unit("One", "<target>Uno</target>"))
+    document = open_document("a.xlf", data, everything=True)
+    assert b"<target>Eins</target>" in document.write(["Eins"])
+
+
+def test_a_mark_of_xliff_is_a_state_and_a_note():
+    new = after(xliff(unit("One") + unit("Two")), "Eins", None, n0="a < b", n1="rejected")
+    note = '<note from="mtkit">{}</note>'
+    first = '<target state="needs-review-translation">Eins</target>' + note.format("a &lt; b")
+    assert unit("One", first) + unit("Two", note.format("rejected")) in new
+
+
+def test_a_mark_of_xliff_2_is_a_state_below_the_state_and_a_note_of_the_unit():
+    data = xliff2('<originalData/><segment><source>a <pc id="1">b</pc></source></segment>')
+    new = after(data, "<g1>B</g1> A", n0="doubtful")
+    assert (
+        '<unit id="u"><notes><note category="mtkit" appliesTo="target">doubtful</note></notes>'
+        '<originalData/><segment state="translated" subState="mtkit:needs-review">'
+        '<source>a <pc id="1">b</pc></source><target><pc id="1">B</pc> A</target></segment>'
+    ) in new
+    assert 'trgLang="de"' in new
+
+
+@pytest.mark.parametrize("translator", TRANSLATORS)
+def test_sources_of_xliff_never_change(translator: str):
+    data = xliff2('<segment id="s"><source>a <sc id="1"/>b<ec startRef="1"/> c</source></segment>')
+    document = open_document("a.xlf", data)
+    assert [segment.line for segment in document.segments] == ["a <g1>b</g1> c"]
+    lines = [TRANSLATORS[translator](segment.line) for segment in document.segments]
+    root = etree.fromstring(document.write(lines))
+    assert b'<source>a <sc id="1"/>b<ec startRef="1"/> c</source>' in etree.tostring(root).replace(
+        f' xmlns="{NEW}"'.encode(), b""
+    )
+    assert (root.find(".//{*}target") is None) == (translator == "copy")
