@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING
 
 from mtkit.base.copied import COPIED
 from mtkit.translate.html.markup_segments import Node, Segment, beside, escaped
+from mtkit.translate.html.markup_words import (
+    core_of,
+    cut_words,
+    edges_of,
+    is_sign,
+    paired_signs,
+    same_place,
+)
 from mtkit.translate.requests import Part, Range, Translation
 
 if TYPE_CHECKING:
@@ -19,10 +27,15 @@ if TYPE_CHECKING:
 
 def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:
     """A translation as HTML, with the tags and line ends of its segment; tags need an alignment."""
+    if segment.nodes and translation.text == segment.text:
+        return segment.raw
     whole = (0, len(segment.text)), (0, len(translation.text))
     parts = translation.parts or [whole]
     line_ends = _line_ends(segment, translation.text, parts)
     left = "\n" * (len(segment.line_ends) - sum(line_ends.values()))
+    if alignment is not None:
+        edges = edges_of(segment.nodes)
+        alignment = cut_words(alignment, segment.text, translation.text, edges, parts)
     placer = _Placer(segment.text, translation.text, alignment, parts, line_ends)
     return f"{segment.before}{placer.render(segment.nodes, whole[1])}{segment.after}{left}"
 
@@ -86,6 +99,7 @@ class _Placer:
         self._src_words = _Words(alignment.src_words if alignment else [])
         self._tgt_words = _Words(alignment.tgt_words if alignment else [])
         self._src_letters, self._tgt_letters = _as_letters(source), _as_letters(target)
+        self._pairs = paired_signs(self._src_letters), paired_signs(self._tgt_letters)
         weights = alignment.weights if alignment else {}
         # The target words that are linked to each source word, and those that have their strongest
         # link to it.
@@ -238,12 +252,19 @@ class _Placer:
         """A place without the punctuation that is beside the element in the source."""
         start, end = place
         source, target = self._src_letters, self._tgt_letters
-        before, behind = beside(source, node.start, node.end)
-        if _is_sign(behind) and not _is_sign(source[node.end - 1]):
-            while start < end and _is_sign(target[end - 1]):
+        # The translation of a part of a word is a whole word.
+        first, last = node.start, node.end
+        words = self._src_words.inside((first, last))
+        for word in {*words[:1], *words[-1:]}:
+            core = core_of(source, self._src_words.starts[word], self._src_words.ends[word])
+            first = core[0] if core[0] < first < core[1] else first
+            last = core[1] if core[0] < last < core[1] else last
+        before, behind = beside(source, first, last)
+        if is_sign(behind) and not is_sign(source[last - 1]):
+            while start < end and is_sign(target[end - 1]):
                 end -= 1
-        if _is_sign(before) and not _is_sign(source[node.start]):
-            while start < end and _is_sign(target[start]):
+        if is_sign(before) and not is_sign(source[first]):
+            while start < end and is_sign(target[start]):
                 start += 1
         return (start, end) if start < end else place
 
@@ -262,14 +283,17 @@ class _Placer:
         src, tgt = area
         if position <= src[0] or position >= src[1]:
             return tgt[0] if position <= src[0] else tgt[1]
+        place = self._between_signs(position, area)
+        if place is not None and tgt[0] <= place <= tgt[1]:
+            return place
         is_behind_word = not self.source[position - 1].isspace()
         is_before_word = not self.source[position].isspace()
         before = self._src_words.inside((src[0], position))[-1:]
         behind = self._src_words.inside((position, src[1]))[:1]
         options = [(i, 0) for i in behind] + [(i, 1) for i in before]
-        is_before_sign = _is_sign(self._src_letters[position]) and not (
+        is_before_sign = is_sign(self._src_letters[position]) and not (
             before
-            and _is_sign(self._src_letters[min(position, self._src_words.ends[before[0]]) - 1])
+            and is_sign(self._src_letters[min(position, self._src_words.ends[before[0]]) - 1])
         )
         if is_behind_word and (is_before_sign or not is_before_word):
             options.reverse()
@@ -284,7 +308,7 @@ class _Placer:
             ]
             if places:
                 place = max(places) if side else min(places)
-                while side and is_before_sign and _is_sign(self._tgt_letters[place - 1 : place]):
+                while side and is_before_sign and is_sign(self._tgt_letters[place - 1 : place]):
                     place -= 1
                 return max(place, tgt[0])
         # As far along as in the source, between two words.
@@ -293,15 +317,27 @@ class _Placer:
         starts = [word_starts[j] for j in (at - 1, at) if j in words and word_starts[j] >= tgt[0]]
         return min(starts, key=lambda start: abs(start - wanted), default=tgt[0])
 
+    def _between_signs(self, position: int, area: Part) -> int | None:
+        """The place behind or before the bracket or quotation mark that a position is at.
+
+        It is the sign with the same number in the translation, if that has equally many.
+        """
+        source, target = self._pairs
+        for side in (1, 0):
+            kind = source.kind(position - side)
+            is_opening = kind in ("(", "[", "{")
+            if kind == '"':
+                is_opening = source.number(position - side, area[0]) % 2 == 0
+            if kind and is_opening == bool(side):
+                place = same_place(position - side, source, target, area)
+                if place is not None:
+                    return place + side
+        return None
+
 
 def _as_letters(text: str) -> str:
     """Placeholders as letters, so that their signs are not punctuation, nor their spaces spaces."""
     return COPIED.sub(lambda match: "x" * len(match[0]), text)
-
-
-def _is_sign(char: str) -> bool:
-    """Whether it is punctuation or a symbol."""
-    return bool(char) and not (char.isalnum() or char.isspace() or char == "_")
 
 
 def _gap(in_source: str, in_target: str) -> str:
