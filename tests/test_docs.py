@@ -29,11 +29,9 @@ from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare.filters import REASONS
 from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
-from mtkit.translate import Translator
 
 ROOT = Path(__file__).parent.parent
 PAPER = ROOT / "examples/paper/README.md"
-QUESTIONS = ROOT / "docs/questions.md"
 SERVE = ROOT / "docs/serve.md"
 FILM = """1
 00:00:01,000 --> 00:00:02,500
@@ -383,6 +381,8 @@ def desk(
     rows = ("\t".join(pair) + "\n" for pair in zip(*sides, strict=True))
     (folder / "train.tsv").write_text("".join(rows), encoding="utf-8")
     (folder / "input.txt").write_text("one two\nthree\n", encoding="utf-8")
+    (folder / "film.en.srt").write_text(FILM, encoding="utf-8")
+    (folder / "de.po").write_text('msgid "one two"\nmsgstr ""\n', encoding="utf-8")
     shutil.copytree(tiny_data.path, folder / "data" / "demo-en-de")
     shutil.copytree(fitted.path, folder / "runs" / "demo-en-de-demo")
     shutil.copytree(also_untrained.path, folder / "runs" / "first")
@@ -417,15 +417,13 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
     (aligning,) = pages.pop(ROOT / "docs" / "align.md")
     (inspecting,) = pages.pop(ROOT / "docs" / "inspect.md")
-    (subtitling,) = pages.pop(QUESTIONS)
-    (desk / "film.srt").write_text(FILM, encoding="utf-8")
     # test_walkthrough runs these, and compares what they print.
     del pages[ROOT / "docs" / "walkthrough.md"]
     assert not any(pages.values())
     # The only run that there is when a reader has come so far.
     assert set(re.findall(r'"runs/([^"]+)"', translating)) == {"demo-en-de-demo"}
     output = {}
-    for block in (translating, scoring, training, aligning, inspecting, subtitling):
+    for block in (translating, scoring, training, aligning, inspecting):
         (desk / "script.py").write_text(block, encoding="utf-8")
         cpu = {"CUDA_VISIBLE_DEVICES": ""}
         with Forked(run_script, str(desk), environment=cpu, stdout=PIPE, stderr=PIPE) as process:
@@ -442,11 +440,6 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     (line,) = output[scoring]
     assert line.startswith("chrF2 ")
     assert Run.open(desk / "runs" / "mydata").checkpoints()
-    with Translator.load(desk / "runs" / "demo-en-de-demo", device="cpu") as translator:
-        first, second = translator.translate(["one two", "three"])
-    assert (desk / "film.de.srt").read_text("utf-8") == (
-        f"1\n00:00:01,000 --> 00:00:02,500\n{first}\n\n2\n00:00:03,000 --> 00:00:04,000\n{second}\n"
-    )
 
 
 def test_the_requests_of_the_page_of_serving_are_answered(desk: Path) -> None:

@@ -46,7 +46,14 @@ def check_document_options(
         shared.refuse_given(["below"], "requires a document")
     if format_ not in ("po", "pot", "xlf", "xliff"):
         shared.refuse_given(["everything"], "requires a PO or XLIFF file")
-    if format_ not in FORMATS or FORMATS[format_].is_text:
+    if format_ not in FORMATS:
+        return
+    ending = "" if output_path is None else output_path.suffix.lower().removeprefix(".")
+    is_text = FORMATS[format_].is_text
+    # Word opens no .docx that is called .docm.
+    if ending and FORMATS.get(ending) != FORMATS[format_] and (ending in FORMATS or not is_text):
+        raise click.UsageError(f"--output has the ending .{ending}, and the document is .{format_}")
+    if is_text:
         return
     if input_path is None:
         raise click.UsageError(f"a .{format_} cannot come from standard input; give its file")
