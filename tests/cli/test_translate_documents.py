@@ -7,6 +7,7 @@ import re
 
 import pytest
 from support.command_line import Place
+from support.documents import names_of, run, trees, word, zipped
 
 from mtkit.documents import open_document
 from mtkit.documents.subtitles import Subtitles
@@ -38,6 +39,7 @@ msgstr "fünf"
 """
 MARKDOWN = "# one two\n\n- three **four** `code`\n- [five](x.md)\n\n```\nsix\n```\n\none two\n"
 VTT = "WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 line:0\none two.\n"
+DOCX = zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p><w:p>{run('12')}</w:p>"))
 FILES = {"in.srt": SRT, "in.po": PO, "in.md": MARKDOWN, "in.vtt": VTT}
 
 
@@ -119,6 +121,12 @@ def test_a_document_without_text_comes_back(documents: Place):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--format", "docx"], "a .docx cannot come from standard input; give its file"),
+        (["zip.docx"], "a .docx needs --output FILE"),
+        (["zip.docx", "--output", "out.docx"], "zip.docx: "),
+        (["pdf.docx", "--output", "out.docx"], "pdf.docx: it is a PDF"),
+        (["in.docx", "--output", "out.docm"], "--output has the ending .docm, and the document is"),
+        (["in.docx", "--output", "out.txt"], "--output has the ending .txt, and the document is"),
         (["a.pdf"], "a.pdf: it is a PDF"),
         (["a.xlsx", "--output", "b.xlsx"], "a.xlsx: it has none of the endings"),
         (["latin.srt", "--output", "out.srt"], "latin.srt: not UTF-8"),
@@ -147,6 +155,7 @@ def test_what_cannot_be_done_is_one_line(documents: Place, arguments: list[str],
         "pdf.docx": b"%PDF-1.7",
         "a.pdf": b"%PDF-1.7",
         "a.xlsx": b"PK",
+        "in.docx": DOCX,
         "latin.srt": SRT.replace("one", "één").encode("latin-1"),
         "none.srt": b"one\n",
         "bad.po": b"one\n",
@@ -198,6 +207,28 @@ def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
     assert rejected.out.count('msgstr ""\n') == 2
     assert rejected.out.count("# mtkit: not translated: ") >= 2
     assert "kept the source of 3 of 3 segments: confidence below 100" in rejected.err
+
+
+def test_a_word_file_comes_back_with_its_doubts_as_comments(place: Place, checked: list[str]):
+    place.write("in.docx", DOCX)
+    command = [*checked, "in.docx", "--output"]
+    assert place.mtkit("-q", *command, "plain.docx").err == ""
+    before, plain = trees(DOCX), trees((place.folder / "plain.docx").read_bytes())
+    assert list(plain) == list(before)
+    root = plain["word/document.xml"]
+    assert names_of(root) == names_of(before["word/document.xml"])
+    assert root.xpath("string(//*[local-name()='p'][2])") == "12"
+    assert place.mtkit(*command, "marked.docx", "--below", "100").status == 0
+    marked = trees((place.folder / "marked.docx").read_bytes())
+    assert "confidence " in marked["word/comments.xml"].xpath("string()")
+    rejected = place.mtkit(*command, "rejected.docx", "--reject", "100")
+    assert "kept the source of 1 of 1 segments" in rejected.err
+    root = trees((place.folder / "rejected.docx").read_bytes())["word/document.xml"]
+    assert root.xpath("string(//*[local-name()='p'][1])") == "one two nine"
+    # The objects go to standard output, and the document to its file.
+    rows = place.mtkit("-q", *command, "in.docx", "--json").out.splitlines()
+    assert [json.loads(row)["source"] for row in rows] == ["one two nine"]
+    assert (place.folder / "in.docx").read_bytes() == (place.folder / "plain.docx").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["in.srt", "in.md"])
