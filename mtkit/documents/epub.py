@@ -50,8 +50,10 @@ class Epub(ZippedDocument):
         if "META-INF/signatures.xml" in self._package.names:
             self.notes.append("it is signed; the signature becomes invalid")
         container = self._tree("META-INF/container.xml")
-        main = next((node.get("full-path") for node in container.iter("{*}rootfile")), "")
-        root = self._tree(main or "META-INF/container.xml")
+        main = next((node.get("full-path", "") for node in container.iter("{*}rootfile")), "")
+        if main not in self._package.names:
+            raise MtkitError("its package document is missing")
+        root = self._tree(main)
         items = {
             item.get("id"): posixpath.normpath(
                 posixpath.join(posixpath.dirname(main), unquote(item.get("href", "")))

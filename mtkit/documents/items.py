@@ -13,6 +13,8 @@ from mtkit.documents.inline import LineWriter, events, has_letters
 # An element of lxml, which has no type information.
 Element = Any
 
+# Fields and codes that are nested more deeply have no meaning.
+MAX_NESTED = 50
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 

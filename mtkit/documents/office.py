@@ -17,7 +17,7 @@ from typing import ClassVar
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.items import Around, Element, Item, Thing, Words, joined, texts_in
+from mtkit.documents.items import MAX_NESTED, Around, Element, Item, Thing, Words, joined, texts_in
 from mtkit.documents.xml import XML_SPACE, MixedContent, Rules, Slot, local_name, xml_text
 from mtkit.documents.zipped import ZippedDocument
 
@@ -137,6 +137,8 @@ def _with_fields(items: Iterable[Item]) -> list[Item]:
             opened[-1].append(len(done))
         elif part == "end" and opened:
             begin, *results = opened.pop()
+            if len(opened) >= MAX_NESTED:
+                continue
             result = results[0] if results else len(done) - 1
             code = "".join(map(_code, done[begin:result]))
             done[begin:] = [
@@ -296,7 +298,7 @@ class PowerPoint(OfficeDocument):
 
     def _in_order(self) -> Sequence[str]:
         folder = posixpath.dirname(self._main)
-        targets = {node.get("Id"): node.get("Target") for node in self._relations(self._main)}
+        targets = {node.get("Id"): node.get("Target", "") for node in self._relations(self._main)}
         ids = (
             value
             for slide in self._tree(self._main).iter("{*}sldId")
@@ -351,14 +353,18 @@ class Word(OfficeDocument):
         if first is None:
             return
         comments = self._comments(trees, word)
-        used = [int(node.get(f"{word}id", 0)) for node in comments.iter(f"{word}comment")]
-        for number, (slot, mark) in enumerate(marked, 1 + max(used, default=-1)):
+        ids = (node.get(f"{word}id", "") for node in comments.iter(f"{word}comment"))
+        used = [int(number) for number in ids if number.isdecimal()]
+        # A text box is there twice.
+        places: dict[tuple[Element, str], None] = {}
+        for slot, mark in marked:
             # Only the text itself can have comments, and text boxes in it cannot.
             around = [slot.element, *slot.element.iterancestors()]
             if around[-1] is root:
-                paragraph = [node for node in around if node.tag == first.tag][-1]
+                places[[node for node in around if node.tag == first.tag][-1], mark] = None
             else:
-                paragraph, mark = first, f"{slot.place}: {mark}"
+                places[first, f"{slot.place}: {mark}"] = None
+        for number, (paragraph, mark) in enumerate(places, 1 + max(used, default=-1)):
             _comment(comments, paragraph, str(number), mark)
 
     def _comments(self, trees: dict[str, Element], word: str) -> Element:

@@ -96,7 +96,7 @@ class Unit:
         target, unit = self._source, self._element
         source = copy.deepcopy(target)
         unit.replace(target, source)
-        target.tag = target.tag.rpartition("}")[0] + "}target"
+        target.tag = target.tag.removesuffix(local_name(target)) + "target"
         target.attrib.clear()
         if self._target is not None:
             target.attrib.update(self._target.attrib)
@@ -111,8 +111,8 @@ class Unit:
 
 def _mark(unit: Element, mark: str) -> None:
     """Say in the state of a text and in a note that it is doubtful."""
-    space = unit.tag.rpartition("}")[0] + "}"
-    if unit.tag.endswith("}trans-unit"):
+    space = unit.tag.removesuffix(local_name(unit))
+    if local_name(unit) == "trans-unit":
         target = unit.find("{*}target")
         before = unit.find("{*}source") if target is None else target
         if target is not None:

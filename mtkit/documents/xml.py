@@ -10,7 +10,7 @@ from typing import Literal
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.items import Around, Element, Item, Text, Thing, Words
+from mtkit.documents.items import MAX_NESTED, Around, Element, Item, Text, Thing, Words
 
 XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 
@@ -119,7 +119,7 @@ def _read(element: Element, rules: Rules) -> list[Item]:
             items.append(Thing(child, is_shown=kind != "unseen"))
         if kind == "begin":
             begins.append(len(items) - 1)
-        elif kind == "end":
+        elif kind == "end" and len(begins) <= MAX_NESTED:
             same = [at for at in begins if _pair_id(items[at]) == _pair_id(items[-1])]
             if same:
                 at = same[-1]

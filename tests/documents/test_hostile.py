@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import io
+import random
+import re
 import struct
 import zipfile
 
 import pytest
-from support.documents import run, word, zipped
+from support.documents import (
+    BODY,
+    FIELD,
+    TRANSLATORS,
+    Writer,
+    epub,
+    in_capitals,
+    odt,
+    problems,
+    run,
+    slides,
+    unit,
+    word,
+    xliff,
+    xliff2,
+    zipped,
+)
 from support.program import printed
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents import open_document
 from mtkit.documents.zipped import MAX_MEMBERS, Package
 
+BEGIN = (
+    FIELD.format("begin") + "<w:r><w:instrText>QUOTE</w:instrText></w:r>" + FIELD.format("separate")
+)
+END = FIELD.format("end")
 GOOD = zipped(word(f"<w:p>{run('text')}</w:p>"))
 
 
@@ -143,3 +165,65 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path):
         (tmp_path / name).write_bytes(HOSTILE[name][0])
     files = [str(tmp_path / name) for name in names]
     assert printed("-c", PROGRAM, *files) == "refused " * len(names)
+
+
+def broken(xml: str, seed: int) -> str:
+    """XML in which some attributes, texts and elements are missing, empty, or there twice."""
+    rng = random.Random(seed)
+    pieces = re.split(r"""( [\w:]+=(?:"[^"]*"|'[^']*')|<[^<>]*/>|>[^<>]+<)""", xml)
+    for i in range(1, len(pieces), 2):
+        if rng.random() < 0.15 and "xmlns" not in pieces[i]:
+            is_text = pieces[i].startswith(">")
+            empty = "><" if is_text else re.sub(r"""(["']).*\1""", '""', pieces[i])
+            twice = pieces[i] * 2 if pieces[i].startswith("<") else pieces[i]
+            pieces[i] = rng.choice([empty, twice, "><" if is_text else ""])
+    return "".join(pieces)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("a.docx", word(Writer(3).body(), comments="<w:comment w:id='1'><w:p/></w:comment>")),
+        ("a.pptx", slides()),
+        ("a.epub", epub(two=BODY, one="<p>first</p>")),
+        ("a.odt", odt("<text:p>a <text:a>b</text:a><text:note><text:p/></text:note>c</text:p>")),
+        ("a.xlf", xliff(unit('a <bpt id="1"/>b<ept id="1"/>c', "<target>x</target>"))),
+        ("a.xlf", xliff2('<notes/><segment><source>a <pc id="1">b</pc></source></segment>')),
+    ],
+)
+def test_a_document_that_is_not_as_it_must_be_is_read_or_refused(
+    name: str, members: dict[str, str | bytes] | bytes, seed: int
+):
+    if isinstance(members, bytes):
+        data = broken(members.decode(), seed).encode()
+    else:
+        data = zipped({part: broken(str(xml), seed) for part, xml in members.items()})
+    try:
+        document = open_document(name, data, target="de", everything=True)
+    except MtkitError:
+        return
+    numbers = range(len(document.segments))
+    lines = [in_capitals(segment.line) for segment in document.segments]
+    written = document.write(lines, dict.fromkeys(numbers, "doubtful"))
+    open_document(name, written, everything=True)
+
+
+@pytest.mark.parametrize("translator", TRANSLATORS)
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("<w:hyperlink>" + run("a "), "</w:hyperlink>"),
+        ("<w:sdt><w:sdtContent>" + run("a "), "</w:sdtContent></w:sdt>"),
+        (BEGIN + run("a "), END),
+    ],
+)
+def test_what_is_nested_deeply_comes_back_whole(begin: str, end: str, translator: str):
+    for depth in (20, 110, 2000) if begin.startswith(BEGIN) else (20, 110):
+        data = zipped(word(f"<w:p>{begin * depth}{end * depth}</w:p>"))
+        assert problems("a.docx", data, translator) == []
+
+
+def test_codes_of_xliff_that_are_nested_deeply_are_read():
+    codes = [f'<{kind} id="{i}"/>a' for kind in ("bpt", "ept") for i in range(3000)]
+    assert len(open_document("a.xlf", xliff(unit("".join(codes)))).segments) == 1

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from lxml import etree
 from support.documents import (
-    OFFICE,
-    RELATIONS,
+    BOLD,
+    BOX,
+    DELETED,
+    FIELD,
+    ITALIC,
     TRANSLATORS,
     WORD,
+    Writer,
+    field,
     in_capitals,
     opened,
     problems,
     run,
+    slides,
     trees,
-    types_of,
     word,
     zipped,
 )
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents import open_document
-
-BOLD, ITALIC = "<w:b/>", "<w:i/>"
-DELETED = "<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>"
-FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
-
-
-def field(code: str, result: str) -> str:
-    instruction = f"<w:r><w:instrText> {code} </w:instrText></w:r>"
-    return (
-        FIELD.format("begin")
-        + instruction
-        + FIELD.format("separate")
-        + result
-        + FIELD.format("end")
-    )
 
 
 def lines_of(paragraph: str) -> list[str]:
@@ -155,12 +143,6 @@ def test_all_parts_with_texts_are_read_and_say_where_a_text_is():
     ]
 
 
-BOX = """<w:r><mc:AlternateContent xmlns:mc="m">
-<mc:Choice><w:txbxContent><w:p>{0}</w:p></w:txbxContent></mc:Choice>
-<mc:Fallback><w:txbxContent><w:p>{0}</w:p></w:txbxContent></mc:Fallback>
-</mc:AlternateContent></w:r>"""
-
-
 def test_a_text_box_is_translated_for_new_and_old_programs():
     text = f"<w:p>{run('before ')}{BOX.format(run('inside'))}{run(' after')}</w:p>"
     document = opened("a.docx", word(text))
@@ -203,35 +185,6 @@ def test_a_mark_is_a_comment_on_its_paragraph(has_comments: bool):
         assert relation.get("Target") == "comments.xml"
 
 
-def slides() -> dict[str, str | bytes]:
-    main = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
-    text = (
-        f"<p:sld xmlns:p='p' {main}><p:sp>{{}}<a:p><a:pPr/>{{}}<a:endParaRPr/></a:p></p:sp></p:sld>"
-    )
-    plain = "<a:r><a:rPr lang='{}'/><a:t>{}</a:t></a:r>"
-    runs = plain.format("en", "Two ") + plain.format("de", "runs") + "<a:br/>"
-    number = "<a:fld type='slidenum'><a:t>x</a:t></a:fld>"
-    two = text.format("", runs + plain.format("en", "next") + number)
-    kind = f"{OFFICE}.presentationml."
-    return {
-        "[Content_Types].xml": types_of(
-            ppt_presentation=f"{kind}presentation.main", ppt_slides_slide1=f"{kind}slide",
-            ppt_slides_slide2=f"{kind}slide", ppt_master1=f"{kind}slideMaster",
-            docProps_core="application/vnd.openxmlformats-package.core-properties",
-        ),
-        "ppt/presentation.xml": "<p:p xmlns:p='p' xmlns:r='r'><p:sldId id='256' r:id='b'/>"
-        "<p:sldId id='257' r:id='a'/></p:p>",
-        "ppt/_rels/presentation.xml.rels": f"<R xmlns='{RELATIONS}'>"
-        "<Relationship Id='a' Target='slides/slide1.xml'/>"
-        "<Relationship Id='b' Target='/ppt/slides/slide2.xml'/></R>",
-        "ppt/slides/slide1.xml": text.format("", plain.format("en", "last")),
-        "ppt/slides/slide2.xml": two,
-        "ppt/master1.xml": text.format("<p:nvPr><p:ph/></p:nvPr>", plain.format("en", "Edit here")),
-        "docProps/core.xml": "<c:coreProperties xmlns:c='c' xmlns:d='d'><d:title>My talk</d:title>"
-        "<d:creator>Me</d:creator></c:coreProperties>",
-    }  # fmt: skip
-
-
 def test_slides_are_read_in_the_order_of_the_talk():
     segments = opened("a.pptx", slides()).segments
     assert [(s.line, s.place) for s in segments] == [
@@ -247,64 +200,8 @@ def test_slides_come_back_whole(translator: str):
     assert problems("a.pptx", zipped(slides()), translator) == []
 
 
-class Writer:
-    """Writes paragraphs of everything that is hard, at random."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.number = 0
-
-    def text(self) -> str:
-        self.number += 1
-        words = [
-            self.random.choice(["word", "שלום", "ﷺ", "co\u00adop", "&lt;b&gt;", "&amp;", "x²"])
-        ]
-        words += [f"w{self.number}"] * self.random.randint(0, 3)
-        glue = self.random.choice(["", " "])
-        return self.random.choice(["", " "]) + " ".join(words) + glue
-
-    def run(self) -> str:
-        formats = ["", BOLD, ITALIC, "<w:rtl/>", '<w:lang w:val="x"/>', "<w:vanish/>"]
-        return run(self.text(), self.random.choice(formats))
-
-    def inline(self, depth: int) -> str:
-        if depth > 3:
-            return self.run()
-        inside = "".join(self.inline(depth + 1) for _ in range(self.random.randint(0, 3)))
-        marks = [FIELD.format(kind) for kind in ("begin", "separate", "end")]
-        return self.random.choice([
-            self.run(), self.run(), self.run(), self.run() + self.run(),
-            f"<w:hyperlink>{inside}</w:hyperlink>", f"<w:ins>{inside}</w:ins>",
-            f"{DELETED}{inside}", f"<w:moveFrom>{inside}</w:moveFrom>", "<w:sdt><w:sdtPr/></w:sdt>",
-            f"<w:smartTag><w:smartTagPr/>{inside}</w:smartTag>",
-            f"<w:sdt><w:sdtPr/><w:sdtContent>{inside}</w:sdtContent></w:sdt>",
-            f'<w:fldSimple w:instr="TITLE">{inside}</w:fldSimple>',
-            field(self.random.choice(["PAGE", "HYPERLINK x", "TOC", "XE"]), inside),
-            self.random.choice(marks), "<w:r><w:instrText>alone</w:instrText></w:r>",
-            FIELD.format("begin") + FIELD.format("end"),
-            "<w:r><w:tab/><w:t>after</w:t><w:br/><w:cr/><w:t> twice </w:t></w:r>", "<w:r/>",
-            "<w:r><w:softHyphen/><w:noBreakHyphen/><w:t>x</w:t><w:footnoteReference/></w:r>",
-            '<w:bookmarkStart w:id="1"/>', "<!-- a comment -->", "<?pi x?>", "<w:proofErr/>",
-            f"<w:r><w:t>a</w:t><w:lastRenderedPageBreak/><w:t>b</w:t>{BOX.format(inside)[5:]}",
-            "<w:r><w:t>tab\tin text</w:t></w:r>",
-            "<m:oMath xmlns:m='m'><m:r><m:t>x</m:t></m:r></m:oMath>",
-        ])  # fmt: skip
-
-    def paragraph(self) -> str:
-        inside = "".join(self.inline(0) for _ in range(self.random.randint(0, 6)))
-        return f"<w:p>{self.random.choice(['', '<w:pPr><w:bidi/></w:pPr>'])}{inside}</w:p>"
-
-    def body(self, depth: int = 0) -> str:
-        parts = []
-        for _ in range(self.random.randint(1, 4)):
-            parts.append(self.paragraph())
-            if depth < 3 and self.random.random() < 0.3:
-                parts.append(f"<w:tbl><w:tr><w:tc>{self.body(depth + 1)}</w:tc></w:tr></w:tbl>")
-        return "\n ".join(parts)
-
-
 @pytest.mark.parametrize("translator", TRANSLATORS)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_hostile_document_comes_back_whole(translator: str, seed: int):
     writer = Writer(seed)
     data = zipped(word(writer.body(), footnotes=writer.body(), comments=writer.body()))
@@ -314,7 +211,7 @@ def test_a_hostile_document_comes_back_whole(translator: str, seed: int):
 @pytest.mark.parametrize("translator", TRANSLATORS)
 @pytest.mark.parametrize("piece", [run("a ") + run("b ", BOLD), run("a") + "<w:r><w:tab/></w:r>"])
 def test_a_paragraph_of_many_runs_comes_back_whole(translator: str, piece: str):
-    assert problems("a.docx", zipped(word(f"<w:p>{piece * 3000}</w:p>")), translator) == []
+    assert problems("a.docx", zipped(word(f"<w:p>{piece * 1000}</w:p>")), translator) == []
 
 
 def test_signatures_macros_and_embedded_files_are_said():

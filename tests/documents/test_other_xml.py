@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import pytest
 from lxml import etree
-from support.documents import TRANSLATORS, opened, problems, trees, zipped
+from support.documents import (
+    BODY,
+    NEW,
+    TEXT,
+    TRANSLATORS,
+    chapter,
+    epub,
+    odt,
+    opened,
+    problems,
+    trees,
+    unit,
+    xliff,
+    xliff2,
+    zipped,
+)
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents import open_document
-
-TEXT = "application/vnd.oasis.opendocument.text"
-NAMES = "xmlns:text='t' xmlns:office='o' xmlns:dc='d' xmlns:draw='dr'"
-
-
-def odt(body: str, **parts: str) -> dict[str, str | bytes]:
-    others = {f"{name}.xml": f"<office:x {NAMES}>{xml}</office:x>" for name, xml in parts.items()}
-    return {"mimetype": TEXT, "content.xml": f"<office:text {NAMES}>{body}</office:text>", **others}
 
 
 @pytest.mark.parametrize(
@@ -72,37 +79,6 @@ def test_what_is_no_readable_opendocument_is_refused(others: dict[str, str | byt
         opened("a.odt", {**odt("<text:p>a</text:p>"), **others})
 
 
-def chapter(body: str) -> str:
-    return (
-        '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/xhtml11.dtd">\n'
-        '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Chapter</title>'
-        f"<style>p {{}}</style></head><body>{body}</body></html>"
-    )
-
-
-def epub(**bodies: str) -> dict[str, str | bytes]:
-    items = "".join(
-        f"<item id='{name}' href='text%20/{name}.xhtml' media-type='application/xhtml+xml'/>"
-        for name in bodies
-    )
-    order = "".join(f"<itemref idref='{name}'/>" for name in reversed(bodies))
-    ncx = "<item id='n' href='toc.ncx' media-type='application/x-dtbncx+xml'/>"
-    return {
-        "mimetype": "application/epub+zip",
-        "META-INF/container.xml": "<c><rootfile full-path='o/book.opf'/></c>",
-        "o/book.opf": f"<p><m><title>Book</title></m><f>{items}{ncx}</f><s>{order}</s></p>",
-        "o/toc.ncx": "<ncx><navLabel><text>Chapter</text></navLabel></ncx>",
-        **{f"o/text /{name}.xhtml": chapter(body) for name, body in bodies.items()},
-    }
-
-
-BODY = """<h1>One&nbsp;title</h1>
-  <ul><li>an <b>item</b> <ul><li>inside</li></ul> after</li></ul><!-- x -->
-  <p translate="no">kept</p><p>text<br/>more <code>x = 1</code> text <img alt=""/></p>
-  <pre>a  b</pre>
-  <table><tr><td>cell</td></tr></table>"""
-
-
 def test_a_book_is_read_in_its_order():
     segments = opened("a.epub", epub(two=BODY, one="<p>first</p>")).segments
     assert [(s.line, s.place) for s in segments if "chapter" not in s.place] == [
@@ -141,24 +117,6 @@ def test_a_book_with_drm_is_refused_and_one_with_obfuscated_fonts_is_read():
     drm = {"META-INF/encryption.xml": method.format("w3.org/2001/04/xmlenc#aes128-cbc")}
     with pytest.raises(MtkitError, match="DRM"):
         opened("a.epub", {**epub(one="<p>a</p>"), **drm})
-
-
-OLD = "urn:oasis:names:tc:xliff:document:1.2"
-NEW = "urn:oasis:names:tc:xliff:document:2.0"
-
-
-def xliff(units: str) -> bytes:
-    body = f'<file source-language="en" original="a"><body>{units}</body></file>'
-    return f'<xliff xmlns="{OLD}" version="1.2">{body}</xliff>'.encode()
-
-
-def xliff2(segment: str) -> bytes:
-    unit = f'<file id="f"><unit id="u">{segment}</unit></file>'
-    return f'<xliff version="2.0" srcLang="en" xmlns="{NEW}">{unit}</xliff>'.encode()
-
-
-def unit(source: str, target: str = "", attributes: str = "") -> str:
-    return f'<trans-unit id="1"{attributes}><source>{source}</source>{target}</trans-unit>'
 
 
 def after(data: bytes, *lines: str | None, **marks: str) -> str:

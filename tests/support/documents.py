@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import re
 import zipfile
 from collections import Counter
@@ -67,13 +68,14 @@ def trees(data: bytes) -> dict[str, Any]:
 
 
 def names_of(root: Any) -> Counter[str]:
-    """How often there is each element, but for runs."""
-    return Counter(
-        node.tag
-        for node in root.iter(etree.Element)
-        if etree.QName(node).localname not in RUNS
-        and not any(up.tag.endswith("}rPr") for up in node.iterancestors())
-    )
+    """How often there is each element, but for runs and their formats."""
+    names = Counter(node.tag for node in root.iter(etree.Element))
+    for properties in root.iter("{*}rPr"):
+        if next(properties.iterancestors("{*}rPr"), None) is None:
+            names.subtract(node.tag for node in properties.iterdescendants(etree.Element))
+    return Counter({
+        tag: n for tag, n in names.items() if n and etree.QName(tag).localname not in RUNS
+    })  # fmt: skip
 
 
 def letters_of(root: Any) -> str:
@@ -170,3 +172,176 @@ def word(body: str, **parts: str) -> dict[str, str | bytes]:
 def run(text: str, properties: str = "") -> str:
     rpr = f"<w:rPr>{properties}</w:rPr>" if properties else ""
     return f'<w:r>{rpr}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+BOLD, ITALIC = "<w:b/>", "<w:i/>"
+
+
+DELETED = "<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>"
+
+
+FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+
+
+def field(code: str, result: str) -> str:
+    instruction = f"<w:r><w:instrText> {code} </w:instrText></w:r>"
+    return (
+        FIELD.format("begin")
+        + instruction
+        + FIELD.format("separate")
+        + result
+        + FIELD.format("end")
+    )
+
+
+BOX = """<w:r><mc:AlternateContent xmlns:mc="m">
+<mc:Choice><w:txbxContent><w:p>{0}</w:p></w:txbxContent></mc:Choice>
+<mc:Fallback><w:txbxContent><w:p>{0}</w:p></w:txbxContent></mc:Fallback>
+</mc:AlternateContent></w:r>"""
+
+
+def slides() -> dict[str, str | bytes]:
+    main = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    text = (
+        f"<p:sld xmlns:p='p' {main}><p:sp>{{}}<a:p><a:pPr/>{{}}<a:endParaRPr/></a:p></p:sp></p:sld>"
+    )
+    plain = "<a:r><a:rPr lang='{}'/><a:t>{}</a:t></a:r>"
+    runs = plain.format("en", "Two ") + plain.format("de", "runs") + "<a:br/>"
+    number = "<a:fld type='slidenum'><a:t>x</a:t></a:fld>"
+    two = text.format("", runs + plain.format("en", "next") + number)
+    kind = f"{OFFICE}.presentationml."
+    return {
+        "[Content_Types].xml": types_of(
+            ppt_presentation=f"{kind}presentation.main", ppt_slides_slide1=f"{kind}slide",
+            ppt_slides_slide2=f"{kind}slide", ppt_master1=f"{kind}slideMaster",
+            docProps_core="application/vnd.openxmlformats-package.core-properties",
+        ),
+        "ppt/presentation.xml": "<p:p xmlns:p='p' xmlns:r='r'><p:sldId id='256' r:id='b'/>"
+        "<p:sldId id='257' r:id='a'/></p:p>",
+        "ppt/_rels/presentation.xml.rels": f"<R xmlns='{RELATIONS}'>"
+        "<Relationship Id='a' Target='slides/slide1.xml'/>"
+        "<Relationship Id='b' Target='/ppt/slides/slide2.xml'/></R>",
+        "ppt/slides/slide1.xml": text.format("", plain.format("en", "last")),
+        "ppt/slides/slide2.xml": two,
+        "ppt/master1.xml": text.format("<p:nvPr><p:ph/></p:nvPr>", plain.format("en", "Edit here")),
+        "docProps/core.xml": "<c:coreProperties xmlns:c='c' xmlns:d='d'><d:title>My talk</d:title>"
+        "<d:creator>Me</d:creator></c:coreProperties>",
+    }  # fmt: skip
+
+
+class Writer:
+    """Writes paragraphs of everything that is hard, at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.number = 0
+
+    def text(self) -> str:
+        self.number += 1
+        words = [
+            self.random.choice(["word", "שלום", "ﷺ", "co\u00adop", "&lt;b&gt;", "&amp;", "x²"])
+        ]
+        words += [f"w{self.number}"] * self.random.randint(0, 3)
+        glue = self.random.choice(["", " "])
+        return self.random.choice(["", " "]) + " ".join(words) + glue
+
+    def run(self) -> str:
+        formats = ["", BOLD, ITALIC, "<w:rtl/>", '<w:lang w:val="x"/>', "<w:vanish/>"]
+        return run(self.text(), self.random.choice(formats))
+
+    def inline(self, depth: int) -> str:
+        if depth > 3:
+            return self.run()
+        inside = "".join(self.inline(depth + 1) for _ in range(self.random.randint(0, 3)))
+        marks = [FIELD.format(kind) for kind in ("begin", "separate", "end")]
+        return self.random.choice([
+            self.run(), self.run(), self.run(), self.run() + self.run(),
+            f"<w:hyperlink>{inside}</w:hyperlink>", f"<w:ins>{inside}</w:ins>",
+            f"{DELETED}{inside}", f"<w:moveFrom>{inside}</w:moveFrom>", "<w:sdt><w:sdtPr/></w:sdt>",
+            f"<w:smartTag><w:smartTagPr/>{inside}</w:smartTag>",
+            f"<w:sdt><w:sdtPr/><w:sdtContent>{inside}</w:sdtContent></w:sdt>",
+            f'<w:fldSimple w:instr="TITLE">{inside}</w:fldSimple>',
+            field(self.random.choice(["PAGE", "HYPERLINK x", "TOC", "XE"]), inside),
+            self.random.choice(marks), "<w:r><w:instrText>alone</w:instrText></w:r>",
+            FIELD.format("begin") + FIELD.format("end"),
+            "<w:r><w:tab/><w:t>after</w:t><w:br/><w:cr/><w:t> twice </w:t></w:r>", "<w:r/>",
+            "<w:r><w:softHyphen/><w:noBreakHyphen/><w:t>x</w:t><w:footnoteReference/></w:r>",
+            '<w:bookmarkStart w:id="1"/>', "<!-- a comment -->", "<?pi x?>", "<w:proofErr/>",
+            f"<w:r><w:t>a</w:t><w:lastRenderedPageBreak/><w:t>b</w:t>{BOX.format(inside)[5:]}",
+            "<w:r><w:t>tab\tin text</w:t></w:r>",
+            "<m:oMath xmlns:m='m'><m:r><m:t>x</m:t></m:r></m:oMath>",
+        ])  # fmt: skip
+
+    def paragraph(self) -> str:
+        inside = "".join(self.inline(0) for _ in range(self.random.randint(0, 6)))
+        return f"<w:p>{self.random.choice(['', '<w:pPr><w:bidi/></w:pPr>'])}{inside}</w:p>"
+
+    def body(self, depth: int = 0) -> str:
+        parts = []
+        for _ in range(self.random.randint(1, 4)):
+            parts.append(self.paragraph())
+            if depth < 3 and self.random.random() < 0.3:
+                parts.append(f"<w:tbl><w:tr><w:tc>{self.body(depth + 1)}</w:tc></w:tr></w:tbl>")
+        return "\n ".join(parts)
+
+
+TEXT = "application/vnd.oasis.opendocument.text"
+
+
+NAMES = "xmlns:text='t' xmlns:office='o' xmlns:dc='d' xmlns:draw='dr'"
+
+
+def odt(body: str, **parts: str) -> dict[str, str | bytes]:
+    others = {f"{name}.xml": f"<office:x {NAMES}>{xml}</office:x>" for name, xml in parts.items()}
+    return {"mimetype": TEXT, "content.xml": f"<office:text {NAMES}>{body}</office:text>", **others}
+
+
+def chapter(body: str) -> str:
+    return (
+        '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/xhtml11.dtd">\n'
+        '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Chapter</title>'
+        f"<style>p {{}}</style></head><body>{body}</body></html>"
+    )
+
+
+def epub(**bodies: str) -> dict[str, str | bytes]:
+    items = "".join(
+        f"<item id='{name}' href='text%20/{name}.xhtml' media-type='application/xhtml+xml'/>"
+        for name in bodies
+    )
+    order = "".join(f"<itemref idref='{name}'/>" for name in reversed(bodies))
+    ncx = "<item id='n' href='toc.ncx' media-type='application/x-dtbncx+xml'/>"
+    return {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": "<c><rootfile full-path='o/book.opf'/></c>",
+        "o/book.opf": f"<p><m><title>Book</title></m><f>{items}{ncx}</f><s>{order}</s></p>",
+        "o/toc.ncx": "<ncx><navLabel><text>Chapter</text></navLabel></ncx>",
+        **{f"o/text /{name}.xhtml": chapter(body) for name, body in bodies.items()},
+    }
+
+
+BODY = """<h1>One&nbsp;title</h1>
+  <ul><li>an <b>item</b> <ul><li>inside</li></ul> after</li></ul><!-- x -->
+  <p translate="no">kept</p><p>text<br/>more <code>x = 1</code> text <img alt=""/></p>
+  <pre>a  b</pre>
+  <table><tr><td>cell</td></tr></table>"""
+
+
+OLD = "urn:oasis:names:tc:xliff:document:1.2"
+
+
+NEW = "urn:oasis:names:tc:xliff:document:2.0"
+
+
+def xliff(units: str) -> bytes:
+    body = f'<file source-language="en" original="a"><body>{units}</body></file>'
+    return f'<xliff xmlns="{OLD}" version="1.2">{body}</xliff>'.encode()
+
+
+def xliff2(segment: str) -> bytes:
+    unit = f'<file id="f"><unit id="u">{segment}</unit></file>'
+    return f'<xliff version="2.0" srcLang="en" xmlns="{NEW}">{unit}</xliff>'.encode()
+
+
+def unit(source: str, target: str = "", attributes: str = "") -> str:
+    return f'<trans-unit id="1"{attributes}><source>{source}</source>{target}</trans-unit>'
