@@ -37,7 +37,7 @@ class Xliff(Document):
         super().__init__()
         self._data, self._options = data, options
         root = parsed(data, "it")
-        if local_name(root) != "xliff" or root.get("version", "")[:2] not in ("1.", "2."):
+        if local_name(root) != "xliff" or root.get("version", "1.")[:2] not in ("1.", "2."):
             raise MtkitError("it is no XLIFF of version 1 or 2")
         self.segments = [Segment(slot.text.line, slot.place) for slot in self._slots(root)]
 
