@@ -14,27 +14,14 @@ from mtkit.documents.xml import MixedContent, Rules, Slot, parsed
 from mtkit.documents.zipped import ZippedDocument
 
 # All other elements are blocks, which end a sentence.
-_RULES = Rules(
-    {
-        **dict.fromkeys(
-            (
-                *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn"),
-                *("em", "font", "i", "ins", "label", "mark", "q", "rb", "s", "small", "span"),
-                *("strike", "strong", "sub", "sup", "time", "tt", "u"),
-            ),
-            "around",
-        ),
-        **dict.fromkeys(
-            (
-                *("audio", "canvas", "code", "iframe", "img", "kbd", "math", "object", "pre"),
-                *("rp", "rt", "ruby", "samp", "script", "style", "svg", "var", "video"),
-            ),
-            "shown",
-        ),
-        "wbr": "unseen",
-    },
-    default="break",
+_AROUND = (
+    "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q rb s small span "
+    "strike strong sub sup time tt u"
 )
+_SHOWN = (
+    "audio canvas code iframe img kbd math object pre rp rt ruby samp script style svg var video"
+)
+_RULES = Rules.of("break", around=_AROUND, shown=_SHOWN, unseen="wbr")
 _TEXT_TYPES = ("application/xhtml+xml", "application/x-dtbncx+xml")
 # Fonts may be made unreadable for other programs; the text is not.
 _DRM = re.compile(rb'Algorithm="(?!http://www\.idpf\.org/2008/embedding|http://ns\.adobe\.com)')

@@ -44,7 +44,7 @@ _TYPES = "[Content_Types].xml"
 _COMMENTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/comments"
 _COMMENTS_STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships/comments"
 _COMMENTS_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.comments+xml"
-_PLAIN = Rules({}, default="shown")
+_PLAIN = Rules.of("shown")
 _PROPERTIES = frozenset({"title", "subject", "description", "keywords", "category"})
 # What parts are called that Word and PowerPoint have.
 _LABELS = {

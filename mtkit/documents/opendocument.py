@@ -12,23 +12,13 @@ from mtkit.documents.zipped import ZippedDocument
 
 # Fields, notes, frames and all others are shown, and stay as they are. The paragraphs in notes and
 # frames are texts of their own.
-_RULES = Rules(
-    {
-        **dict.fromkeys(("span", "a", "meta", "meta-field"), "around"),
-        **dict.fromkeys(("line-break", "tab"), "break"),
-        **dict.fromkeys(
-            (
-                *("s", "bookmark", "bookmark-start", "bookmark-end", "soft-page-break"),
-                *("reference-mark", "reference-mark-start", "reference-mark-end"),
-                *("change", "change-start", "change-end", "annotation", "annotation-end"),
-                *("alphabetical-index-mark-start", "alphabetical-index-mark-end"),
-                *("toc-mark-start", "toc-mark-end", "user-index-mark-start", "user-index-mark-end"),
-            ),
-            "unseen",
-        ),
-    },
-    default="shown",
+_UNSEEN = (
+    "s bookmark bookmark-start bookmark-end soft-page-break reference-mark reference-mark-start "
+    "reference-mark-end change change-start change-end annotation annotation-end toc-mark "
+    "toc-mark-start toc-mark-end alphabetical-index-mark alphabetical-index-mark-start "
+    "alphabetical-index-mark-end user-index-mark user-index-mark-start user-index-mark-end"
 )
+_RULES = Rules.of("shown", around="span a meta meta-field", break_="line-break tab", unseen=_UNSEEN)
 # Objects in it, such as charts, have parts of the same kind.
 _PART = re.compile(r"(?:[^/]+/)?(?:content|styles)\.xml|meta\.xml")
 

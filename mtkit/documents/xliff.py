@@ -12,15 +12,7 @@ from mtkit.documents.document import Document, Options, Segment
 from mtkit.documents.items import Element, texts_in
 from mtkit.documents.xml import MixedContent, Rules, Slot, local_name, parsed, serialised, xml_text
 
-_RULES = Rules(
-    {
-        **dict.fromkeys(("g", "pc", "mrk"), "around"),
-        **dict.fromkeys(("bpt", "bx", "sc"), "begin"),
-        **dict.fromkeys(("ept", "ex", "ec"), "end"),
-        **dict.fromkeys(("sm", "em"), "unseen"),
-    },
-    default="shown",
-)
+_RULES = Rules.of("shown", around="g pc mrk", begin="bpt bx sc", end="ept ex ec", unseen="sm em")
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
 _UNTRANSLATED = ("new", "needs-translation", "needs-l10n", "initial")
 
@@ -70,7 +62,7 @@ class Xliff(Document):
         for element in [root] if language == "trgLang" else root.iter("{*}file"):
             if self._options.target and not element.get(language):
                 element.set(language, self._options.target)
-        return serialised(root)
+        return serialised(root, self._data)
 
 
 class Unit:

@@ -19,6 +19,9 @@ MAX_TAGS = 1_500_000
 _PARSER = etree.XMLParser(
     resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, strip_cdata=False
 )
+_DECLARATION = re.compile(
+    rb"""(?:\xef\xbb\xbf)?<\?xml(?![^>]*encoding=["'](?!utf-8["']))[^>]*\?>\s*""", re.IGNORECASE
+)
 _NOT_IN_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 # What an element is in a text: around words; at a place, shown or not; the begin or the end of what
@@ -44,12 +47,13 @@ def parsed(data: bytes, name: str) -> Element:
     return root
 
 
-def serialised(root: Element) -> bytes:
-    """The XML of a tree, in UTF-8."""
-    tree = root.getroottree()
-    standalone = tree.docinfo.standalone
-    xml: bytes = etree.tostring(tree, xml_declaration=True, encoding="UTF-8", standalone=standalone)
-    return xml
+def serialised(root: Element, old: bytes = b"") -> bytes:
+    """The XML of a tree in UTF-8; declaration and line ends are those of the XML that it was."""
+    declaration = _DECLARATION.match(old)
+    begin = declaration[0] if declaration else b"<?xml version='1.0' encoding='UTF-8'?>\n"
+    xml: bytes = etree.tostring(root.getroottree(), encoding="UTF-8", xml_declaration=False)
+    xml += b"\n" * old.endswith(b"\n")
+    return begin + (xml.replace(b"\n", b"\r\n") if b"\r\n" in old else xml)
 
 
 def local_name(node: Element) -> str:
@@ -82,10 +86,16 @@ class Slot:
 class Rules:
     """What the elements of a format are in a text, by their names; all others are `default`."""
 
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, str]
     default: Kind
 
-    def kind(self, node: Element) -> Kind:
+    @classmethod
+    def of(cls, default: Kind, **kinds: str) -> Rules:
+        """Rules from names with spaces between them, by kind (`break_` for `break`)."""
+        pairs = ((name, kind.strip("_")) for kind, names in kinds.items() for name in names.split())
+        return cls(dict(pairs), default)
+
+    def kind(self, node: Element) -> str:
         """What a node is in a text."""
         name = local_name(node)
         if not name:

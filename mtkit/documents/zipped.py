@@ -145,7 +145,9 @@ class ZippedDocument(Document):
             for render in dict.fromkeys(slot.render for slot in changed):
                 render()
         self._mark(trees, marked)
-        return self._package.write({name: serialised(root) for name, root in trees.items()})
+        return self._package.write(
+            {name: serialised(root, self._package.read(name)) for name, root in trees.items()}
+        )
 
     def _mark(self, trees: dict[str, Element], marked: Sequence[tuple[Slot, str]]) -> None:
         """Show marks in the trees; more trees of parts can be added."""

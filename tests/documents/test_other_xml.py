@@ -198,3 +198,19 @@ def test_sources_of_xliff_never_change(translator: str):
         f' xmlns="{NEW}"'.encode(), b""
     )
     assert (root.find(".//{*}target") is None) == (translator == "copy")
+
+
+def test_lines_of_xliff_in_which_nothing_changes_keep_their_bytes():
+    units = "\r\n".join(f"  {unit(word, '<target/>')}" for word in ("One", "Two", "Three"))
+    for declaration in ('<?xml version="1.0" encoding="utf-8" ?>', "<?xml version='1.0'?>"):
+        data = f"{declaration}\r\n{xliff(units).decode()}\r\n".encode()
+        new = open_document("a.xlf", data).write([None, "Zwei", None])
+        assert new == data.replace(b"Two</source><target/>", b"Two</source><target>Zwei</target>")
+
+
+def test_xliff_in_another_charset_becomes_utf_8():
+    for charset in ("utf-16", "iso-8859-1"):
+        text = f'<?xml version="1.0" encoding="{charset}"?>\n{xliff(unit("é")).decode()}'
+        new = open_document("a.xlf", text.encode(charset)).write(["ż"])
+        assert "<source>é</source><target>ż</target>" in new.decode()
+        assert etree.fromstring(new).tag.endswith("}xliff")
