@@ -51,17 +51,6 @@ def test_what_is_saved_comes_back_bit_for_bit(run: Run):
             assert torch.equal(loaded[name], tensor)
 
 
-def test_an_opened_run_is_the_one_that_was_created(run: Run, tiny_data: PreparedData):
-    opened = Run.open(run.path)
-    assert opened.config == run.config
-    assert opened.manifest == run.manifest
-    assert opened.name == "one"
-    assert opened.manifest.data.fingerprint == tiny_data.fingerprint
-    text = "one two three"
-    for ours, theirs in zip(opened.tokenizers(), tiny_data.tokenizers(), strict=True):
-        assert ours.encode(text) == theirs.encode(text)
-
-
 def test_a_run_keeps_the_subwords_of_either_side_or_the_joint_ones_and_never_both(
     tmp_path: Path, tiny_config: Config, tiny_data: PreparedData, greek_data: PreparedData
 ):
@@ -150,12 +139,6 @@ def test_averaging_loses_no_digits():
     result = average([lambda one=one: one for one in sets])
     expected = torch.tensor([(1.0 + 3 * small) / 4], dtype=torch.float64).float()
     assert torch.equal(result["a"], expected)
-
-
-def test_averaging_leaves_what_it_averages_alone():
-    one, two = torch.tensor([1.0], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)
-    average([lambda: {"a": one}, lambda: {"a": two}])
-    assert (one.item(), two.item()) == (1.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -388,20 +371,6 @@ def test_the_run_with_the_newest_checkpoint_is_found(
     assert find_run(root).path == root / "b"
 
 
-def test_finding_no_run_says_what_to_do(tmp_path: Path, run: Run):
-    with pytest.raises(MtkitError, match="mtkit train"):
-        find_run(tmp_path / "nowhere")
-    with pytest.raises(MtkitError, match="no checkpoint yet"):
-        find_run(run.path.parent)
-
-
-def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path):
-    with pytest.raises(MtkitError, match="no such run folder"):
-        Run.open(tmp_path / "nowhere")
-    with pytest.raises(MtkitError, match="not a run folder"):
-        Run.open(tmp_path)
-
-
 def test_a_run_translates_after_its_data_is_gone_and_it_was_moved(
     tmp_path: Path, tiny_run: Run, tiny_data: PreparedData, tiny_config: Config
 ):
@@ -416,13 +385,6 @@ def test_a_run_translates_after_its_data_is_gone_and_it_was_moved(
 
 
 # Metrics
-
-
-def test_rows_of_metrics_come_back_in_order(run: Run):
-    rows = [{"step": 1, "loss": 2.5}, {"step": 1, "valid_bleu": 0.0}, {"step": 2, "loss": 1.25}]
-    for row in rows:
-        append_row(run, "metrics.jsonl", row)
-    assert run.metrics() == rows
 
 
 @pytest.mark.parametrize("cut", [b"}\n", b"25}\n", b', "loss": 2.25}\n'])

@@ -322,11 +322,6 @@ print(*{"jinja2", "matplotlib"} & {*sys.modules})
     assert printed("-c", program) == "\n\n"
 
 
-def test_the_native_engine_never_imports_pytorch():
-    of_native = [file for name, file in MODULES.items() if room_of(name) == "native"]
-    assert not [file for file in of_native if "torch" in imported(parsed(file))]
-
-
 @pytest.mark.parametrize("library", HOMES)
 def test_an_outside_library_has_one_home(library: str):
     users = {
@@ -392,16 +387,6 @@ def test_arrays_are_loaded_without_allowing_pickles():
     for file in FILES:
         for node in ast.walk(parsed(file)):
             assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle"), file.name
-
-
-def test_importing_the_package_loads_no_library():
-    # `import mtkit` stands before every command; what it offers is loaded on first use.
-    top = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8")).body
-    direct = {
-        alias.name.split(".")[0] for n in top if isinstance(n, ast.Import) for alias in n.names
-    }
-    direct |= {(n.module or "").split(".")[0] for n in top if isinstance(n, ast.ImportFrom)}
-    assert direct <= {"lazy_loader"}
 
 
 @pytest.mark.parametrize(

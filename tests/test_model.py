@@ -236,16 +236,6 @@ def test_narrow_attention_under_autocast_has_the_type_of_a_linear_layer() -> Non
     torch.testing.assert_close(projected.float(), attention.in_proj(x), rtol=2e-2, atol=2e-2)
 
 
-def test_restricted_attention_sees_its_neighbours_and_no_further() -> None:
-    model = build(attention_window=2, encoder_layers=1)
-    src = sentences(12)
-    changed = src.clone()
-    changed[0, 5] = 3 if src[0, 5] != 3 else 4
-    with torch.no_grad():
-        difference = (model.encode(src).states - model.encode(changed).states).abs().sum(-1)[0]
-    assert (difference > 0).tolist() == [3 <= position <= 7 for position in range(12)]
-
-
 @pytest.mark.usefixtures("in_float64")
 def test_restricted_attention_trains_in_blocks_as_it_does_in_one_mask(
     monkeypatch: pytest.MonkeyPatch,
@@ -348,16 +338,6 @@ def test_an_embedding_of_the_source_begins_as_the_shared_one_does() -> None:
     weight = model.src_embedding.weight
     assert weight[1:].std().item() == pytest.approx(64**-0.5, rel=0.02)
     assert not weight[PAD].any()
-
-
-def test_a_vocabulary_of_the_source_costs_one_more_matrix() -> None:
-    config = load_config("base").model
-    with torch.device("meta"):
-        joint = Transformer(config, 37_000, PAD)
-        model = Transformer(config, 37_000, PAD, 20_000)
-    assert (joint.src_vocab_size, model.src_vocab_size) == (None, 20_000)
-    assert parameter_counts(model) == parameter_counts(joint) | {"src_embedding": 20_000 * 512}
-    assert joint.state_dict().keys() == model.state_dict().keys() - {"src_embedding.weight"}
 
 
 def test_the_encoder_alone_reads_the_embedding_of_the_source() -> None:

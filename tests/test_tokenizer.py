@@ -117,11 +117,6 @@ def test_special_ids_are_skipped_by_decode(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([1, *ids, 2, 0, 0]) == "der Hund"
 
 
-def test_a_batch_is_encoded_as_its_lines_are(tokenizer: Tokenizer) -> None:
-    lines = [*TEXT[:2], "", "x"]
-    assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
-
-
 @pytest.mark.parametrize("size", [-1, 3, 2**22 + 1, 2**31])
 def test_a_size_that_no_text_supports_is_refused(size: int) -> None:
     with pytest.raises(MtkitError, match=f"a vocabulary of {size} cannot be learned"):
@@ -140,13 +135,6 @@ def test_an_impossible_size_is_refused_with_one_that_is_possible(size: int) -> N
 def test_no_text_is_refused(lines: list[str]) -> None:
     with pytest.raises(MtkitError, match="no text"):
         Tokenizer.learn(lines, 300)
-
-
-def test_a_saved_tokenizer_is_the_same_one(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    tokenizer.save(tmp_path / "m")
-    loaded = Tokenizer.load(tmp_path / "m")
-    assert len(loaded) == len(tokenizer) == 300
-    assert loaded.encode(TEXT[0]) == tokenizer.encode(TEXT[0])
 
 
 def test_a_damaged_or_missing_model_names_the_file(tmp_path: Path) -> None:
@@ -280,10 +268,6 @@ def test_counted_words_stay_within_their_room() -> None:
     finally:
         tracemalloc.stop()
     assert most < 1.2 * (1 << 20)
-
-
-def test_counting_twice_gives_the_same() -> None:
-    assert list(thinned(300, 1 << 18).items()) == list(thinned(300, 1 << 18).items())
 
 
 def test_what_is_too_long_to_learn_from_is_not_kept() -> None:

@@ -255,15 +255,6 @@ def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained: Run, als
     assert not np.allclose(matrices[0][0][0], matrices[1][0][0], rtol=0, atol=1e-3)
 
 
-def test_an_ensemble_aligns_by_the_mean_of_its_models(tiny_run: Run, translator: Translator):
-    src, tgt = ["The old woman buys a red umbrella."], ["Die alte Frau kauft einen Schirm."]
-    with Translator.load([tiny_run, tiny_run], prepared=False, device="cpu") as two:
-        (one,), (both,) = translator.align(src, tgt), two.align(src, tgt)
-    assert one.links == both.links
-    for link, weight in one.weights.items():
-        assert both.weights[link] == pytest.approx(weight, abs=1e-6)
-
-
 def test_a_run_that_was_tuned_aligns_with_its_heads(begun: Path):
     run = Run.open(begun)
     with Translator.load(run, device="cpu") as before:

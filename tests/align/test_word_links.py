@@ -129,14 +129,6 @@ def test_grow_diag_final_and_adds_links_beside_others_and_then_links_of_words_wi
 
 
 @given(links_of_a_pair, links_of_a_pair)
-def test_grow_diag_final_and_leaves_no_link_of_two_words_without_one(one: Links, other: Links):
-    found = symmetrize(one, other, "grow-diag-final-and")
-    assert one & other <= found <= one | other
-    for i, j in (one | other) - found:
-        assert any(a == i or b == j for a, b in found)
-
-
-@given(links_of_a_pair, links_of_a_pair)
 def test_intersection_and_union_do_not_depend_on_the_direction(one: Links, other: Links):
     for method in METHODS[1:]:
         found = symmetrize(one, other, method)

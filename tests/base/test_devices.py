@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import slow
 from support.program import printed
 
 from mtkit.base import devices, memory
 from mtkit.base.devices import (
     choose_device,
-    choose_precision,
     float32_arithmetic,
     prepare_gpu,
     select_matmul_backend,
@@ -92,10 +92,8 @@ def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback(
 @pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="these are names of x86 CPUs"
 )
-@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE", "avx512_core_vnni"])
-def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(
-    limit: str,
-) -> None:
+@pytest.mark.parametrize("limit", [slow("AVX2"), slow("AVX512_CORE"), "avx512_core_vnni"])
+def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(limit: str) -> None:
     # oneDNN reads this once, hence another process.
     program = (
         "import torch; from mtkit.base.devices import choose_precision\n"
@@ -292,19 +290,6 @@ def test_more_workers_than_the_gpus_that_each_of_them_sees_are_refused(
     as_worker(monkeypatch, 2)
     with pytest.raises(MtkitError, match=r"^worker 3 on this machine has no GPU; there are 2$"):
         choose_device("cuda")
-
-
-@pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])
-def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
-    native: bool, auto: str, monkeypatch: pytest.MonkeyPatch
-):
-    able = {"avx2": True, "avx512_bf16": native}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    assert choose_precision("fp32", CPU) == "fp32"
-    assert choose_precision("bf16", CPU) == "bf16"
-    assert choose_precision("auto", CPU) == auto
 
 
 @pytest.mark.parametrize(

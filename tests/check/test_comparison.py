@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from support.browsed import HOSTILE, Page, assert_runs_its_own_script_alone, well_formed
+from support.browsed import Page, assert_runs_its_own_script_alone, well_formed
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import (
@@ -62,20 +62,6 @@ def test_the_scores_and_their_signatures_are_those_of_mtkit_score() -> None:
         assert f"{second.mean:.2f} ± {second.interval:.2f}" in cells
         assert first.signature in codes
     assert cells.count("baseline") == 4
-
-
-def test_one_system_has_the_page_of_its_worst_lines() -> None:
-    page = page_of(GOOD, metrics=("chrf",))
-    value = score_of(GOOD.translations, [REFERENCES], metric="chrf").value
-    assert f"{value:.2f}" in page.texts("td")
-    assert "Worst lines" in page.texts("p")
-    assert "baseline" not in page.texts("td")
-
-
-def test_a_system_with_the_text_of_the_first_one_has_no_p_value() -> None:
-    twin = ComparedSystem("twin", GOOD.translations)
-    cells = page_of(GOOD, twin, metrics=("chrf",)).texts("td")
-    assert cells.count("identical") == 2
 
 
 def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
@@ -239,17 +225,6 @@ def test_the_languages_are_learned_from_the_references() -> None:
 
 def test_the_page_may_run_its_own_script_alone_and_load_nothing() -> None:
     assert_runs_its_own_script_alone(page_of(GOOD, BAD))
-
-
-def test_hostile_text_is_data_and_not_markup() -> None:
-    finding = Finding("numbers", HOSTILE, 0.5)
-    system = ComparedSystem(HOSTILE, [HOSTILE], [checked(finding)])
-    page = page_of(system, text=ComparedText(HOSTILE, [HOSTILE], [HOSTILE], HOSTILE, HOSTILE))
-    assert len(page.all("script")) == 2
-    assert not page.all("b")
-    data = data_of(page)
-    assert data["references"] == [HOSTILE]
-    assert data["systems"][0]["found"]["0"][0]["reason"] == HOSTILE
 
 
 def test_control_characters_are_symbols_and_other_letters_are_not_escaped() -> None:

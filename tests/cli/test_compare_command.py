@@ -72,16 +72,6 @@ def test_without_a_source_files_are_compared_and_not_checked(files: Place) -> No
     assert note in files.mtkit(*command[1:]).err
 
 
-def test_files_without_references_are_checked_and_have_no_scores(files: Place) -> None:
-    outcome = files.mtkit("compare", "first.de", "second.de", *FILES[:2], *OUTPUT)
-    assert (outcome.status, outcome.out) == (0, "")
-    assert "testing the differences" not in outcome.err
-    page, data = page_of(files)
-    assert "test.en" in page.texts("dd")
-    assert (data["references"], data["sources"]) == (None, SOURCE.splitlines())
-    assert [one["kind"] for one in data["systems"][1]["found"]["2"]] == ["numbers"]
-
-
 def test_the_languages_of_files_are_identified(files: Place) -> None:
     english = "the weather is nice today and we go for a long walk\n"
     german = "das Wetter ist heute schön und wir machen einen langen Spaziergang\n"

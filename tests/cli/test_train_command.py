@@ -62,9 +62,6 @@ def test_the_memory_of_a_parameter_includes_its_moving_average(
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("train.max_stepz=3", ("train.max_stepz", "did you mean train.max_steps")),
-        ("train.max_steps=many", ("train.max_steps", "'many'")),
-        ("data.tgt_lang=true", ("data.tgt_lang", "True")),
         ("max_steps=3", ("max_steps", "section.key=value")),
         ("train.device_batch_tokens=2", ("train.device_batch_tokens", "2")),
         ("data.src_lang=fr", ("data.src_lang", "fr", "en")),

@@ -178,14 +178,6 @@ def test_the_checkpoint_of_the_confidence_does_not_matter_where_there_is_none(
     assert place.mtkit("-q", "check", "in.txt", "out.txt", "--run", "mine").err == ""
 
 
-def test_a_link_stays_a_link_and_its_file_gets_the_table(place: Place, run: list[str]) -> None:
-    place.write("table.tsv", "old\n")
-    (place.folder / "link").symlink_to("table.tsv")
-    assert place.mtkit(*run, "--findings", "link").status == 0
-    assert (place.folder / "link").is_symlink()
-    assert (place.folder / "table.tsv").read_text(encoding="utf-8").startswith("line\tkind\t")
-
-
 def test_samples_have_no_fitted_confidence_which_is_one_warning(
     place: Place, run: list[str]
 ) -> None:

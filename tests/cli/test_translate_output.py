@@ -46,10 +46,6 @@ def test_a_run_by_default_that_is_not_finished_is_called_so(trained: Place):
     assert "still training" not in outcome.err
 
 
-def test_a_missing_input_file_is_named(trained: Place):
-    assert "nowhere.txt" in trained.refused("translate", "--input", "nowhere.txt")
-
-
 @pytest.mark.parametrize("command", ["translate", "score"])
 def test_no_run_at_all_says_how_to_make_one(command: str, prepared: Place):
     assert "mtkit train" in prepared.refused(command, stdin=b"one\n")
@@ -76,19 +72,6 @@ def test_a_run_without_a_checkpoint_is_refused(command: str, trained: Place):
 def test_a_checkpoint_that_is_not_there_is_refused(which: str, message: str, trained: Place):
     error = trained.refused("translate", f"--checkpoint={which}", "--device", "cpu", stdin=b"one\n")
     assert f"runs/tiny: {message}" in error
-
-
-@pytest.mark.parametrize("which", ["last", "best", "average:1", "average:2", "2", "4"])
-def test_checkpoints_are_found_by_name_and_step(which: str, trained: Place):
-    outcome = trained.mtkit("translate", "--checkpoint", which, stdin=b"one\n")
-    assert outcome.status == 0
-    assert outcome.out.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["tokenizer.model", "config.yaml", "manifest.json"])
-def test_a_damaged_run_is_refused_by_file(name: str, trained: Place):
-    (trained.folder / "runs" / "tiny" / name).write_bytes(b"{[\0")
-    assert name in trained.refused("translate", stdin=b"one\n")
 
 
 def test_few_compiled_shapes_are_kept_unless_the_user_says_otherwise(

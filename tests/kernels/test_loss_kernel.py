@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +12,6 @@ from mtkit.kernels import gpu_loss
 from mtkit.kernels.cpu_loss import (
     GPU_TILE,
     NEVER,
-    in_whole_tiles,
     loss_of_states,
 )
 from mtkit.kernels.gpu_loss import loss_on_gpu
@@ -26,19 +23,6 @@ def random_targets() -> Tensor:
     targets[0, 4:] = 0
     targets[2, 1:] = 0
     return targets
-
-
-@pytest.mark.parametrize("rows", [1, 127, 128, 300])
-def test_a_padded_output_layer_gives_the_same_logits(rows: int):
-    generator = torch.Generator().manual_seed(1)
-    x, weight = (torch.randn(n, 16, generator=generator, dtype=torch.float64) for n in (7, rows))
-    weight.requires_grad_()
-    found = F.linear(x, in_whole_tiles(weight))
-    assert found.shape[1] % GPU_TILE == 0
-    found = found[:, :rows]
-    assert torch.allclose(found, x @ weight.t(), rtol=0, atol=1e-12)
-    (gradient,) = torch.autograd.grad(found.sum(), weight)
-    assert torch.allclose(gradient, x.sum(0).expand(rows, -1), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
@@ -129,16 +113,6 @@ def test_an_impossible_target_counts_by_its_log_probability(
         assert loss.item() == pytest.approx(wanted.item(), rel=1e-12)
         for mine, theirs in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
             assert torch.allclose(mine, theirs, rtol=0, atol=1e-6)
-
-
-def test_an_impossible_target_and_padding_equal_a_case_worked_by_hand():
-    # Token 1 is impossible, so V is 2 and ε/(V - 1) is ε. Logits 0 and ln 3: p is 1/4 and 3/4.
-    logits = torch.tensor([[0.0, NEVER, math.log(3)]] * 2, dtype=torch.float64)
-    how = {"label_smoothing": 0.1, "pad_id": 0, "bias": torch.tensor([0.0, NEVER, 0.5])}
-    loss = label_smoothed_loss(logits, torch.tensor([1, 0]), **how)
-    # 0.1 for each possible token, and 0.8 more for the true one, whose -log p is 1e9 + ln 4.
-    by_hand = 0.8 * (1e9 + math.log(4)) + 0.1 * math.log(4) + 0.1 * math.log(4 / 3)
-    assert loss.item() == pytest.approx(by_hand, rel=1e-15)
 
 
 def test_the_loss_of_states_is_exact_where_a_token_is_certain():

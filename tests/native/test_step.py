@@ -141,30 +141,6 @@ def test_a_sequence_beyond_learned_positions_has_the_same_message(
     assert message(lambda: decoding.step([5], [0])) == expected
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
-def test_a_batch_of_64_has_the_bits_of_batches_of_one(
-    table: str, precision: str, draw: Draw, to_native: ToNative
-) -> None:
-    model = draw(attention_window=6, vocab_size=200, d_model=72, d_ff=136)
-    native = to_native(model, precision=precision)
-    rng = random.Random(1)
-    sentences = drawn_sentences(rng, 64, 200)
-    tokens = [[rng.randrange(200) for _ in range(3)] for _ in range(64 * 2)]
-    together = native.start(sentences, 2)
-    one_by_one = [native.start([sentence], 2) for sentence in sentences]
-    for step in range(3):
-        # In every step fewer hypotheses are live.
-        live = [row for row in range(128) if row % 2**step == 0 or row % 7 == 0]
-        found = together.step([tokens[row][step] for row in live], live)
-        for row, log_probs in zip(live, found, strict=True):
-            mate = [other for other in live if other // 2 == row // 2]
-            if row == mate[0]:
-                alone = one_by_one[row // 2].step(
-                    [tokens[other][step] for other in mate], [other % 2 for other in mate]
-                )
-            assert np.array_equal(log_probs, alone[mate.index(row)])
-
-
 @torch.inference_mode()
 def test_all_kernels_give_the_same_log_probabilities(
     table: str, draw: Draw, to_native: ToNative, monkeypatch: pytest.MonkeyPatch

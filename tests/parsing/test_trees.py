@@ -138,11 +138,6 @@ def test_what_makes_no_sense_is_repaired(text: str, words: str, expected: str):
     assert (str(found.tree), found.repaired) == (expected, True)
 
 
-def test_a_tree_of_one_word_needs_no_phrase():
-    assert restore("XX", ["a"]) == (Tree(("a",), ("XX",), ()), False)
-    assert restore("xNN", ["a"]) == (Tree(("a",), ("NN",), ()), False)
-
-
 def test_brackets_in_words_are_escaped_as_in_the_treebank():
     assert split_words(" f(x) \t( a\u00a0b\u2028c") == ["f-LRB-x-RRB-", "-LRB-", "a\u00a0b\u2028c"]
     assert str(restore("XX", ["("]).tree) == "(XX -LRB-)"
@@ -199,7 +194,7 @@ def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence(
     random.seed(19)
     vocabulary = ["NP", "VP", "S", "zNP", "zVP", "zS", "XX", "xNN", "xV", "z", "x", "<unk>", "9"]
     repaired = 0
-    for _ in range(10_000):
+    for _ in range(2_000):
         sentence = [f"w{place}" for place in range(random.randint(1, 12))]
         text = " ".join(random.choices(vocabulary, k=random.randint(0, 40)))
         found = restore(text, sentence)
@@ -211,4 +206,4 @@ def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence(
         ]
         # A repaired tree is a tree like any other.
         assert restore(linearise(found.tree, tags=True), sentence) == (found.tree, False)
-    assert repaired > 9_000
+    assert repaired > 1_800

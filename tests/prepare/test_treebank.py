@@ -193,17 +193,6 @@ def test_a_setting_of_treebanks_is_refused_for_sentence_pairs(place: Place, name
     assert "tree_tags: is a setting for treebanks" in error
 
 
-@pytest.mark.parametrize("tags", [True, False])
-def test_tags_are_learned_or_not(tree_files: dict[str, Path], tmp_path: Path, tags: bool):
-    train, valid = Treebank(tree_files["train"]), Treebank(tree_files["valid"])
-    prepare_trees("t", tmp_path / "t", train=[train], valid=valid, vocab_size=300, tree_tags=tags)
-    data = PreparedData.open(tmp_path / "t")
-    line = data.tokenizers().tgt.decode(data.pairs("train").tgt[0])
-    tree = tree_files["train"].read_text().splitlines()[0]
-    assert line == Linearisation(tags).text(tree)
-    assert ("XX" in line.split()) is not tags
-
-
 @needs_treebank
 @pytest.mark.parametrize("tags", [True, False])
 def test_a_treebank_has_one_target_token_for_each_bracket(tmp_path: Path, tags: bool):

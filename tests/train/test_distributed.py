@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 import signal
 import socket
@@ -280,19 +279,6 @@ def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings: 
     assert team.launch(2) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("launching")
-def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
-    trainings: Trainings, caplog: pytest.LogCaptureFixture
-):
-    misbehaviour = {"how": "die", "rank": 1}
-    team = Team(trainings, "run", misbehaviour=misbehaviour)
-    assert team.launch(2) == 1
-    assert caplog.messages == [
-        "worker 1 was killed by SIGKILL; the same command continues from the last checkpoint"
-    ]
-
-
 @pytest.mark.usefixtures("launching")
 # A stopped process ends only when the engine kills it, after 30 seconds.
 @pytest.mark.parametrize("how", ["hang", slow("stop")])
@@ -326,18 +312,6 @@ def test_an_error_is_the_same_whichever_checkpoint_a_worker_sees():
     second = what_happened("step 4: out of memory on worker 1; there is no checkpoint", 1)
     assert first == second == "step 4: out of memory"
     assert first != what_happened("step 4: the loss is not finite; there is no checkpoint", 1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("launching")
-def test_out_of_memory_on_all_workers_is_reported_once(
-    trainings: Trainings, capfd: pytest.CaptureFixture[str]
-):
-    team = Team(trainings, "run", misbehaviour={"how": "exhaust"})
-    assert team.launch(2) == 1
-    err = capfd.readouterr().err
-    assert err.count("mtkit: error: ") == 1
-    assert re.search(r"step 4: out of memory on worker \d; ", err)
 
 
 @pytest.mark.slow

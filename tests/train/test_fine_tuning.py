@@ -346,14 +346,6 @@ def test_a_low_rank_change_of_random_weights_is_refused(trainings: Trainings):
     assert not (trainings.folder / "r").exists()
 
 
-@pytest.mark.parametrize("which", ["newest", "average", "average:x", "best:3", ""])
-def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
-    which: str, tunings: Trainings, tiny_run: Run
-):
-    with pytest.raises(MtkitError, match=r"is not a checkpoint; write last, best, a step or"):
-        tunings.run("r", init_from=f"{tiny_run.path}:{which}")
-
-
 def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
     before = contents(trained.folder / "runs" / "tiny")
     (trained.folder / "empty").mkdir()

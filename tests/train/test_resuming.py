@@ -253,24 +253,6 @@ def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last
     trainings.assert_same("whole", "stopped")
 
 
-def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_stopped(
-    trainings: Trainings,
-):
-    trainings.change("train", max_steps=8, decay_steps=6)
-    trainings.run("whole")
-    trainings.stopped("killed", 6, kill)
-    assert trainings.run("killed")
-    trainings.assert_same("whole", "killed")
-    # The formula is 16^-½ · s · 4^-1.5 up to update 4 and 16^-½ · s^-½ from there; updates 3 to 8
-    # are the last six, with 6/6, 5/6, ..., 1/6 of it.
-    formula = [s / 32 for s in (1, 2, 3, 4)] + [s**-0.5 / 4 for s in (5, 6, 7, 8)]
-    factors = [1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
-    expected = [rate * factor for rate, factor in zip(formula, factors, strict=True)]
-    for name in ("whole", "killed"):
-        rates = [rate for _, rate in trainings.rows(name, "lr")]
-        assert rates == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("at", "message"),
     [

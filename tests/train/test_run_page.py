@@ -161,15 +161,6 @@ def test_the_best_score_is_in_large_type() -> None:
     assert not well_formed(run_page(NOTHING)).texts("strong")
 
 
-def test_a_page_says_what_it_was_given() -> None:
-    page = well_formed(run_page(FACTS))
-    assert page.texts("dt") == ["Data", "Step"]
-    assert page.texts("dd") == ["demo-en-de", "400 of 400"]
-    assert page.texts("li") == ["BLEU fell twice."]
-    assert page.texts("pre") == ["train: seed: 1"]
-    assert "Findings" not in well_formed(run_page(replace(FACTS, findings=[]))).texts("h2")
-
-
 def test_every_validation_is_in_the_table_newest_first_and_the_best_is_marked() -> None:
     page = well_formed(run_page(FACTS))
     assert rows_of(page) == ["4002.12508.3730.7555.50", "best 2003.250025.7921.50–"]
@@ -324,19 +315,6 @@ def test_a_marker_at_the_edge_of_a_chart_is_whole() -> None:
     assert "<use " in text
     # A group with a clip path shows only what is within the axes.
     assert not re.search(r"<g clip-path=[^>]*>\s*<use ", text)
-
-
-def test_a_further_validation_set_has_a_chart_of_its_loss_and_one_of_its_scores() -> None:
-    rows = [
-        {"step": step, "valid_also": {"news": {"loss": loss, "bleu": 40.0, "chrf": 64.0}}}
-        for step, loss in ((0, 1.5), (200, 1.75))
-    ]
-    charts = well_formed(run_page(replace(NOTHING, metrics=rows))).all("div", role="img")
-    assert [chart["attrs"]["aria-label"] for chart in charts] == [
-        "Loss, news. validation: 1.5 at step 0, 1.75 at step 200, lowest 1.5, highest 1.75.",
-        "Translation quality, news. BLEU: 40 at step 0, 40 at step 200, lowest 40, highest 40. "
-        "chrF: 64 at step 0, 64 at step 200, lowest 64, highest 64.",
-    ]
 
 
 @pytest.mark.parametrize("name", ["", "x"])

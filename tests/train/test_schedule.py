@@ -27,20 +27,6 @@ def test_the_learning_rate_equals_values_worked_by_hand():
     assert learning_rate(10_000, 4, 16) == pytest.approx(1 / 200, rel=1e-12)
 
 
-@pytest.mark.parametrize("warmup_steps", [1, 7, 4000])
-def test_the_learning_rate_peaks_at_warm_up(warmup_steps: int):
-    rates = [learning_rate(step, 512, warmup_steps) for step in range(1, 3 * warmup_steps + 3)]
-    assert rates.index(max(rates)) + 1 == warmup_steps
-    peak = warmup_steps - 1
-    assert rates[: peak + 1] == sorted(rates[: peak + 1])
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
-
-
-@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
-def test_the_peaks_of_base_and_big_are_those_of_the_paper(d_model: int, peak: float):
-    assert learning_rate(4000, d_model, 4000) == pytest.approx(peak, abs=0.005e-4)
-
-
 def test_with_a_decay_the_rate_falls_linearly_to_zero_over_the_last_updates():
     decayed = schedule(warmup_steps=16, max_steps=100, decay_steps=40)
 

@@ -58,12 +58,6 @@ def test_batches_of_earlier_versions_are_refused(config: Config, tiny_data: Prep
         Trainer(approximate, tiny_data, device=CPU)
 
 
-def test_validating_changes_nothing(trainings: Trainings):
-    trainings.run("seldom")
-    trainings.run("often", valid_every=1)
-    trainings.assert_same("seldom", "often")
-
-
 @pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map a segment")])
 def test_a_page_that_cannot_be_drawn_does_not_end_training(
     error: Exception,

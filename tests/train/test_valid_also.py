@@ -155,6 +155,7 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "Translation quality, news" in page
     assert "BLEU, news" in page
+    assert "Loss, news" in page
     intervals = watched.samples()[0]["intervals"]
     sets = ("", "@news", "@same")
     assert {*intervals} == {f"{metric}{name}" for metric in ("bleu", "chrf") for name in sets}

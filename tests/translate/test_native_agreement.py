@@ -96,7 +96,7 @@ def facts(found: list[list[Translation]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
-@pytest.mark.parametrize("changes", [{}, {"beam_size": 1, "no_repeat_ngram": 2}])
+@pytest.mark.parametrize("changes", [{}, {"sample": True}])
 def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
     changes: dict[str, Any], precision: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
 ):
@@ -120,19 +120,6 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
     assert len({str(one) for one in first}) > 40
     for other in others:
         assert other == first
-
-
-def test_samples_are_the_same_bits_in_any_batch_and_number_of_threads(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 60)
-    results = []
-    for batch_tokens, threads in ((1, 1), (100_000, 1), (100_000, 2)):
-        update = {"sample": True, "batch_tokens": batch_tokens}
-        config = untrained.config.decode.model_copy(update=update)
-        with loaded(untrained, "native", config=config, workers=threads) as translator:
-            results.append(facts(list(translator.translate_nbest(LINES, n_best=3))))
-    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])

@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import pytest
-
-from mtkit.base.errors import MtkitError
 from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, ready_lines
 from mtkit.translate.translator import Translator
 
@@ -65,20 +62,3 @@ def test_an_empty_window_means_that_no_line_is_available_yet():
     assert next(windows) == []
     more.set()
     assert next(windows) == ["two"]
-
-
-def test_a_window_ends_before_an_error_which_comes_after_it():
-    def lines() -> Iterator[str]:
-        yield "one"
-        yield "two"
-        raise MtkitError("no third")
-
-    seen: list[str] = []
-
-    def read() -> None:
-        for window in ready_lines(lines()):
-            seen.extend(window)
-
-    with pytest.raises(MtkitError, match="no third"):
-        read()
-    assert seen == ["one", "two"]

@@ -13,11 +13,10 @@ import torch
 from conftest import ENGLISH
 from support.command_line import Place
 from support.forked import PIPE, Forked, run_mtkit
-from support.hostile import hostile_lines
 from support.translators import HOSTILE, loaded, numbers, with_batches_of
 
 from mtkit.run_folder import Run
-from mtkit.translate.reading import WINDOW_LINES, Window
+from mtkit.translate.reading import Window
 from mtkit.translate.translator import Translator
 
 
@@ -87,14 +86,6 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(
     assert not caplog.records
 
 
-def test_the_number_in_a_warning_counts_from_the_first_line_of_all(
-    translator: Translator, caplog: pytest.LogCaptureFixture
-):
-    lines = [""] * (WINDOW_LINES + 4) + ["nine " * 200]
-    assert len(list(translator.translate(lines))) == len(lines)
-    assert f"line {WINDOW_LINES + 5}:" in caplog.text
-
-
 # A translation never depends on its neighbours
 
 
@@ -150,17 +141,6 @@ def test_text_and_score_do_not_depend_on_the_order(
     long = "nine " * 50
     ((best,),) = translator.translate_nbest([long], n_best=1)
     assert_as_alone(translator, [long, *lines[:10], long], alone | {long: (best.text, best.score)})
-
-
-@pytest.mark.slow
-def test_hostile_lines_do_not_depend_on_the_size_and_order_of_batches(translator: Translator):
-    repeated = ["one " * n for n in (2, 50, 300)] + ["x" * 5000, "é" * 700]
-    lines = [*repeated, *(line.decode() for line in hostile_lines(295, seed=1))]
-    first = with_batches_of(translator, 1).translate_nbest(lines, n_best=1)
-    alone = {line: (one.text, one.score) for line, (one,) in zip(lines, first, strict=True)}
-    random.Random(1).shuffle(lines)
-    for batch_tokens in (500, 100_000):
-        assert_as_alone(with_batches_of(translator, batch_tokens), lines, alone)
 
 
 def test_translating_leaves_the_model_as_it_was(translator: Translator):
