@@ -69,12 +69,6 @@ def test_a_batch_is_what_it_is_by_hand():
     assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out)} == {torch.int64}
 
 
-def test_a_sentence_of_nothing_but_its_end_has_one_token():
-    batch = make_batch(sentence_pairs([1], [1]), np.array([0]))
-    sides = batch.src, batch.tgt_in, batch.tgt_out
-    assert [side.tolist() for side in sides] == [[[EOS]], [[BOS]], [[EOS]]]
-
-
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=70), data=st.data())
 def test_every_sentence_is_found_wherever_it_is(lengths: list[int], data: st.DataObject):
     ids = np.arange(100, 100 + sum(lengths), dtype=np.uint16)
@@ -160,18 +154,6 @@ def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four():
     assert kept <= 4.2 * count
     assert most <= 16 * count + 8 * 2**20
     assert sum(map(len, plan)) == count
-
-
-def test_a_pair_longer_than_the_budget_is_refused_with_the_setting_to_raise():
-    pairs = sentence_pairs([3, 3], [3, 51])
-    TokenBatches(pairs, budget=51, seed=1)
-    with pytest.raises(MtkitError, match=r"train\.batch_tokens.*50.*51"):
-        TokenBatches(pairs, budget=50, seed=1)
-
-
-def test_no_pairs_are_refused():
-    with pytest.raises(MtkitError, match="no training pairs"):
-        TokenBatches(sentence_pairs([], []), budget=50, seed=1)
 
 
 def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -88,11 +88,6 @@ def test_the_list_of_dropped_pairs_and_the_page_name_the_files(project: Path) ->
     assert (origin["src"], origin["tgt"]) == ("train.en", "train.de")
 
 
-def test_the_page_of_a_run_names_the_run_that_it_was_started_from(project: Path) -> None:
-    page = (project / "runs" / "tuned" / "report.html").read_text(encoding="utf-8")
-    assert "step 4 of base" in page
-
-
 def test_two_files_of_one_name_are_told_apart_in_the_list_of_dropped_pairs(
     tiny_text: TinyText, tmp_path: Path
 ) -> None:

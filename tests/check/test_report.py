@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.check.checker import Checker, Decoded
-from mtkit.check.report import Counts, FindingTable, check_block, sortable_rows
+from mtkit.check.report import FindingTable, check_block, sortable_rows
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.findings import Finding
 
@@ -41,14 +41,6 @@ def test_a_block_has_counts_rows_and_a_line_of_json_for_each_pair(checker: Check
     for numbers, decoded in ((range(3), None), (range(4), [Decoded()] * 3)):
         with pytest.raises(ValueError, match="argument"):
             check_block(checker, PAIRS, numbers=numbers, decoded=decoded)
-
-
-def test_the_sentence_of_counts_names_the_kinds_in_their_order():
-    counts = Counts()
-    assert counts.sentence() == "there is nothing to check: 0 lines"
-    counts.add(Counts(2000, 3))
-    counts.by_kind.update({"cut": 2, "loop": 1})
-    assert counts.sentence() == "3 of 2,000 lines are marked (0.1%); lines by kind: loop 1, cut 2"
 
 
 def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TinyText
+from conftest import TinyText, slow
 from support.command_line import Place, prepare_arguments
 
 from mtkit.data import PreparedData
@@ -101,7 +101,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
         assert f"{page}: {why}" in error
 
 
-@pytest.mark.parametrize("option", ["--report", "--check"])
+@pytest.mark.parametrize("option", ["--report", slow("--check")])
 def test_a_corpus_of_the_catalogue_has_a_page_and_checks_too(place: Place, option: str):
     place.mtkit("prepare", "demo-en-de", "--dry-run", option, "page")
     assert (place.folder / "page").is_file()

@@ -301,19 +301,6 @@ def test_a_tag_is_one_subword_that_no_text_can_produce(imported: dict[str, Impor
     assert "target languages (--tgt-lang): fra, deu" in imported["tags"].notes
 
 
-def test_the_subwords_of_both_sides_are_one_list_and_one_matrix(
-    imported: dict[str, Imported],
-) -> None:
-    run = imported["shared"].run
-    src, tgt = run.tokenizers()
-    assert src.model != tgt.model
-    assert [src.piece(i) for i in range(len(src))] == [tgt.piece(i) for i in range(len(tgt))]
-    assert run.config.model.shared_embedding
-    weights = run.select(None)[0]
-    assert "src_embedding.weight" not in weights
-    assert not imported["separate"].run.config.model.shared_embedding
-
-
 # What is kept
 
 

@@ -344,16 +344,6 @@ def test_int8_takes_less_room_and_has_files_of_its_own(
     assert size["int8"] < size["float32"] * 0.7
 
 
-def test_each_row_of_a_matrix_has_a_scale_in_int8() -> None:
-    from mtkit.convert.onnx_graph import _rounded
-
-    matrix = np.array([[254, -127, 0.9], [0, 0, 0], [0.5, -1, 1]], dtype=np.float32)
-    bytes_, scale = _rounded(matrix)
-    # Zero is 128, and the largest number of a row is 127 from it.
-    assert bytes_.tolist() == [[255, 64, 128], [128, 128, 128], [192, 1, 255]]
-    np.testing.assert_allclose(scale[:, 0], [2, 1, 1 / 127], rtol=1e-6)
-
-
 # What is refused
 
 

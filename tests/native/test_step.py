@@ -13,7 +13,6 @@ import torch
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
-from mtkit.config import ModelConfig
 from mtkit.model import Transformer
 from mtkit.native import NativeDecoding, NativeModel
 from mtkit.native.library import Shape, check, check_done, library
@@ -319,8 +318,3 @@ def test_lengths_that_are_not_those_of_the_ids_are_refused(draw: Draw, to_native
         sizes = np.array(lengths, dtype=np.int32)
         with pytest.raises(MtkitError):
             check(library().mtkit_start(native.handle, ids.ctypes.data, 4, sizes.ctypes.data, 2, 1))
-
-
-def test_structures_have_the_sizes_of_the_header() -> None:
-    assert ctypes.sizeof(Shape) == 17 * 4
-    assert ModelConfig().norm_epsilon == pytest.approx(Shape(norm_epsilon=1e-6).norm_epsilon)

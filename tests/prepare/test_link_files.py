@@ -81,17 +81,6 @@ def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts
     assert np.frombuffer(found, "<u2").reshape(-1, 2).tolist() == [[1, 0], [2, 0], [3, 1]]
 
 
-def test_a_subword_of_a_word_counts_as_that_word():
-    tokenizer = Tokenizer.learn(["one two three"] * 9, 270)
-    assert len(tokenizer.encode("three")) > 1
-    (found,) = encode_links(
-        Vocabularies.joint(tokenizer),
-        [["three two three"], ["two three"]],
-        [frozenset({(2, 1), (0, 0)})],
-    )
-    assert np.frombuffer(found, "<u2").reshape(-1, 2).tolist() == [[0, 0], [2, 1]]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -79,13 +79,10 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> Non
     assert text[start:end] == "猫"
 
 
-def test_the_settings_say_which_directions_can_be_checked(checked: Served, fitted: Run) -> None:
-    assert checked.get("/frontend/settings").json["checks"] == [["en", "de"]]
-
-
 def test_there_are_no_checks_unless_they_are_asked_for(checked: Served) -> None:
     assert not {"confidence", "findings"} & asked(checked, "one").json.keys()
-    assert not {"confidence", "findings"} & asked(checked, "one", check=False).json.keys()
+    for value in (False, None):
+        assert not {"confidence", "findings"} & asked(checked, "one", check=value).json.keys()
 
 
 def test_a_text_that_is_not_translated_has_no_confidence(checked: Served) -> None:
@@ -116,10 +113,6 @@ def test_a_form_says_true_and_false_in_words_or_digits(
     reply = checked.form("/translate", form)
     assert reply.status == 200
     assert ("findings" in reply.json) == is_checked
-
-
-def test_null_is_the_same_as_nothing(checked: Served) -> None:
-    assert "findings" not in asked(checked, "one", check=None).json
 
 
 def test_html_is_not_checked(checked: Served) -> None:

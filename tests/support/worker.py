@@ -53,11 +53,6 @@ def lose_contact() -> None:
     raise RuntimeError("NCCL error: the cable is loose\nand many lines more")
 
 
-def exhaust() -> None:
-    """What PyTorch raises when a device is full."""
-    raise torch.OutOfMemoryError("CUDA out of memory")
-
-
 HOW: dict[str, Callable[[], None]] = {
     "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
@@ -66,7 +61,6 @@ HOW: dict[str, Callable[[], None]] = {
     "fail": fail,
     "crash": crash,
     "lose contact": lose_contact,
-    "exhaust": exhaust,
     "abort at exit": lambda: atexit.register(os.abort),
 }
 WHERE: dict[str, tuple[Any, str]] = {

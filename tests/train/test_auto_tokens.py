@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import changed
+from conftest import changed, slow
 from support.small_memory import hold
 from support.team import Team, assert_nearly_same
 from support.training import Trainings, last_weights
@@ -38,7 +38,7 @@ def automatic(trainings: Trainings) -> Trainings:
     return trainings
 
 
-@pytest.mark.parametrize("room", [40, 55, 80, 120, 150, 300])
+@pytest.mark.parametrize("room", [40, slow(55), slow(80), slow(120), 150, slow(300)])
 def test_a_run_takes_what_fits_and_is_that_with_this_number(
     room: int, automatic: Trainings, caplog: pytest.LogCaptureFixture
 ):

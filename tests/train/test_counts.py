@@ -120,17 +120,6 @@ def test_an_update_has_few_kernels_and_casts_for_each_parameter(
     assert besides_attention(many.kernels) <= 8 * parameters
 
 
-def test_the_pretended_gpu_trains_as_the_cpu(config: Config, tiny_data: PreparedData):
-    config = changed(of_gpu(config, precision="fp32"), "model", dropout=0.0)
-    with pretended_gpu():
-        there = Trainer(config, tiny_data, device=GPU)
-        found = [float(there.update(next(there.batches)).translation) for _ in range(3)]
-    here = Trainer(config, tiny_data, device=torch.device("cpu"))
-    assert found == pytest.approx(
-        [float(here.update(next(here.batches)).translation) for _ in range(3)], rel=1e-5
-    )
-
-
 # Faults that are found
 
 

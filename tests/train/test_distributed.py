@@ -271,6 +271,7 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
     assert len(trainings.rows("run", "loss")) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings: Trainings):
     # PyTorch aborts a process whose interpreter ends while Gloo's threads still have tensors.

@@ -34,7 +34,7 @@ MUON = {"optimizer": "muon"}
 # The parts of training are each in one of the mixtures, which any change needs.
 PARTS: list[Any] = [
     *map(slow, (LORA, FROZEN, MEAN, MUON)),
-    {**LORA, **MEAN},
+    slow({**LORA, **MEAN}),
     {**FROZEN, **MEAN, **MUON},
     slow({**LORA, **MUON}),
 ]
@@ -288,7 +288,7 @@ def test_the_weights_to_start_from_are_never_the_best_checkpoint(
     assert pages[-1].best_step == best.step
 
 
-@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("is_named", [slow(False), True])
 def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
     is_named: bool, whole: Path, stopped: Path, base: Path, tunings: Trainings
 ):
@@ -297,7 +297,7 @@ def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
     tunings.assert_same("whole", "stopped")
 
 
-@pytest.mark.parametrize("is_deleted", [True, False])
+@pytest.mark.parametrize("is_deleted", [True, slow(False)])
 def test_restarted_workers_continue_whatever_the_run_that_they_started_from_has_become(
     is_deleted: bool, whole: Path, base: Path, tunings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):

@@ -49,13 +49,6 @@ def test_operations_equal_those_that_pytorch_counts(changes: dict[str, Any]) -> 
     assert forward_flops(config, V, [S], [T]) == counted_by_pytorch(config, backward=False) - masked
 
 
-@pytest.mark.parametrize("backward", [False, True])
-def test_a_vocabulary_of_the_source_costs_nothing(backward: bool) -> None:
-    config = ModelConfig(**SHAPE)
-    joint = counted_by_pytorch(config, backward=backward)
-    assert counted_by_pytorch(config, backward=backward, src_vocab_size=2 * V) == joint
-
-
 def test_training_takes_three_times_the_forward_pass() -> None:
     config = ModelConfig(**SHAPE)
     ratio = counted_by_pytorch(config, backward=True) / counted_by_pytorch(config, backward=False)

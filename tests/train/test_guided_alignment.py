@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import changed, number_pairs
+from conftest import changed, number_pairs, slow
 from support.training import Trainings, assert_same, interrupt, update_of
 
 from mtkit.align.aligner import AlignmentHead
@@ -183,7 +183,7 @@ def test_without_it_links_in_the_data_change_no_weight(trainings: Trainings, lin
 # A run
 
 
-@pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
+@pytest.mark.parametrize("bpe_dropout", [slow(0.0), 0.3])
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     bpe_dropout: float, guided: Config, linked: PreparedData, tmp_path: Path
 ):
@@ -196,6 +196,7 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     assert len(trainings.rows("whole", "alignment_loss")) > 1
 
 
+@pytest.mark.slow
 def test_a_trained_head_aligns_better_than_the_same_head_without(
     guided: Config, linked: PreparedData, tmp_path: Path
 ):

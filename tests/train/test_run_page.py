@@ -286,12 +286,6 @@ def test_huge_texts_are_cut() -> None:
 # Charts
 
 
-def test_lines_have_the_points_they_were_given() -> None:
-    # Eight of training loss, learning rate and speed; two of validation loss and BLEU.
-    curves = [points for points in drawn(run_page(FACTS)) if points > 5]
-    assert curves.count(8) == 3
-
-
 def test_a_chart_has_a_bounded_number_of_points_and_keeps_the_extremes() -> None:
     rng = random.Random(1)
     rows = [{"step": step, "loss": rng.uniform(3, 4)} for step in range(1, 100_001)]

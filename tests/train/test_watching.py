@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import slow
 from support.training import Trainings, before_update, events_of, interrupt, kill, rows_of
 
 from mtkit.base.errors import MtkitError
@@ -306,8 +307,8 @@ def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_pa
     [
         # Two without a better one after that of update 8, though an early one is as good.
         ([0.0, 0.0, 5.0, 5.0, 4.0, 4.0], 24),
-        ([9.0, 9.0, 9.0, 1.0, 0.5, 0.7], 24),
-        ([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], 32),
+        slow([9.0, 9.0, 9.0, 1.0, 0.5, 0.7], 24),
+        slow([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], 32),
     ],
 )
 def test_early_validations_do_not_count_for_patience(

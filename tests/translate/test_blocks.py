@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import slow
 from support.score_tables import BOS, EOS, Prefixes, step_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -47,7 +48,7 @@ def drawn_settings(draw: random.Random, vocab: int) -> SearchSettings:
     return SearchSettings(limits, BOS, EOS, alpha, form, constraints, stop=stop)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("beam_size", [1, slow(2), 4, slow(8)])
 def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_size: int) -> None:
     """Bit by bit: a table gives both the same numbers."""
     draw, met = random.Random(beam_size), Counter[str]()

@@ -88,11 +88,6 @@ def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(
     assert str(error.value).startswith(f"{tmp_path / 'terms.tsv'}, {message}")
 
 
-def test_a_missing_glossary_is_an_error_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(MtkitError, match=r"none\.tsv: No such file"):
-        Glossary.read(tmp_path / "none.tsv")
-
-
 def test_the_checksum_is_that_of_the_terms(tmp_path: Path) -> None:
     one = read(tmp_path, "cat\tKatze\ndog\tHund\n")
     assert one.digest == read(tmp_path, "# pets\ndog\tHund\ncat\tKatze\n").digest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import copied_run, random_run, speaking
+from conftest import copied_run, random_run, slow, speaking
 from support.command_line import Place
 from torch import Tensor
 
@@ -135,7 +135,7 @@ def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_
     assert run.select("last")[0].keys() == dict(run.selection("last").arrays()).keys()
 
 
-@pytest.mark.parametrize("kind", ["too large", "all"])
+@pytest.mark.parametrize("kind", ["too large", slow("all")])
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -129,18 +129,6 @@ def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts) -> None:
     assert len(plan.prefix) + plan.tracker.after(plan.prefix) <= limit
 
 
-def test_no_plan_is_made_if_no_term_fits(drafts: Drafts) -> None:
-    drafts.text, drafts.words = TEXT, [0]
-    sentence = Sentence(1, SOURCE, terms=[Demand("acht", partial(list, [UNK_ID, 0]))])
-    draft = Draft(sentence, drafts.tokenizer.encode(TEXT), 0)
-    assert drafts.planner.plans([draft]) == [None]
-
-
-def test_a_draft_without_tokens_has_no_places(drafts: Drafts) -> None:
-    plan = drafts.plan("", {"acht": None})
-    assert (list(plan.prefix), plan.deadlines) == ([], [])
-
-
 WEAK = "eins zwei drei vier"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ENGLISH
+from conftest import ENGLISH, slow
 from support.command_line import Place
 from support.forked import PIPE, Forked, run_mtkit
 from support.translators import HOSTILE, loaded, numbers, with_batches_of
@@ -110,7 +110,7 @@ def assert_as_alone(
         assert best.score == pytest.approx(score, abs=tolerance, rel=0)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 7, 40, 300, 100_000])
+@pytest.mark.parametrize("batch_tokens", [1, slow(7), slow(40), slow(300), 100_000])
 def test_text_and_score_do_not_depend_on_the_size_of_the_batch(
     batch_tokens: int, translator: Translator, alone: dict[str, tuple[str, float]]
 ):
