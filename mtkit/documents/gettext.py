@@ -24,7 +24,7 @@ from mtkit.documents.text import Edit, TextFile, partners_of, refilled
 _WIDTH = 79
 _COMMENT = "# mtkit: "
 
-_FIELD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*"(.*)"\s*$')
+_FIELD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(?:"(.*)")?\s*$')
 _MORE = re.compile(r'\s*"(.*)"\s*$')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _PLURALS = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=([^;\n]+)")
@@ -158,13 +158,13 @@ class Gettext(Document):
             elif is_field:
                 name = is_field[1]
                 entry.keywords = entry.keywords if entry.strings else number
-                entry.strings[name] = number, number, is_field[2]
+                entry.strings[name] = number, number, is_field[2] or ""
             elif more := _MORE.match(line):
                 if name not in entry.strings:
                     raise MtkitError(f"line {number + 1}: has a string of no entry")
                 first, _, text = entry.strings[name]
                 entry.strings[name] = first, number, text + more[1]
-            elif line.strip():
+            elif line.strip() and not line.startswith("domain "):
                 raise MtkitError(f"line {number + 1}: is not PO: {line.strip()[:40]}")
             elif not entry.strings:
                 entry = _Entry(number + 1)

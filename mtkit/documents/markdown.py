@@ -97,7 +97,8 @@ class Markdown(Document):
             if text is None:
                 unfit += 1
                 continue
-            rows = refilled(text.replace("|", r"\|") if place.is_cell else text, len(place.rows))
+            text = text.replace("|", r"\|") if place.is_cell else text
+            rows = [row.replace("\0", " ") for row in refilled(text, len(place.rows))]
             if place.may_begin_block:
                 rows = [re.sub(f"^{_BLOCK}", r"\1\\", row) for row in rows]
             edits += [(*span, row) for span, row in zip(place.rows, rows, strict=False)]
@@ -150,7 +151,10 @@ class Markdown(Document):
         return True
 
     def _markdown(self, line: str, codes: Mapping[int, tuple[str, str]]) -> str | None:
-        """A line as Markdown that is read as this line again; None if there is none."""
+        """A line as Markdown that is read as this line again; None if there is none.
+
+        Spaces in codes, at which no line may end, are NUL characters.
+        """
         as_html = {
             number: (f"<{tag}>", f"</{tag}>") if (tag := _HTML_OF.get(raw[0])) else raw
             for number, raw in codes.items()
@@ -158,11 +162,14 @@ class Markdown(Document):
         for escape in _ESCAPES:
             for sources in (codes, as_html):
                 text = "".join(
-                    re.sub(escape, r"\\\g<0>", value) if kind == "text" else value
+                    re.sub(escape, r"\\\g<0>", value)
+                    if kind == "text"
+                    else value.replace(" ", "\0")
                     for kind, value in _sequence(line, sources)
                 )
-                (token,) = self._parser.parseInline(text, self._references)
-                pieces = _pieces(text, token.children or [])
+                read = text.replace("\0", " ")
+                (token,) = self._parser.parseInline(read, self._references)
+                pieces = _pieces(read, token.children or [])
                 if pieces and _sequence(*_line(pieces)) == _sequence(line, sources):
                     return text
         return None
@@ -217,6 +224,9 @@ def _pieces(content: str, tokens: Sequence[Token]) -> list[_Piece] | None:
                 return None
             end = at + len(raw)
         raw, start, at = content[at:end], at, end
+        if token.type not in ("text", "softbreak"):
+            # A line break inside of code or a link is a space.
+            raw = "<br>" if token.type == "hardbreak" else re.sub(r"\s*\n\s*", " ", raw)
         if token.type == "link_open":
             label_start = end
         elif raw in ("]", "][]") and token.type == "link_close":

@@ -164,6 +164,13 @@ def test_a_translation_of_fewer_words_than_lines_ends_the_paragraph_nowhere():
     assert written(text, "Eins.", "Dann.") == "> Eins.\n\nDann.\n"
 
 
+def test_no_line_ends_in_a_code():
+    text = "> one `a - b - c - d - e - f`\n> two [x](y 'a - b') three\n"
+    lines = written(text, "x <x1/> y z <g2>w</g2> v").split("\n")
+    assert lines == ["> x `a - b - c - d - e - f`", "> y z [w](y 'a - b') v", ""]
+    assert written("> x `a\n> b` one\n", "eins <x1/> zwei") == "> eins\n> `a b` zwei\n"
+
+
 def test_an_emphasis_that_is_none_beside_letters_is_written_as_html():
     assert written("Foo **bar** baz", "x<g1>„bar“</g1>y") == "x<strong>„bar“</strong>y"
     assert written("Foo *bar* baz", "x <g1>bar</g1> y") == "x *bar* y"
