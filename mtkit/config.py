@@ -416,8 +416,8 @@ class DecodeConfig(Section):
     precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",
         "precision of matrix products; auto: fp32, the most exact; int8: the fastest on most "
-        "CPUs, slightly less accurate; bf16: for GPUs and CPUs with AMX; on a CPU both need the "
-        "native engine",
+        "CPUs, slightly less accurate; bf16: for GPUs and CPUs with units for it; on a CPU both "
+        "need the native engine",
     )
     engine: Literal["auto", "native", "torch"] = setting(
         "auto",

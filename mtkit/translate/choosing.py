@@ -17,6 +17,8 @@ from mtkit.config import DecodeConfig
 
 # What Linux has if a GPU can be used: by the driver of NVIDIA, in WSL, or by that of AMD.
 _DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+# The kernels with which bf16 is faster than float32 in large batches too.
+FAST_BF16 = ("amx", "avx512bf16")
 
 Engine = Literal["native", "PyTorch"]
 
@@ -100,7 +102,7 @@ def native_precision(wanted: Literal["auto", native.Precision], *, exact: bool) 
     """The precision of the native engine for `decode.precision`."""
     if wanted != "auto":
         return wanted
-    return "bf16" if not exact and "amx" in native.kernels("bf16") else "fp32"
+    return "bf16" if not exact and native.kernels("bf16") in FAST_BF16 else "fp32"
 
 
 def torch_precision(config: DecodeConfig, reason: str, *, on_gpu: bool) -> Literal["fp32", "bf16"]:

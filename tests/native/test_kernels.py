@@ -21,7 +21,7 @@ from mtkit.native.library import library
 
 FLOAT32, INT8, BF16 = 0, 1, 2
 NONE, RELU, SILU = 0, 1, 2
-NAMES = ["plain", "avx2", "vnni", "amx", "neon"]
+NAMES = ["plain", "avx2", "vnni", "avx512bf16", "amx", "neon"]
 HEADS = [(4, 16, 16), (2, 32, 32), (3, 48, 48), (2, 64, 64), (2, 24, 24), (2, 20, 40)]
 Floats = NDArray[np.float32]
 
@@ -478,6 +478,7 @@ def test_kernels_are_those_of_the_instructions_that_linux_lists() -> None:
     needed = {"avx2": {"avx2", "fma"}}
     avx512 = {f"avx512{part}" for part in ("f", "bw", "dq", "vl", "_vnni")}
     needed["vnni"] = needed["avx2"] | avx512
+    needed["avx512bf16"] = needed["vnni"] | {"avx512_bf16"}
     needed["amx"] = needed["vnni"] | {"amx_tile", "amx_int8", "amx_bf16"}
     for name, flags in needed.items():
         assert (library().mtkit_find_kernels(name.encode()) is not None) == (flags <= listed)

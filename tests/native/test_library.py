@@ -115,4 +115,4 @@ def test_kernels_that_do_not_exist_are_refused_with_a_list_of_those_that_do(
     message = str(caught.value)
     assert message.startswith(f"MTKIT_KERNELS: this CPU or this build has no kernels named {name}")
     assert "; it has plain" in message
-    assert message.endswith(" (all there are: amx, vnni, avx2, neon, plain)")
+    assert message.endswith(" (all there are: amx, avx512bf16, vnni, avx2, neon, plain)")

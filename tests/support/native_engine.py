@@ -40,12 +40,12 @@ class Copier:
 
 
 def install(
-    replace: Callable[[Any, str, Any], None] = setattr, *, reason: str = "", amx: bool = False
+    replace: Callable[[Any, str, Any], None] = setattr, *, reason: str = "", bf16: str = "plain"
 ) -> None:
     """Put it in the place of the engine; `reason` says why that is not available."""
     replace(native, "NativeModel", Copier)
     replace(native, "available", lambda: reason)
-    replace(native, "kernels", lambda precision: "amx" if amx and precision != "fp32" else "plain")
+    replace(native, "kernels", lambda precision: bf16 if precision == "bf16" else "plain")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from mtkit.model import Transformer
 from mtkit.native import NativeModel, kernels
 from mtkit.tokenizer import PAD_ID
 
-TABLES = ("plain", "avx2", "vnni", "amx", "neon")
+TABLES = ("plain", "avx2", "vnni", "avx512bf16", "amx", "neon")
 
 
 @pytest.fixture(params=TABLES)

@@ -146,19 +146,20 @@ def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
 
 
 @pytest.mark.parametrize(
-    ("precision", "exact", "amx", "expected"),
+    ("precision", "exact", "kernels", "expected"),
     [
-        ("auto", True, True, "fp32"),
-        ("auto", False, True, "bf16"),
-        ("auto", False, False, "fp32"),
-        ("int8", False, True, "int8"),
-        ("bf16", True, False, "bf16"),
+        ("auto", True, "amx", "fp32"),
+        ("auto", False, "amx", "bf16"),
+        ("auto", False, "avx512bf16", "bf16"),
+        ("auto", False, "vnni", "fp32"),
+        ("int8", False, "amx", "int8"),
+        ("bf16", True, "vnni", "bf16"),
     ],
 )
-def test_precision_is_bf16_by_default_only_for_translations_where_there_is_amx(
-    precision: str, exact: bool, amx: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+def test_precision_is_bf16_by_default_only_for_translations_where_it_is_fast(
+    precision: str, exact: bool, kernels: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ):
-    native_engine.install(monkeypatch.setattr, amx=amx)
+    native_engine.install(monkeypatch.setattr, bf16=kernels)
     assert choosing.native_precision(precision, exact=exact) == expected
 
 

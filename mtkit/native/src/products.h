@@ -38,7 +38,8 @@ MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const float* weig
     }
 }
 
-// The same with weights in bf16: the upper halves of float32 numbers, two inputs in a word.
+// The same with weights in bf16: the upper halves of float32 numbers, two inputs in a word. The
+// second of them is added before the first, as `vdpbf16ps` does.
 template <int M, int P>
 MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* weights,
                            ptrdiff_t panel_stride, int inputs, Floats (&sums)[M][P]) {
@@ -47,17 +48,34 @@ MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* w
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
             const Ints pairs = load_ints(weights + p * panel_stride);
-            const Floats first = as_floats(pairs << 16);
-            MTKIT_UNROLL
-            for (int m = 0; m < M; ++m)
-                sums[m][p] = fma(broadcast(x[m * x_stride + k]), first, sums[m][p]);
             const Floats second = as_floats(pairs & upper);
             MTKIT_UNROLL
             for (int m = 0; m < M; ++m)
                 sums[m][p] = fma(broadcast(x[m * x_stride + k + 1]), second, sums[m][p]);
+            const Floats first = as_floats(pairs << 16);
+            MTKIT_UNROLL
+            for (int m = 0; m < M; ++m)
+                sums[m][p] = fma(broadcast(x[m * x_stride + k]), first, sums[m][p]);
         }
     }
 }
+
+#ifdef MTKIT_BF16_DOT
+// The same with rows in bf16 too, 16 bits each: one instruction adds the products of two inputs.
+template <int M, int P>
+MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const uint16_t* weights,
+                           ptrdiff_t panel_stride, int inputs, Floats (&sums)[M][P]) {
+    for (int k = 0; k < inputs; k += 2, weights += 2 * PANEL) {
+        MTKIT_UNROLL
+        for (int p = 0; p < P; ++p) {
+            const Ints w = load_ints(weights + p * panel_stride);
+            MTKIT_UNROLL
+            for (int m = 0; m < M; ++m)
+                sums[m][p] = bf16_dot(sums[m][p], w, x + m * x_stride + 2 * k);
+        }
+    }
+}
+#endif
 
 // The same in 8 bits; the sums are exact.
 template <int M, int P>
@@ -77,8 +95,8 @@ MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* we
 // What is asked of a product. Rows of x are as `prepare_rows` leaves them.
 struct Product {
     const Matrix& matrix;
-    const float* x = nullptr;           // in float32 and bf16
-    const int8_t* bytes = nullptr;      // in 8 bits
+    const float* x = nullptr;           // in float32, and in bf16 without `MTKIT_BF16_ROWS`
+    const int8_t* bytes = nullptr;      // in 8 bits, or the bytes of rows in bf16
     ptrdiff_t x_stride = 0;             // of x or bytes
     const float* row_scales = nullptr;  // in 8 bits
     float* y = nullptr;                 // its first column is that of `first_panel`
@@ -115,9 +133,15 @@ void block(const Product& product, int row, int panel) {
     if constexpr (PRECISION == Precision::int8)
         multiply(product.bytes + row * stride, stride, matrix.int8_weights.data() + at,
                  panel_stride, matrix.in, sums);
-    else if constexpr (PRECISION == Precision::bf16)
-        multiply(product.x + row * stride, stride, matrix.bf16_weights.data() + at, panel_stride,
+    else if constexpr (PRECISION == Precision::bf16) {
+#ifdef MTKIT_BF16_DOT
+        const int8_t* x = product.bytes;
+#else
+        const float* x = product.x;
+#endif
+        multiply(x + row * stride, stride, matrix.bf16_weights.data() + at, panel_stride,
                  matrix.in, sums);
+    }
     else
         multiply(product.x + row * stride, stride, matrix.weights.data() + at, panel_stride,
                  PANEL, matrix.in, sums);
@@ -174,6 +198,23 @@ void all_rows(const Product& product, int first, int last) {
     }
 }
 
+#ifdef MTKIT_BF16_ROWS
+// Rows of x in bf16, 16 bits each.
+inline void prepare_bf16_rows(Product& product, const float* x, int rows, Scratch& scratch) {
+    const int in = product.matrix.in;
+    product.x_stride = 2 * in + 64;
+    uint8_t* bytes = scratch.prepared.room(size_t(rows) * size_t(product.x_stride));
+    product.bytes = reinterpret_cast<const int8_t*>(bytes);
+    for (int r = 0; r < rows; ++r, x += in, bytes += product.x_stride) {
+        for (int i = 0; i < in; i += LANES) {
+            const Ints upper = as_ints(round_to_bf16(load(x + i))) >> 16;
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes + 2 * i),
+                                _mm512_cvtepi32_epi16(__m512i(upper.part[0])));
+        }
+    }
+}
+#endif
+
 // Copies rows as the product reads them (quantised, rounded, or as they are). Rows get 64 bytes
 // more: with a stride of a power of two, all would fall into few sets of the L1 cache.
 inline void prepare_rows(Product& product, const float* x, int rows, Scratch& scratch) {
@@ -190,8 +231,8 @@ inline void prepare_rows(Product& product, const float* x, int rows, Scratch& sc
         product.row_scales = scales;
         return;
     }
-#ifdef MTKIT_TILES
-    if (precision == Precision::bf16) return prepare_rows_for_tiles(product, x, rows, scratch);
+#ifdef MTKIT_BF16_ROWS
+    if (precision == Precision::bf16) return prepare_bf16_rows(product, x, rows, scratch);
 #endif
     product.x_stride = in + LANES;
     float* copy = reinterpret_cast<float*>(

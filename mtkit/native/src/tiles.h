@@ -116,18 +116,3 @@ void all_rows_by_tiles(const Product& product, int first, int last) {
     }
     _tile_release();
 }
-
-// Rows of x in bf16, 16 bits each, where a product by tiles reads them.
-inline void prepare_rows_for_tiles(Product& product, const float* x, int rows, Scratch& scratch) {
-    const int in = product.matrix.in;
-    product.x_stride = 2 * in + 64;
-    uint8_t* bytes = scratch.prepared.room(size_t(rows) * size_t(product.x_stride));
-    product.bytes = reinterpret_cast<const int8_t*>(bytes);
-    for (int r = 0; r < rows; ++r, x += in, bytes += product.x_stride) {
-        for (int i = 0; i < in; i += LANES) {
-            const Ints upper = as_ints(round_to_bf16(load(x + i))) >> 16;
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes + 2 * i),
-                                _mm512_cvtepi32_epi16(__m512i(upper.part[0])));
-        }
-    }
-}

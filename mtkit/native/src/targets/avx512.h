@@ -23,6 +23,13 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(IntPart{} + load_as<uint32_t>(x)), "v"(weights));
     return sum;
 }
+#ifdef MTKIT_BF16_DOT
+// Add to 16 sums the products of two numbers in bf16 at x and those of the weights.
+MTKIT_INLINE Part bf16_dot_part(Part sum, IntPart weights, const int8_t* x) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(IntPart{} + load_as<uint32_t>(x)), "v"(weights));
+    return sum;
+}
+#endif
 
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -44,6 +44,11 @@ MTKIT_EACH(Ints, round_to_ints, (Floats a), round_part(a.part[i]))  // half to e
 // To each sum the products of its four 8-bit weights and the four inputs at x.
 MTKIT_EACH(Ints, dot, (Ints sums, Ints weights, const int8_t* x),
            dot_part(sums.part[i], weights.part[i], x))
+#ifdef MTKIT_BF16_DOT
+// To each sum the products of its two weights in bf16 and the two inputs at x.
+MTKIT_EACH(Floats, bf16_dot, (Floats sums, Ints weights, const int8_t* x),
+           bf16_dot_part(sums.part[i], weights.part[i], x))
+#endif
 #undef MTKIT_EACH
 
 MTKIT_INLINE void store(float* p, Floats a) {
