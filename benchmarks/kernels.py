@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 PRECISIONS = ("float32", "int8", "bf16")
-NAMES = ("avx2", "vnni", "amx", "neon")
+NAMES = ("avx2", "vnni", "avx512bf16", "amx", "neon")
 # Outputs and inputs of layers of the paper's base model, and its vocabulary.
 SIZES = ((512, 512), (2048, 512), (512, 2048), (37056, 512))
 ROWS = (1, 4, 64, 256)

@@ -149,30 +149,34 @@ __attribute__((target("avx2,fma"))) static double peak_of_avx2(bool in_bytes, in
     return 8.0 * (in_bytes ? 64 : 16) * steps;
 }
 
-__attribute__((target("avx512f,avx512vnni"))) static double peak_of_vnni(bool in_bytes, int steps) {
+__attribute__((target("avx512f,avx512vnni"))) static double peak_of_avx512(Precision precision, bool has_bf16, int steps) {
     __m512i sums[12] = {}, x = _mm512_set1_epi32(0x01010101);
     for (int n = 0; n < steps; ++n) {
 #pragma GCC unroll 12
         for (int i = 0; i < 12; ++i) {
             __m512i sum = sums[i];  // a copy, which is in a register
-            if (in_bytes)
+            if (precision == Precision::int8)
                 asm volatile("vpdpbusd %1, %1, %0" : "+v"(sum) : "v"(x));
+            else if (precision == Precision::bf16 && has_bf16)
+                asm volatile("vdpbf16ps %1, %1, %0" : "+v"(sum) : "v"(x));
             else
                 asm volatile("vfmadd231ps %1, %1, %0" : "+v"(sum) : "v"(x));
             sums[i] = sum;
         }
     }
     asm volatile("" : : "m"(sums));
-    return 12.0 * (in_bytes ? 128 : 32) * steps;
+    const int operations[] = {32, 128, has_bf16 ? 64 : 32};
+    return 12.0 * operations[int(precision)] * steps;
 }
 #endif
 
 extern "C" double part_peak(const Kernels* kernels, int32_t precision, int32_t steps) {
 #ifdef __x86_64__
-    const bool in_bytes = static_cast<Precision>(precision) == Precision::int8;
+    const Precision of = static_cast<Precision>(precision);
     const std::string_view name = kernels->name;
-    if (name == "avx2") return peak_of_avx2(in_bytes, steps);
-    if (name == "vnni") return peak_of_vnni(in_bytes, steps);
+    if (name == "avx2") return peak_of_avx2(of == Precision::int8, steps);
+    if (name == "vnni" || name == "avx512bf16")
+        return peak_of_avx512(of, name == "avx512bf16", steps);
 #endif
     return 0;
 }
