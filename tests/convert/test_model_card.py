@@ -21,8 +21,7 @@ from support.program import python
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
-from mtkit.config import DecodeConfig
-from mtkit.convert.export_record import given_settings, power_penalty
+from mtkit.convert.export_record import given_settings
 from mtkit.convert.export_run import export
 from mtkit.convert.import_marian import import_model
 from mtkit.convert.model_card import read_card
@@ -299,8 +298,3 @@ def test_settings_of_other_software_are_taken_if_they_are_possible(
     decode = given_settings(beam, penalty)
     assert (decode.beam_size, decode.length_penalty) == found
     assert decode.length_penalty_form == "power"
-
-
-def test_a_length_penalty_of_the_form_power_is_the_same_everywhere() -> None:
-    assert power_penalty(DecodeConfig(length_penalty=1.3, length_penalty_form="power")) == 1.3
-    assert power_penalty(DecodeConfig(length_penalty=0.6)) == 0.5

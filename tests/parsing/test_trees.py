@@ -35,11 +35,6 @@ def test_a_tree_has_words_and_tags_and_its_phrases_as_spans_of_words():
     )
 
 
-def test_a_tree_may_be_spread_over_several_lines():
-    spread = "( (S\n    (NP (NNP Ann))\n\n    (VP (VBZ sleeps))\n  (. .)) )\n\n(X (Y z))"
-    assert list(map(str, parsed(spread))) == [ANN, "(X (Y z))"]
-
-
 def test_traces_and_function_tags_and_wrappers_are_left_out_as_evalb_does():
     # The example of evalb's manual, and an example of each function tag.
     text = "(VP (VBD reported) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))"

@@ -133,10 +133,6 @@ def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
         search([0], width=2, limit=3, alpha=0.0, vocab=4, n_best=3)
 
 
-def test_no_sentences_give_no_results() -> None:
-    assert search([], width=2, limit=3, alpha=0.0, vocab=4)[0] == []
-
-
 def constrained(constraints: Constraints, *, width: int, limit: int = 6) -> list[list[Hypothesis]]:
     return search(
         list(range(10)), width=width, limit=limit, alpha=0.6, vocab=5, constraints=constraints
