@@ -197,7 +197,6 @@ def _run(content: Element, properties: Element | None, paragraph: Element) -> El
     run = paragraph.makeelement(paragraph.tag.removesuffix("p") + "r")
     if properties is not None:
         run.append(copy.deepcopy(properties))
-    content.tail = None
     run.append(content)
     return run
 

@@ -110,6 +110,11 @@ def test_a_link_moves_with_its_words_and_a_hyphen_that_does_not_break_stays_one(
     assert new == f"<w:p>{link.format(mail)}{run(' ansehen')}</w:p>"
 
 
+def test_characters_that_xml_cannot_have_are_left_out_of_a_translation():
+    new = translated(run("one"), "e\x0bi\x00n\ud800s\ufffe")
+    assert new == "<w:p><w:r><w:t>eins</w:t></w:r></w:p>"
+
+
 def test_what_was_deleted_while_changes_were_tracked_stays():
     new = translated(run("one ") + DELETED + run("two"), "eins <!--1-->zwei ")
     assert new == f"<w:p>{run('eins ')}{DELETED}{run('zwei ')}</w:p>"
@@ -193,6 +198,12 @@ def test_slides_are_read_in_the_order_of_the_talk():
         ("last", "slide 2, paragraph 1"),
         ("My talk", "properties, paragraph 1"),
     ]
+
+
+def test_a_paragraph_of_a_slide_ends_with_its_own_format():
+    new = trees(opened("a.pptx", slides()).write(["Zwei", None, None, None]))
+    names = [etree.QName(node).localname for node in new["ppt/slides/slide2.xml"].find(".//{*}p")]
+    assert names == ["pPr", "r", "br", "r", "fld", "endParaRPr"]
 
 
 @pytest.mark.parametrize("translator", TRANSLATORS)
