@@ -157,11 +157,6 @@ def test_weights_are_selected_by_name(which: str | None, value: float, words: st
     assert words in description
 
 
-def test_where_there_are_fewer_the_default_averages_what_there_is(run: Run):
-    save(run, 10)
-    assert run.select(None)[0]["w"].unique().tolist() == [10.0]
-
-
 def test_a_checkpoint_outside_the_schedule_is_averaged_only_while_it_is_the_newest(run: Run):
     def add(step: int, *, extra: bool) -> float:
         run.save(

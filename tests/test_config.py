@@ -557,12 +557,6 @@ def test_greedy_decoding_keeps_what_is_not_about_how_translations_are_found():
     assert drawn.greedy() == chosen.greedy() == plain
 
 
-def test_batches_are_larger_on_a_gpu_unless_the_configuration_has_a_number():
-    for number, expected in {"null": (4096, 32_768), "500": (500, 500)}.items():
-        decode = load_config("base", [f"decode.batch_tokens={number}"]).decode
-        assert (decode.batch_tokens_on("cpu"), decode.batch_tokens_on("cuda")) == expected
-
-
 def test_differences_leave_out_what_is_ignored_and_nothing_else():
     old = load_config("base")
     new = load_config("base", ["decode.beam_size=5", "train.seed=5", "train.log_every=7"])

@@ -58,10 +58,22 @@ def test_brackets_are_counted_by_the_rules_of_evalb(
     assert count_brackets(tree(GOLD), tree(found)) == (matched, gold, other)
 
 
+def test_brackets_are_a_multiset():
+    twice, once = tree("(S (NP (NP (NN a))) (VB b))"), tree("(S (NP (NN a)) (VB b))")
+    assert count_brackets(twice, once) == (2, 3, 2)
+    assert count_brackets(once, twice) == (2, 2, 3)
+    assert count_brackets(twice, twice) == (3, 3, 3)
+
+
 @pytest.mark.parametrize("wrapper", ["", "TOP", "ROOT", "S1"])
 def test_a_bracket_around_all_parts_of_a_tree_does_not_count(wrapper: str):
     one = tree(f"({wrapper} (NP (NN a)) (VP (VB b)))")
     assert count_brackets(one, one) == (2, 2, 2)
+
+
+def test_prt_and_advp_are_the_same_label():
+    one, other = tree("(S (VB go) (PRT (RP on)))"), tree("(S (VB go) (ADVP (RB on)))")
+    assert count_brackets(one, other) == (2, 2, 2)
 
 
 def test_the_gold_tags_say_what_is_punctuation_because_a_parser_has_no_tags():

@@ -216,8 +216,9 @@ def test_no_tag_is_put_before_a_source_or_written_to_a_translation(
     way: str, tagged: PreparedData, tmp_path: Path
 ):
     run = random_run(tmp_path / "run", tagged, 5)
-    changes = {"sample": {"sample": True}, "mbr_samples": {"mbr_samples": 4}}.get(way, {})
-    config = UNTRAINED.decode.model_copy(update={"max_extra_length": 20, **changes})
+    changes: dict[str, Any] = {"max_extra_length": 20, "engine": "torch"}
+    changes |= {"sample": {"sample": True}, "mbr_samples": {"mbr_samples": 4}}.get(way, {})
+    config = UNTRAINED.decode.model_copy(update=changes)
     glossary = Glossary({"one": "eins"}) if way == "glossary" else None
     with Translator.load(run, config=config, device="cpu", glossary=glossary) as translator:
         assert list(translator.src_prefix) == []
