@@ -23,6 +23,8 @@ from mtkit.documents.text import Edit, TextFile, partners_of, refilled
 # The width at which gettext's own programs wrap.
 _WIDTH = 79
 _COMMENT = "# mtkit: "
+# No language has more plural forms than Arabic, six.
+_MAX_FORMS = 6
 
 _FIELD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(?:"(.*)")?\s*$')
 _MORE = re.compile(r'\s*"(.*)"\s*$')
@@ -98,12 +100,17 @@ class Gettext(Document):
         header = next((e.strings["msgstr"][2] for e in entries if _is_header(e)), "")
         plurals = _PLURALS.search(header)
         self._forms = int(plurals[1]) if plurals else 0
-        self._form_of: Callable[[int], int] = lambda n: int(n != 1)
+        # The form of one thing, and for which numbers it stands.
+        self._one, self._ones = 0, {1}
         if plurals:
             try:
-                self._form_of = c2py(plurals[2].strip())
-            except ValueError:
-                raise MtkitError(f"its header has the plural {plurals[2].strip()}") from None
+                forms = list(map(c2py(plurals[2].strip()), range(1000)))
+            except (ValueError, ArithmeticError):
+                raise MtkitError(f"its header has the plural {plurals[2].strip()[:80]}") from None
+            if self._forms > _MAX_FORMS:
+                raise MtkitError(f"its header has {self._forms:,} plural forms")
+            self._one = forms[1]
+            self._ones = {n for n, form in enumerate(forms) if form == self._one}
         # Files that are wrapped have no line that is much longer.
         self._is_wrapped = max((len(line) for _, _, line in self._lines), default=0) <= _WIDTH + 1
         self._of_segment: list[_Line] = []
@@ -176,13 +183,13 @@ class Gettext(Document):
         if "msgid_plural" not in entry.strings:
             return ["msgid"]
         count = self._forms or sum("msgstr" in name for name in entry.strings)
-        one = self._form_of(1)
-        numbers = {n for n in range(1000) if self._form_of(n) == one}
         pattern = self._placeholders(entry) or _C
         one_text, plural = (entry.strings[name][2] for name in ("msgid", "msgid_plural"))
         # A form for 1, 21, 31 … needs the number that `msgid` may lack.
-        is_one = numbers <= {0, 1} or pattern.findall(one_text) == pattern.findall(plural)
-        return ["msgid" if is_one and form == one else "msgid_plural" for form in range(count)]
+        is_one = self._ones <= {0, 1} or pattern.findall(one_text) == pattern.findall(plural)
+        return [
+            "msgid" if is_one and form == self._one else "msgid_plural" for form in range(count)
+        ]
 
     def _parts(self, raw: str, place: str) -> Iterator[str | int]:
         """The lines of a string: text that stays, or the number of a new segment."""

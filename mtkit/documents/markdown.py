@@ -8,6 +8,7 @@ parser does not call text stays as it is. A new text is read again, and must hav
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -70,7 +71,10 @@ class Markdown(Document):
         self._parser, self._references = _parser(), dict[str, Any]()
         self._places: list[_Place] = []
         front = _FRONT.match(self._file.text)
-        lines = list(_separated(self._file.lines(), front.end() if front else 0))
+        lines = self._file.lines()
+        # The first character of each line.
+        self._starts = [start for start, _, _ in lines]
+        lines = list(_separated(lines, front.end() if front else 0))
         body = "\n".join(line for _, _, line in lines)
         # Where the search for the next cell begins, in each line.
         begins: dict[int, int] = {}
@@ -146,7 +150,7 @@ class Markdown(Document):
                         (place + start - first + pipes[0], place + stop - first + pipes[1])
                     )
             self._places.append(_Place(spans, codes, is_cell, not around))
-            number = self._file.text.count("\n", 0, spans[0][0]) + 1
+            number = bisect_right(self._starts, spans[0][0])
             self.segments.append(Segment(line, f"line {number}"))
         return True
 

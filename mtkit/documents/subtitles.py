@@ -169,18 +169,21 @@ class Subtitles(Document):
     def _read(self, text: _Text, pieces: list[str]) -> None:
         """Divide the pieces of a text into what is before and after it, and its line."""
         partners = _partners(pieces)
-        start, stop = 0, len(pieces)
+        start, stop, has_sign = 0, len(pieces), False
         while start < stop:
             first, last = pieces[start], pieces[stop - 1]
-            if not _HIDDEN.sub("", text.before).strip() and (dash := _DASH.match(first)):
+            if not has_sign and (dash := _DASH.match(first)):
+                has_sign = True
                 text.before += dash[0]
                 pieces[start] = first[dash.end() :]
             elif not first.strip() or (_TOKEN.fullmatch(first) and start not in partners):
                 text.before, start = text.before + first, start + 1
+                has_sign |= _HIDDEN.sub("", first).strip() != ""
             elif not last.strip() or (_TOKEN.fullmatch(last) and stop - 1 not in partners):
                 text.after, stop = last + text.after, stop - 1
             elif partners.get(start) == stop - 1:
                 text.before, text.after = text.before + first, last + text.after
+                has_sign |= _HIDDEN.sub("", first).strip() != ""
                 start, stop = start + 1, stop - 1
             else:
                 break
@@ -243,14 +246,15 @@ class Subtitles(Document):
             for i, beside in ((0, (text.before, "")), (-1, ("", text.after))):
                 width = words[i].width + width_of(_HIDDEN.sub("", "".join(beside)))
                 words[i] = words[i]._replace(text=words[i].text.join(beside), width=width)
-            rows = text.rows
+            width = sum(len(word.gap) + word.width for word in words)
+            rows = max(text.rows, -(-width // (MAX_WIDTH + 1)))
             while True:
                 cues = cut(words, [1.0] * rows, MAX_WIDTH)
                 new = [joined(row) for row in cues if row]
                 is_short = all(width_of(_HIDDEN.sub("", row)) <= MAX_WIDTH for row in new)
                 if is_short or rows >= len(words):
                     break
-                rows += 1
+                rows += max(1, rows // 20)
             yield new
 
     def _characters(self, text: str) -> str:

@@ -6,6 +6,7 @@ import codecs
 import re
 import unicodedata
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -120,24 +121,30 @@ def cut(words: Sequence[Word], shares: Sequence[float], limit: int = 0) -> list[
         bonus = _PUNCTUATION_BONUS if words[stop - 1].text[-1] in ",;:.!?…，。、" else 0
         return far * far - bonus + (100.0 * (width - limit) if 0 < limit < width else 0)
 
-    # For each number of words before a cut, the lowest cost and the cuts up to there.
-    best: dict[int, tuple[float, list[int]]] = {0: (0.0, [0])}
+    # Fewer options for a text of very many lines, which would take minutes.
+    aside = max(2, min(_MAX_WORDS_ASIDE, 2000 // number))
+    # For each number of words before a cut, the lowest cost; and where its last group begins.
+    best, begins = {0: 0.0}, list[dict[int, int]]()
     for group, (share, reached) in enumerate(zip(shares, accumulate(shares), strict=True), 1):
         last = count - (number - group)
         near = min(max(bisect_left(ends, ends[-1] * reached / total), group), last)
-        first = last if group == number else max(group, near - _MAX_WORDS_ASIDE)
-        stops = range(first, min(last, max(near, min(best) + 1) + _MAX_WORDS_ASIDE) + 1)
-        best = {
+        first = last if group == number else max(group, near - aside)
+        stops = range(first, min(last, max(near, min(best) + 1) + aside) + 1)
+        options = {
             stop: min(
-                (before + cost(start, stop, share), [*cuts, stop])
-                for start, (before, cuts) in best.items()
+                (before + cost(start, stop, share), start)
+                for start, before in best.items()
                 if start < stop
             )
             for stop in stops
-            if any(start < stop for start in best)
+            if min(best) < stop
         }
-    _, cuts = min(best.values())
-    return [list(words[start:stop]) for start, stop in pairwise(cuts)]
+        begins.append({stop: start for stop, (_, start) in options.items()})
+        best = {stop: lowest for stop, (lowest, _) in options.items()}
+    cuts = [count]
+    for begin in reversed(begins):
+        cuts.append(begin[cuts[-1]])
+    return [list(words[start:stop]) for start, stop in pairwise(reversed(cuts))]
 
 
 def refilled(text: str, number: int) -> list[str]:
@@ -153,10 +160,13 @@ def partners_of(names: Sequence[str]) -> dict[int, int]:
     """
     partners: dict[int, int] = {}
     stack: list[int] = []
+    # How often each name is in the stack.
+    counts = Counter[str]()
     for i, name in enumerate(names):
         if name and not name.startswith("/"):
             stack.append(i)
-        elif name:
+            counts[name] += 1
+        elif counts[name[1:]]:
             inner = len(stack)
             while inner and names[stack[inner - 1]] != name[1:]:
                 is_crossed = names[stack[inner - 1]].startswith("*") and name[1] != "*"
@@ -164,5 +174,6 @@ def partners_of(names: Sequence[str]) -> dict[int, int]:
             if inner:
                 partners[i] = stack[inner - 1]
                 partners[partners[i]] = i
+                counts.subtract(names[tag] for tag in stack[inner - 1 :])
                 del stack[inner - 1 :]
     return partners

@@ -247,6 +247,8 @@ def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
         ('"x"\n', "line 1: has a string of no entry"),
         (po(charset="klingon"), "its header has an unknown charset, klingon"),
         (po(plural="nplurals=2; plural=__import__;"), "its header has the plural __import__"),
+        (po(plural="nplurals=2; plural=n/0;"), "its header has the plural n/0"),
+        (po(plural="nplurals=99999999; plural=n;"), "its header has 99,999,999 plural forms"),
     ],
 )
 def test_a_broken_file_is_one_line(text: str, message: str):
