@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from support.command_line import Place
+from tqdm import std as tqdm_of_terminals
 from tqdm import tqdm
 
 from mtkit.cli.console import configure_logging
@@ -169,6 +171,8 @@ def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
             raise KeyboardInterrupt
         return interrupt
 
+    # A lock of tqdm that is interrupted while it is acquired would stop other tests.
+    monkeypatch.setattr(tqdm_of_terminals, "TqdmDefaultWriteLock", threading.RLock)
     before, tracer = 0, sys.gettrace()
     while True:
         monkeypatch.delattr(tqdm, "_lock", raising=False)
