@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -130,7 +130,8 @@ def _type(field: FieldInfo) -> tuple[str, str]:
     for kind in _alternatives(field.annotation):
         if get_origin(kind) is Annotated:
             kind, *metadata = get_args(kind)
-            limits += _limits(metadata)
+            for item in metadata:
+                limits += _limits(item.metadata if isinstance(item, FieldInfo) else [item])
         if get_origin(kind) is Literal:
             kinds += dict.fromkeys(_NAMES[type(choice)] for choice in get_args(kind))
             limits.append(" or ".join(f"`{_value(choice)}`" for choice in get_args(kind)))
@@ -157,10 +158,9 @@ def _alternatives(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _limits(metadata: Iterable[Any]) -> Iterator[str]:
+def _limits(metadata: list[Any]) -> Iterator[str]:
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     for item in metadata:
-        yield from _limits(item if isinstance(item, Iterable) else getattr(item, "metadata", ()))
         for name, sign in signs.items():
             if (bound := getattr(item, name, None)) is not None:
                 yield f"{sign} {_number(bound)}"

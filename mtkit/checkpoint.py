@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import Field
+
 from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import sync
-from mtkit.base.models import Field
 from mtkit.weights import OTHER_CHECKPOINT, NotFiniteError, WeightFile, Weights
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Tensors = dict[str, "Tensor"]
-MODEL = "model.safetensors"
+_MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -64,16 +65,16 @@ class Checkpoint:
             MtkitError: if a file of the checkpoint is missing, truncated or was changed, or a
                 weight is not finite.
         """
-        weights = self._load(MODEL)
+        weights = self._load(_MODEL)
         for name, tensor in weights.items():
             # A sum is fast, but that of large numbers may be infinite too.
             if not (tensor.sum().isfinite() or tensor.isfinite().all()):
-                raise NotFiniteError(self.path / MODEL, name)
+                raise NotFiniteError(self.path / _MODEL, name)
         return weights
 
     def weight_file(self) -> WeightFile:
         """The file of the model's tensors; raises as `load_weights`."""
-        with self._open(MODEL) as file:
+        with self._open(_MODEL) as file:
             return WeightFile(file)
 
     def load_optimizer(self) -> Tensors:
@@ -110,7 +111,7 @@ class Checkpoint:
                     shutil.rmtree(old, ignore_errors=True)
                 partial.mkdir()
                 checksums = {}
-                for name, tensors in ((MODEL, weights), (_OPTIMIZER, optimizer)):
+                for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
                     if tensors is not None:
                         _save_tensors(tensors, partial / name)
                         checksums[name] = files.sha256_of(partial / name)
@@ -244,8 +245,6 @@ class Selection(NamedTuple):
 
     checkpoints: list[Checkpoint]
     description: str
-    # A file of these weights that was verified; None to read and verify those of the checkpoints.
-    weights: Path | None = None
 
     def load(self) -> Tensors:
         """The weights, on the CPU."""
@@ -255,8 +254,6 @@ class Selection(NamedTuple):
 
     def arrays(self) -> Weights:
         """The same weights as NumPy arrays, without PyTorch."""
-        if self.weights is not None:
-            return Weights([WeightFile(self.weights)])
         return Weights([checkpoint.weight_file() for checkpoint in self.checkpoints])
 
 

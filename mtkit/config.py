@@ -16,26 +16,26 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from mtkit.base.errors import MtkitError, cut, shown
-from mtkit.base.files import shareable_name
-from mtkit.base.models import (
+from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import shareable_name
 from mtkit.base.overrides import expecting, explain, parse_value
+from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
-    from pydantic.fields import FieldInfo
-
-_PRESETS = Path(__file__).with_name("presets")
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
@@ -79,6 +79,7 @@ class Section(BaseModel):
         strict=True,
         allow_inf_nan=False,
         protected_namespaces=(),
+        defer_build=True,  # it takes time, and many programs read no settings
     )
 
     def changed(self, *keys: str) -> list[str]:
@@ -519,7 +520,10 @@ def setting_fields(section: type[Section]) -> dict[str, FieldInfo]:
 
 def presets() -> list[str]:
     """Names of the configurations that ship with mtkit."""
-    return sorted(file.stem for file in _PRESETS.glob("*.yaml"))
+    folder = resources.files("mtkit") / "presets"
+    return sorted(
+        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
+    )
 
 
 def describe_preset(name: str) -> str:
@@ -563,8 +567,6 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
 
     Error messages name its origin, or the override, of those applied to it, that is wrong.
     """
-    from pydantic import ValidationError
-
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -601,8 +603,6 @@ def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConf
 
 def dump_config(config: Config) -> str:
     """YAML that `load_config` reads back to an equal tree."""
-    from mtkit.base.yaml import dump_yaml
-
     return dump_yaml(config.model_dump())
 
 
@@ -614,12 +614,10 @@ def _preset_text(name: str) -> str:
         raise MtkitError(
             f"{cut(name)}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
         )
-    return (_PRESETS / f"{stem}.yaml").read_text(encoding="utf-8")
+    return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
 
 
 def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
-    from mtkit.base.yaml import NotYamlError, parse_yaml
-
     try:
         tree = parse_yaml(text)
     except NotYamlError as error:

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ConfigDict, Field
 
 from mtkit.base.arrays import concat_ranges, pad_rows
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, parse_record, read_record, sha256_of, sha256_of_json
-from mtkit.base.models import ConfigDict, Field
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import read_lines
 from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies

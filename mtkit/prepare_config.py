@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from mtkit.base.errors import MtkitError, cut
+from mtkit.base.errors import MtkitError
 from mtkit.base.overrides import parse_value
+from mtkit.base.yaml import cut
 from mtkit.config import Count, Section, Seed, first_mistake, setting
 from mtkit.tokenizer import LARGEST_VOCABULARY
 

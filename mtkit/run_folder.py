@@ -20,9 +20,11 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
@@ -36,7 +38,6 @@ from mtkit.base.files import (
     write_record,
     write_whole,
 )
-from mtkit.base.models import ConfigDict, Field
 from mtkit.checkpoint import (
     COMPLETE,
     Checkpoint,
@@ -55,7 +56,7 @@ from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 log = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
-MANIFEST = "manifest.json"
+_MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 PAGE = "report.html"
@@ -134,7 +135,7 @@ class Run:
         a folder has the name of a file of a run.
         """
         old_files = (METRICS, SAMPLES, PAGE, *_FITTED, *VOCABULARY_FILES)
-        for name in (MANIFEST, CONFIG, *old_files):
+        for name in (_MANIFEST, CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
         if (path / CHECKPOINTS).is_file():
@@ -143,7 +144,7 @@ class Run:
             shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
             (path / CHECKPOINTS).mkdir(parents=True)
             # First, because a folder without a manifest is created again.
-            (path / MANIFEST).unlink(missing_ok=True)
+            (path / _MANIFEST).unlink(missing_ok=True)
             for old in old_files:
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / BOARD, ignore_errors=True)
@@ -159,7 +160,7 @@ class Run:
                 }
             )
             # Last, because a folder is a run once it has a manifest.
-            write_record(path / MANIFEST, manifest)
+            write_record(path / _MANIFEST, manifest)
         return cls(path, config, manifest)
 
     @staticmethod
@@ -192,10 +193,10 @@ class Run:
             return False
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
-        if (path / MANIFEST).is_file():
+        if (path / _MANIFEST).is_file():
             # Of a run, undamaged, and not of prepared data.
             with contextlib.suppress(MtkitError):
-                read_record(path / MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
+                read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
                 return True
             return CONFIG in names
         if any((path / CHECKPOINTS).glob("*")):
@@ -207,7 +208,7 @@ class Run:
     @staticmethod
     def is_run(path: Path) -> bool:
         """Whether there is a run folder."""
-        return (path / MANIFEST).is_file()
+        return (path / _MANIFEST).is_file()
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -215,12 +216,12 @@ class Run:
         if not cls.is_run(path):
             if (path / CONFIG).is_file() and any((path / CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
-                    f"{path / MANIFEST}: missing or not a file; restore it from a copy, or "
+                    f"{path / _MANIFEST}: missing or not a file; restore it from a copy, or "
                     "train again in another folder"
                 )
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")
-        manifest = read_record(path / MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
+        manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
         if manifest.format != FORMAT:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")
         if not (path / CONFIG).is_file():
@@ -311,7 +312,7 @@ class Run:
         names = VOCABULARY_FILES.used(is_joint=is_joint)
         if self.manifest.files.keys() != {*names}:
             raise MtkitError(
-                f"{self.path / MANIFEST}: does not list the tokenizer files; {_TRAIN_AGAIN}"
+                f"{self.path / _MANIFEST}: does not list the tokenizer files; {_TRAIN_AGAIN}"
             )
         return is_joint, names
 
@@ -446,13 +447,13 @@ class Run:
         return rows
 
 
-def find_run(root: Path, opened: Callable[[Path], Run] = Run.open) -> Run:
+def find_run(root: Path) -> Run:
     """The run under `root` with the newest checkpoint; `MtkitError` if there is none."""
-    folders = sorted(path.parent for path in root.glob(f"[!.]*/{MANIFEST}"))
+    folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
     saved = [(path, folder) for folder in folders for path in (folder / CHECKPOINTS).glob(COMPLETE)]
     if not saved:
         what = f"the runs under {root}/ have no checkpoint yet"
         what = what if folders else f"no run under {root}/"
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
     _, newest = max(saved, key=lambda pair: pair[0].stat().st_mtime_ns)  # the first of equal ones
-    return opened(newest)
+    return Run.open(newest)

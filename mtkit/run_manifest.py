@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from mtkit.base.errors import cut
+from pydantic import Field
+
 from mtkit.base.files import FileName, Record, sha256_of_json, shareable_name
-from mtkit.base.models import Field
-from mtkit.base.sentences import NO_FACTS, LineFacts
+from mtkit.base.sentences import LineFacts
+from mtkit.base.yaml import cut
 from mtkit.config import Config
 from mtkit.data import Direction, TaskName
 
@@ -104,7 +105,7 @@ class DataOrigin(Record):
     @property
     def has_single_sentences(self) -> bool:
         """Whether a model of these data leaves out text if it gets several sentences at once."""
-        lines = self.lines or NO_FACTS
+        lines = self.lines or LineFacts()
         return self.task == "translation" and lines.has_single_sentences
 
 
@@ -153,7 +154,7 @@ class RunManifest(Record):
 
     kind: Literal["run folder"] = "run folder"
     format: int = FORMAT
-    data: DataOrigin = Field(default_factory=DataOrigin)
+    data: DataOrigin = DataOrigin()
     versions: dict[str, str] = Field(default_factory=dict)
     seed: int | None = None
     command: list[FileName] = Field(default_factory=list)

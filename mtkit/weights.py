@@ -126,22 +126,6 @@ class Weights(Mapping[str, Array]):
             if other.shapes != self.shapes:
                 raise MtkitError(f"{other.path}: has other tensors than {files[0].path}")
 
-    def write(self, path: Path) -> None:
-        """Write a safetensors file, a tensor at a time; `OSError` if that is impossible."""
-        header, end = {}, 0
-        for name, shape in self.shapes.items():
-            kind = "BOOL" if self._files[0].is_mask(name) else "F32"
-            start, end = end, end + math.prod(shape) * np.dtype(_DTYPES[kind]).itemsize
-            header[name] = {"dtype": kind, "shape": shape, "data_offsets": (start, end)}
-        text = json.dumps(header).encode()
-        with path.open("xb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for name in self:
-                file.write(self[name].tobytes())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.shapes  # without reading it
-
     def __len__(self) -> int:
         return len(self.shapes)
 

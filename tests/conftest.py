@@ -34,7 +34,6 @@ from support.treebank import small_trees
 
 from mtkit import config as config_module
 from mtkit import native
-from mtkit.base import yaml as yaml_module
 from mtkit.base.devices import choose_device
 from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
@@ -227,7 +226,7 @@ def _signals_are_heeded() -> None:
 def _nothing_is_done_twice_or_waited_for() -> Iterator[None]:
     """Leave out what takes a third of a tiny training, and changes nothing that a test sees."""
     parse = functools.cache(config_module._parse_yaml)
-    dump, dumped = yaml_module.dump_yaml, dict[str, str]()
+    dump, dumped = config_module.dump_yaml, dict[str, str]()
 
     def dump_once(tree: dict[str, Any]) -> str:
         key = repr(tree)
@@ -237,9 +236,7 @@ def _nothing_is_done_twice_or_waited_for() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config_module, "_parse_yaml", lambda *a, **k: copy.deepcopy(parse(*a, **k)))
-        patch.setattr(yaml_module, "dump_yaml", dump_once)
-        # The cache of the user stays as it is.
-        patch.setenv("MTKIT_RUN_CACHE", "")
+        patch.setattr(config_module, "dump_yaml", dump_once)
         # Against a loss of power.
         patch.setattr(os, "fsync", lambda _: None)
         for kind in (torch.cuda, torch.xpu):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import reprlib
 import signal
-from typing import Any
 
 # The exit status after a fault of mtkit (EX_SOFTWARE of BSD's sysexits.h).
 FAULT = 70
@@ -89,19 +87,3 @@ def _escaped(match: re.Match[str]) -> str:
         return f"\\x{code - 0xDC00:02x}"
     # From 128 on, \x is a byte of a name.
     return f"\\u{code:04x}" if 0x80 <= code <= 0xFF else ascii(match[0])[1:-1]
-
-
-_shortened = reprlib.Repr()
-_shortened.maxlevel = 3
-_shortened.maxlist = _shortened.maxtuple = _shortened.maxdict = 6
-_shortened.maxstring = _shortened.maxlong = _shortened.maxother = 120
-
-
-def shown(value: Any) -> str:
-    """A value for a message, shortened if it is long."""
-    return cut(_shortened.repr(value))
-
-
-def cut(text: str, most: int = 200) -> str:
-    """The text, without its middle if that makes it too long for a message."""
-    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"

@@ -15,14 +15,17 @@ import hashlib
 import json
 import logging
 import os
+import secrets
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.models import BaseModel, ConfigDict, InstanceOf
 from mtkit.base.text import compressed
 
 log = logging.getLogger(__name__)
@@ -45,7 +48,8 @@ class Record(BaseModel):
             other kinds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # Most programs read few kinds of files, so a kind is made ready when it is first read.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     newest_formats: ClassVar[Mapping[str, int]] = {}
 
@@ -64,7 +68,7 @@ class NewerFormatError(MtkitError):
 
 
 # A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.
-FileName = Annotated[str, InstanceOf()]
+FileName = InstanceOf[str]
 
 
 def resolved(path: Path) -> Path:
@@ -138,7 +142,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: if writing fails, with the name of the file, which is unchanged then.
     """
-    unique = f"{path.name[:_NAME_IN_PARTIAL]}.{os.urandom(4).hex()}"
+    unique = f"{path.name[:_NAME_IN_PARTIAL]}.{secrets.token_hex(4)}"
     partial = path.with_name(f".{unique}.partial")
     try:
         with naming_target(partial, path):
@@ -223,8 +227,6 @@ def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -
     Raises:
         MtkitError: naming the first key that is wrong.
     """
-    from pydantic import ValidationError
-
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -304,8 +306,6 @@ def _take(held: FileLock, what: Path, doing: str) -> None:
 
 def _write_owner(held: FileLock) -> None:
     """Write this process to the lock file; errors such as a full disk are ignored."""
-    import socket
-
     now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     owner = f"process {os.getpid()} on {socket.gethostname()} since {now}"
     with contextlib.suppress(OSError):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mtkit.base.errors import MtkitError, cut, shown
-from mtkit.base.models import WrapValidator
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError, ValidatorFunctionWrapHandler
+from mtkit.base.errors import MtkitError
+from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 
 
 def parse_value(override: str, text: str) -> Any:
     """The value `text` of an override; `MtkitError` if it is not YAML."""
-    from mtkit.base.yaml import NotYamlError, parse_yaml
-
     try:
         return parse_yaml(text)
     except NotYamlError:
@@ -30,8 +28,6 @@ def expecting(what: str) -> WrapValidator:
     """Describe in its error message all that a setting of several types may be."""
 
     def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-        from pydantic_core import PydanticCustomError, ValidationError
-
         try:
             return validate(value)
         except ValidationError:

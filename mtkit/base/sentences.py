@@ -14,7 +14,6 @@ import sentencex
 
 from mtkit.base.files import Record
 from mtkit.base.invisible import bounds_in, visible
-from mtkit.base.models import defaults
 from mtkit.base.text import base_language
 
 # Languages that are written without spaces between sentences.
@@ -54,8 +53,6 @@ class LineFacts(Record):
         """Whether nearly all lines have one sentence, or nothing is known of them."""
         return self.several < SEVERAL_ARE_USUAL * max(1, self.sampled)
 
-
-NO_FACTS = defaults(LineFacts)
 
 # The lengths of shorter texts say little about their translations.
 LONG_ENOUGH = 30

@@ -1,6 +1,6 @@
 """YAML of plain values, read without surprises and without executing code.
 
-This module owns which words are numbers and truth values.
+This module owns which words are numbers and truth values, and how a value is shown in a message.
 `config` decides what the values mean.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import reprlib
 from typing import Any, ClassVar
 
 from ruamel.yaml import YAML
@@ -121,3 +122,19 @@ def _yaml() -> YAML:
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     return yaml
+
+
+_shortened = reprlib.Repr()
+_shortened.maxlevel = 3
+_shortened.maxlist = _shortened.maxtuple = _shortened.maxdict = 6
+_shortened.maxstring = _shortened.maxlong = _shortened.maxother = 120
+
+
+def shown(value: Any) -> str:
+    """A value for a message, shortened if it is long."""
+    return cut(_shortened.repr(value))
+
+
+def cut(text: str, most: int = 200) -> str:
+    """The text, without its middle if that makes it too long for a message."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"

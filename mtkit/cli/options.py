@@ -457,9 +457,7 @@ class DecodeOptions:
         from mtkit.config import change_decoding
         from mtkit.translate import Translator
 
-        config = runs[0].config.decode
-        if self.changes:
-            config = change_decoding(config, self.changes)
+        config = change_decoding(runs[0].config.decode, self.changes)
         return Translator.load(runs, config=config, **self.others | more)
 
 
@@ -479,14 +477,13 @@ def open_data(path: Path | None) -> PreparedData:
     return data.PreparedData.open(path)
 
 
-def open_run(path: Path | None, opened: Callable[[Path], Run] | None = None) -> Run:
+def open_run(path: Path | None) -> Run:
     """A run; without a path the newest one, and a note if that is not finished."""
     from mtkit import run_folder
 
-    opened = opened or run_folder.Run.open
     if path:
-        return opened(path)
-    run = run_folder.find_run(RUNS_ROOT, opened)
+        return run_folder.Run.open(path)
+    run = run_folder.find_run(RUNS_ROOT)
     step, last = run.checkpoints()[-1].step, run.config.train.last_step
     if step < last and run.manifest.exported is None and run.manifest.imported is None:
         log.info(

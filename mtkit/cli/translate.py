@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,11 +214,8 @@ def translate(
     refuse_torchrun("mtkit translate", advice="give each process another --shard I/N")
     if words:
         input_path = _input_file(words, input_path)
-    from mtkit import run_cache
-
     shared.keep_few_shapes()
-    opened = partial(run_cache.open_run, which=decode["checkpoint"])
-    runs = [shared.open_run(path, opened) for path in run_paths or (None,)]
+    runs = [shared.open_run(path) for path in run_paths or (None,)]
     options = shared.DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options)
     _check_task(runs[0])

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from mtkit.base.errors import MtkitError, cut, shown
-from mtkit.base.yaml import NotYamlError, parse_yaml
+from mtkit.base.errors import MtkitError
+from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 from mtkit.config import Section
 from mtkit.prepare.corpus import TREES, Corpus, DirectionSources
 from mtkit.prepare.hub import HUB_PREFIX

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtkit.base.memory import memory_explained
-from mtkit.base.sentences import NO_FACTS, LineFacts
+from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
 from mtkit.run_folder import Run
 from mtkit.translate.choosing import choose
@@ -154,7 +154,7 @@ class Translator(AbstractContextManager["Translator"]):
     @property
     def line_facts(self) -> LineFacts:
         """Facts about the training lines of the first run, if they are known."""
-        return next((run.manifest.data.lines for run in self.runs.folders), None) or NO_FACTS
+        return next((run.manifest.data.lines for run in self.runs.folders), None) or LineFacts()
 
     @property
     def models(self) -> Sequence[Transformer]:

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from pydantic import Field
 
 from mtkit.base.copied import may_have_copied_parts
 from mtkit.base.files import Record
 from mtkit.base.invisible import visible
-from mtkit.base.models import Field
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS
 from mtkit.check.rules import limits, marks
