@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -147,6 +148,8 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with naming_target(partial, path):
             yield partial
+            with contextlib.suppress(OSError):
+                shutil.copymode(path, partial)  # of the file that is replaced
             sync(partial)
             partial.replace(path)
     finally:

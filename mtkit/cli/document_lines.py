@@ -46,9 +46,11 @@ def check_document_options(
         shared.refuse_given(["below"], "requires a document")
     if format_ not in ("po", "pot", "xlf", "xliff"):
         shared.refuse_given(["everything"], "requires a PO or XLIFF file")
-    if format_ not in FORMATS:
-        return
     ending = "" if output_path is None else output_path.suffix.lower().removeprefix(".")
+    if format_ not in FORMATS:
+        if ending in FORMATS and not FORMATS[ending].is_text:
+            raise click.UsageError(f"--output has the ending .{ending}, and the input is {format_}")
+        return
     is_text = FORMATS[format_].is_text
     # Word opens no .docx that is called .docm.
     if ending and FORMATS.get(ending) != FORMATS[format_] and (ending in FORMATS or not is_text):
@@ -78,7 +80,7 @@ class DocumentLines:
         self.lines = list(self._segments)
         self.found: dict[int, dict[str, Any]] = {}
         # Of each segment; `_lost` counts those whose codes are not in the translation.
-        self._translations = [segment.line for segment in document.segments]
+        self._translations: list[str | None] = [None] * len(document.segments)
         self._marks: dict[int, str] = {}
         self._lost = 0
 
@@ -111,12 +113,12 @@ class DocumentLines:
 
         translated = b"".join(parts).decode().split("\n")[:-1]
         for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
-            mark = self._mark(number)
+            mark, is_kept = self._mark(number), "rejected" in self.found.get(number, {})
             if not has_same_codes(line, translation):
                 self._lost += len(self._segments[line])
-                translation, mark = line, "not translated: its formatting did not come back"
+                is_kept, mark = True, "not translated: its translation lost the formatting"
             for segment in self._segments[line]:
-                self._translations[segment] = translation
+                self._translations[segment] = None if is_kept else translation
                 if mark:
                     self._marks[segment] = mark
         yield self._document.write(self._translations, self._marks)
@@ -132,8 +134,8 @@ class DocumentLines:
             log.info("%s: %s", self._name, note)
         if self._lost:
             log.warning(
-                "%s: %s of %s segments keep their source, because their formatting did not come "
-                "back",
+                "%s: %s of %s segments keep their source, because their translations lost the "
+                "formatting",
                 self._name,
                 f"{self._lost:,}",
                 f"{len(self._translations):,}",
@@ -164,7 +166,7 @@ class DocumentLines:
                 "segment": number,
                 "place": segment.place,
                 "source": plain_text(segment.line),
-                "translation": plain_text(translation),
+                "translation": plain_text(translation or segment.line),
                 **self.found.get(numbers[segment.line], {}),
             }
             for number, (segment, translation) in enumerate(

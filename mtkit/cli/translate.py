@@ -337,15 +337,15 @@ def translate(
 
 def _input_file(words: Sequence[str], given: Path | None) -> Path:
     """The file that is given as an argument; an error for text, and for several files."""
-    if len(words) == 1 and os.path.isfile(words[0]):
+    if len(words) == 1 and (words == ["-"] or os.path.isfile(words[0])):
         if given is not None:
             raise click.UsageError("give one input: FILE or --input FILE")
         return Path(words[0])
     text = shlex.quote(" ".join(words))
     shown = text if len(text) <= 60 else "'...'"
     raise click.UsageError(
-        f"text comes from standard input: echo {shown} | mtkit translate; or give one FILE that "
-        "exists"
+        f"{shown} is not a file that exists; text comes from standard input: echo {shown} | mtkit "
+        "translate"
     )
 
 

@@ -8,7 +8,6 @@ those of the header: the form of one thing is the translation of `msgid`, the ot
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,17 +88,21 @@ class Gettext(Document):
         found = _CHARSET.search(data)
         charset = found[1].decode() if found else "utf-8"
         try:
-            codecs.lookup(charset)
-        except LookupError:
+            "".encode(charset)
+        except (LookupError, UnicodeError):
             if charset != "CHARSET":
                 raise MtkitError(f"its header has an unknown charset, {charset}") from None
             charset = "utf-8"
         self._file = TextFile(data, charset)
         self._lines = self._file.lines()
         entries = list(self._read())
-        header = next((e.strings["msgstr"][2] for e in entries if _is_header(e)), "")
+        for entry in entries:
+            if "msgid" not in entry.strings or not entry.strings.keys() & {"msgstr", "msgstr[0]"}:
+                raise MtkitError(f"line {entry.keywords + 1}: an entry needs a msgid and a msgstr")
+        headers = [entry.strings for entry in entries if _is_header(entry)]
+        header = headers[0].get("msgstr", (0, 0, ""))[2] if headers else ""
         plurals = _PLURALS.search(header)
-        self._forms = int(plurals[1]) if plurals else 0
+        self._forms = int(plurals[1][:9]) if plurals else 0
         # The form of one thing, and for which numbers it stands.
         self._one, self._ones = 0, {1}
         if plurals:
@@ -130,6 +133,7 @@ class Gettext(Document):
     ) -> bytes:
         """The file with translations; an entry with a doubt is fuzzy, and has a comment."""
         changes, edits, marks = self.changes(translations), list[Edit](), marks or {}
+        missing = {number for number, line in enumerate(translations) if line is None}
         for entry in self._entries:
             numbers = {
                 part
@@ -138,6 +142,8 @@ class Gettext(Document):
                 if isinstance(part, int) and part in marks
             }
             doubts = [marks[number] for number in sorted(numbers)]
+            if entry.segments & missing and entry.segments & changes.keys():
+                doubts.append("a part of it has no translation")
             edits += self._edits(entry, changes, doubts)
         try:
             return self._file.edited(edits)
@@ -228,8 +234,6 @@ class Gettext(Document):
         if not (is_changed or doubts):
             return
         if is_changed:
-            if not entry.segments <= changes.keys():
-                doubts = [*doubts, "a part of it has no translation"]
             names = [name for name in entry.strings if name.startswith("msgstr")]
             sources, lines = self._sources(entry), list[str]()
             pattern = self._placeholders(entry)
@@ -344,7 +348,7 @@ def _lost(pattern: re.Pattern[str], source: str, translation: str) -> str:
 def _unquoted(text: str) -> str:
     def character(escape: re.Match[str]) -> str:
         code = escape[1]
-        if code[0].isdigit():
+        if code[0] in "01234567":
             return chr(int(code, 8))
         return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
 

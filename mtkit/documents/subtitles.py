@@ -30,6 +30,8 @@ _TIME = re.compile(r"\s*((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})\s+-->\s+((?:\d+:)?\d\d?
 _TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}"
 _TOKEN = re.compile(rf"({_TAG}|[\[\]()（）♪♫])")
 _ELEMENT = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>")
+# Brackets around a sound; others belong to words, such as %(name)s.
+_SOUND = re.compile(r"(?<![^\s>}♪♫])[\[(（][^\[\]()（）]*[\])）](?!\w)")
 _BRACKETS = {"[": "[", "]": "/[", "(": "(", ")": "/(", "（": "（", "）": "/（"}
 _DASH = re.compile(r"\s*[-–—]+\s*(?=[^\s\d])")
 _SPEAKER = re.compile(rf"(?:{_TAG}|\s)*[-–—]\s*(?:{_TAG})*[^\s\d<{{-]")
@@ -163,7 +165,7 @@ class Subtitles(Document):
             rows = group[first:stop]
             text = _Text(len(self._cues) - 1, rows[0][0], rows[-1][1], len(rows))
             raw = " ".join(line.strip() for _, _, line in rows)
-            self._read(text, [piece for piece in _TOKEN.split(raw) if piece])
+            self._read(text, _pieces(raw))
             yield text
 
     def _read(self, text: _Text, pieces: list[str]) -> None:
@@ -289,6 +291,20 @@ def _seconds(time: str) -> float:
     for part in time.replace(",", ".").split(":"):
         total = 60 * total + float(part)
     return total
+
+
+def _pieces(raw: str) -> list[str]:
+    """A text cut at tags, notes of music and the brackets around sounds."""
+    sounds = {at for match in _SOUND.finditer(raw) for at in (match.start(), match.end() - 1)}
+    pieces, at, was_token = list[str](), 0, True
+    for piece in filter(None, _TOKEN.split(raw)):
+        is_token = bool(_TOKEN.fullmatch(piece)) and (piece not in _BRACKETS or at in sounds)
+        if was_token or is_token:
+            pieces.append(piece)
+        else:
+            pieces[-1] += piece
+        at, was_token = at + len(piece), is_token
+    return pieces
 
 
 def _partners(pieces: Sequence[str]) -> dict[int, int]:

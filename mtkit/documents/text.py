@@ -48,7 +48,7 @@ class TextFile:
         self.charset = _MARKS.get(self.mark, charset)
         try:
             self.text = data[len(self.mark) :].decode(self.charset)
-        except UnicodeDecodeError:
+        except (LookupError, UnicodeError):
             fault = encoding_fault(data) if self.charset == "utf-8" else f"not {self.charset}"
             raise MtkitError(fault) from None
         self.line_end = "\r\n" if "\r\n" in self.text else "\n"

@@ -255,3 +255,10 @@ def test_the_hidden_folder_may_be_a_link_to_another_disk(tmp_path: Path):
     with new_folder(out) as folder:
         (folder / "new").touch()
     assert os.listdir(out) == os.listdir(elsewhere) == ["new"]
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path):
+    path = tmp_path / "private"
+    path.touch(0o600)
+    write_whole(path, "new")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)

@@ -483,9 +483,9 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["in.txt", "a b.txt"], "echo 'in.txt a b.txt' | mtkit translate; or give one FILE"),
-        (["missing.txt"], "echo missing.txt | mtkit translate; or give one FILE that exists"),
-        (["good", "morning"], "echo 'good morning' | mtkit translate; or give one FILE"),
+        (["in.txt", "a b.txt"], "echo 'in.txt a b.txt' | mtkit translate"),
+        (["missing.txt"], "missing.txt is not a file that exists"),
+        (["good", "morning"], "echo 'good morning' | mtkit translate"),
     ],
 )
 def test_text_or_several_files_as_arguments_get_advice(words: list[str], says: str, place: Place):

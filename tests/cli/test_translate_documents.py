@@ -133,8 +133,8 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["none.srt", "--output", "none.srt"], "none.srt: has no times of cues"),
         (["bad.po", "--output", "bad.po"], "bad.po: line 1: is not PO: one"),
         (["in.srt", "--input", "in.po"], "give one input: FILE or --input FILE"),
-        (["in.srt", "in.po"], "or give one FILE that exists"),
-        (["missing.srt"], "or give one FILE that exists"),
+        (["in.srt", "in.po"], "is not a file that exists"),
+        (["missing.srt"], "missing.srt is not a file that exists"),
         (["--input", "missing.srt"], "missing.srt: "),
         (["in.srt", "--nbest", "2"], "--nbest cannot be combined with --format srt"),
         (["in.srt", "--shard", "1/2"], "--shard cannot be combined with --format srt"),
@@ -145,6 +145,7 @@ def test_a_document_without_text_comes_back(documents: Place):
             ["in.srt", "--output", "out.vtt"],
             "--output has the ending .vtt, and the document is .srt",
         ),
+        (["--output", "in.docx"], "--output has the ending .docx, and the input is text"),
         (["in.srt", "--output", "none/out.srt"], "the folder none does not exist"),
         (["in.srt", "--findings", "in.srt"], "--findings would replace the --input"),
     ],
@@ -193,8 +194,10 @@ def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(
     monkeypatch.setattr("mtkit.translate.html.markup.with_markup", lost)
     outcome = documents.mtkit("translate", "in.srt")
     assert outcome.out == SRT
-    assert "in.srt: 1 of 4 segments keep their source, because their formatting" in outcome.err
-    assert "cue 3: not translated: its formatting did not come back" in outcome.err
+    assert (
+        "in.srt: 1 of 4 segments keep their source, because their translations lost" in outcome.err
+    )
+    assert "cue 3: not translated: its translation lost the formatting" in outcome.err
 
 
 def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):

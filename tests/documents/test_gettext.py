@@ -243,6 +243,12 @@ def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('msgstr ""\n', "line 1: an entry needs a msgid and a msgstr"),
+        ('msgstr ""\nmsgid "a"\n', "line 1: an entry needs a msgid and a msgstr"),
+        ('msgctxt "c"\nmsgstr ""\n', "line 1: an entry needs a msgid and a msgstr"),
+        ('msgid_plural "a"\nmsgstr[0] ""\n', "line 1: an entry needs a msgid and a msgstr"),
+        ('msgid ""\nmsgstr "charset=base64"\n', "its header has an unknown charset, base64"),
+        ('msgid ""\nmsgstr "charset=undefined"\n', "its header has an unknown charset, undefined"),
         ("Hello\n", "line 1: is not PO: Hello"),
         ('"x"\n', "line 1: has a string of no entry"),
         (po(charset="klingon"), "its header has an unknown charset, klingon"),
@@ -254,3 +260,16 @@ def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
 def test_a_broken_file_is_one_line(text: str, message: str):
     with pytest.raises(MtkitError, match=f"^x.po: {re.escape(message)}$"):
         document(text)
+
+
+def test_a_header_with_plural_forms_and_signs_that_are_no_escapes_are_read():
+    read = document('msgid ""\nmsgstr[0] ""\n\nmsgid "a\\8 b"\nmsgstr ""\n')
+    assert [segment.line for segment in read.segments] == ["a8 b"]
+
+
+def test_an_entry_of_which_a_part_is_its_own_translation_has_no_doubt():
+    read = document('msgid "Hamburg\\nworld"\nmsgstr ""\n')
+    written = read.write(["Hamburg", "Welt"]).decode()
+    assert "fuzzy" not in written
+    assert 'msgstr "Hamburg\\nWelt"' in written
+    assert "#, fuzzy" in read.write([None, "Welt"]).decode()

@@ -219,3 +219,10 @@ def test_lines_of_a_cue_after_a_blank_line_are_translated_too():
 def test_what_is_no_subtitle_file_is_one_line(data: bytes):
     with pytest.raises(MtkitError, match=r"^film.srt: [^\n]+$"):
         open_document("film.srt", data)
+
+
+@pytest.mark.parametrize("text", ["A dog%(name)s runs.", "Two man(s) run.", "Cost is $(x) now."])
+def test_brackets_that_belong_to_a_word_are_text(text: str):
+    data = f"1\n00:00:00,000 --> 00:00:04,000\n{text}\n".encode()
+    (segment,) = open_document("x.srt", data).segments
+    assert segment.line == text
