@@ -163,15 +163,16 @@ def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
     logger = logging.getLogger("mtkit.test")
     lines_left = 0
 
-    def interrupt(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+    def interrupt(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
         nonlocal lines_left
-        lines_left -= event == "line"
+        # A lock of `logging` that is interrupted while it is acquired would stop other tests.
+        lines_left -= event == "line" and "logging" not in frame.f_code.co_filename
         if lines_left < 0:
             sys.settrace(None)
             raise KeyboardInterrupt
         return interrupt
 
-    # A lock of tqdm that is interrupted while it is acquired would stop other tests.
+    # So would a lock of tqdm.
     monkeypatch.setattr(tqdm_of_terminals, "TqdmDefaultWriteLock", threading.RLock)
     before, tracer = 0, sys.gettrace()
     while True:
@@ -185,7 +186,7 @@ def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
             before += 1
         finally:
             sys.settrace(tracer)
-    assert before > 50
+    assert before > 20
 
 
 def test_training_without_data_says_how_to_make_some(place: Place):
