@@ -33,9 +33,12 @@ def drawn_model(
 ) -> Transformer:
     """A model whose parameters are all random, also gains and biases."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 24, "d_ff": 40, "n_heads": 2}
-    model = Transformer(
-        ModelConfig.model_validate(sizes | config), vocab_size, PAD_ID, src_vocab_size
-    )
+    # Its first values too are the same in every run.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Transformer(
+            ModelConfig.model_validate(sizes | config), vocab_size, PAD_ID, src_vocab_size
+        )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
