@@ -7,15 +7,13 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, standard_input
-
-if TYPE_CHECKING:
-    from mtkit.documents import Document
+from mtkit.documents import FORMATS, Document, has_same_codes, open_document, plain_text
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +26,6 @@ _MAX_PRINTED = 20
 
 def format_of(given: str | None, path: Path | None) -> str:
     """The format of the input: `text`, `html`, or the ending of a document."""
-    from mtkit.documents import FORMATS
-
     ending = given or ("" if path is None else path.suffix.lower().removeprefix("."))
     if ending in _HTML:
         return "html"
@@ -40,8 +36,6 @@ def check_document_options(
     format_: str, input_path: Path | None, output_path: Path | None, *, as_json: bool
 ) -> None:
     """Refuse options that do not go with the format of the input."""
-    from mtkit.documents import FORMATS
-
     if format_ not in FORMATS:
         shared.refuse_given(["below"], "requires a document")
     if format_ not in ("po", "pot", "xlf", "xliff"):
@@ -68,7 +62,7 @@ class DocumentLines:
 
     Attributes:
         lines: number N is `lines[N - 1]`.
-        found: what the checks found in a line, by its number.
+        checks: the findings and the confidence of a line, by its number.
     """
 
     def __init__(self, name: str, document: Document, *, below: float) -> None:
@@ -78,7 +72,7 @@ class DocumentLines:
         for number, segment in enumerate(document.segments):
             self._segments.setdefault(segment.line, []).append(number)
         self.lines = list(self._segments)
-        self.found: dict[int, dict[str, Any]] = {}
+        self.checks: dict[int, dict[str, Any]] = {}
         # Of each segment; `_lost` counts those whose codes are not in the translation.
         self._translations: list[str | None] = [None] * len(document.segments)
         self._marks: dict[int, str] = {}
@@ -90,7 +84,6 @@ class DocumentLines:
     ) -> DocumentLines:
         """Read a file, or standard input; raises `MtkitError` if it is not such a document."""
         from mtkit.base.text import open_binary
-        from mtkit.documents import open_document
 
         name = shared.name_of(path or Path("-"))
         if path is None:
@@ -109,11 +102,9 @@ class DocumentLines:
 
     def joined(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """The document with the translated lines."""
-        from mtkit.documents import has_same_codes
-
         translated = b"".join(parts).decode().split("\n")[:-1]
         for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
-            mark, is_kept = self._mark(number), "rejected" in self.found.get(number, {})
+            mark, is_kept = self._mark(number), "rejected" in self.checks.get(number, {})
             if not has_same_codes(line, translation):
                 self._lost += len(self._segments[line])
                 is_kept, mark = True, "not translated: its translation lost the formatting"
@@ -150,16 +141,14 @@ class DocumentLines:
 
     def _mark(self, number: int) -> str:
         """What is doubtful about a line, or empty."""
-        found = self.found.get(number, {})
-        reasons = [finding["reason"] for finding in found.get("findings", ())]
-        confidence, is_rejected = found.get("confidence"), "rejected" in found
+        checked = self.checks.get(number, {})
+        reasons = [finding["reason"] for finding in checked.get("findings", ())]
+        confidence, is_rejected = checked.get("confidence"), "rejected" in checked
         if confidence is not None and (is_rejected or confidence < self._below):
             reasons.append(f"confidence {confidence:g}")
         return f"{'not translated: ' if is_rejected else ''}{'; '.join(reasons)}"
 
     def _rows(self) -> str:
-        from mtkit.documents import plain_text
-
         numbers = {line: number for number, line in enumerate(self.lines, 1)}
         rows = [
             {
@@ -167,7 +156,7 @@ class DocumentLines:
                 "place": segment.place,
                 "source": plain_text(segment.line),
                 "translation": plain_text(translation or segment.line),
-                **self.found.get(numbers[segment.line], {}),
+                **self.checks.get(numbers[segment.line], {}),
             }
             for number, (segment, translation) in enumerate(
                 zip(self._document.segments, self._translations, strict=True), 1

@@ -306,7 +306,7 @@ def translate(
             prefixes=prefixes,
             doubts=IncompleteTranslations(translator.line_facts, places),
             checks=checks,
-            found=None if document is None else document.found,
+            checks_by_line=None if document is None else document.checks,
         )
         stack.callback(_report_repaired, line_translator.repaired)
         only_rows = as_json and output_path is None
@@ -390,7 +390,7 @@ class _LineTranslator:
         prefixes: what the translation of each line begins with.
         doubts: collects the lines whose translations are probably incomplete.
         checks: of each line; None if they are not wanted.
-        found: takes what they found in each line of a document; None for other input.
+        checks_by_line: takes those of each line of a document; None for other input.
         repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
     """
 
@@ -404,7 +404,7 @@ class _LineTranslator:
     prefixes: list[str] | None
     doubts: IncompleteTranslations
     checks: LineChecks | None
-    found: dict[int, dict[str, Any]] | None
+    checks_by_line: dict[int, dict[str, Any]] | None
     repaired: Counter[bool] = field(default_factory=Counter)
 
     def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
@@ -453,8 +453,8 @@ class _LineTranslator:
         shown = replace(best, text=markup_text(result).strip())
         self.checks.apply(number, [text], [[shown]])
         checked = self.checks.as_dict(0)
-        if self.found is not None:
-            self.found[number] = checked
+        if self.checks_by_line is not None:
+            self.checks_by_line[number] = checked
         return not checked.get("rejected", False)
 
     def _given(self, windows: Windows) -> Iterator[Window]:

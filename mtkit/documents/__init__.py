@@ -4,16 +4,7 @@ Each format is a class of `document.Document` in a module of its own, which is l
 needed. What a document gets back unchanged is written with the same bytes.
 """
 
-from mtkit.documents.document import FORMATS, Document, Segment, open_document
-from mtkit.documents.inline import escaped, events, has_same_codes, plain_text
+from mtkit.documents.document import FORMATS, Document, open_document
+from mtkit.documents.inline import has_same_codes, plain_text
 
-__all__ = [
-    "FORMATS",
-    "Document",
-    "Segment",
-    "escaped",
-    "events",
-    "has_same_codes",
-    "open_document",
-    "plain_text",
-]
+__all__ = ["FORMATS", "Document", "has_same_codes", "open_document", "plain_text"]

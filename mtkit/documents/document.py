@@ -34,11 +34,10 @@ class Options:
     """What reading a document depends on, besides its bytes.
 
     Attributes:
-        source, target: the languages; empty if they are not known.
+        target: its language; empty if it is not known.
         everything: whether texts that have a translation already are translated again.
     """
 
-    source: str = ""
     target: str = ""
     everything: bool = False
 
@@ -131,7 +130,6 @@ def open_document(
     data: bytes,
     *,
     format: str | None = None,
-    source: str = "",
     target: str = "",
     everything: bool = False,
 ) -> Document:
@@ -140,7 +138,7 @@ def open_document(
     Args:
         name: of the file, for its ending and for messages.
         format: an ending (a key of `FORMATS`) that counts instead of that of the name.
-        source, target, everything: see `Options`.
+        target, everything: see `Options`.
 
     Raises:
         MtkitError: it cannot be read; the message names the file and the reason.
@@ -156,7 +154,7 @@ def open_document(
     module = importlib.import_module(f"mtkit.documents.{format_.module}")
     reader = getattr(module, format_.document)
     try:
-        opened: Document = reader(data, Options(source, target, everything))
+        opened: Document = reader(data, Options(target, everything))
     except MtkitError as error:
         raise MtkitError(f"{name}: {error}") from None
     return opened

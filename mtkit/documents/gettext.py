@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from gettext import c2py
 
+from mtkit.base.copied import has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import LineWriter, events, has_letters
-from mtkit.documents.text import Edit, TextFile, partners_of, refilled
+from mtkit.documents.inline import LineWriter, Tags, with_tags
+from mtkit.documents.text import Edit, TextFile, refilled, write_tagged
 
 # The width at which gettext's own programs wrap.
 _WIDTH = 79
@@ -74,7 +75,7 @@ class _Line:
 
     before: str
     after: str
-    tags: Mapping[int, tuple[str, str]]
+    tags: Tags
     rows: int
 
 
@@ -85,8 +86,8 @@ class Gettext(Document):
 
     def __init__(self, data: bytes, options: Options) -> None:
         super().__init__()
-        found = _CHARSET.search(data)
-        charset = found[1].decode() if found else "utf-8"
+        named = _CHARSET.search(data)
+        charset = named[1].decode() if named else "utf-8"
         try:
             "".encode(charset)
         except (LookupError, UnicodeError):
@@ -135,13 +136,7 @@ class Gettext(Document):
         changes, edits, marks = self.changes(translations), list[Edit](), marks or {}
         missing = {number for number, line in enumerate(translations) if line is None}
         for entry in self._entries:
-            numbers = {
-                part
-                for parts in entry.parts.values()
-                for part in parts
-                if isinstance(part, int) and part in marks
-            }
-            doubts = [marks[number] for number in sorted(numbers)]
+            doubts = [marks[number] for number in sorted(entry.segments & marks.keys())]
             if entry.segments & missing and entry.segments & changes.keys():
                 doubts.append("a part of it has no translation")
             edits += self._edits(entry, changes, doubts)
@@ -227,10 +222,7 @@ class Gettext(Document):
     def _edits(
         self, entry: _Entry, changes: Mapping[int, str], doubts: list[str]
     ) -> Iterator[Edit]:
-        numbers = {
-            part for parts in entry.parts.values() for part in parts if isinstance(part, int)
-        }
-        is_changed = not changes.keys().isdisjoint(numbers)
+        is_changed = not changes.keys().isdisjoint(entry.segments)
         if not (is_changed or doubts):
             return
         if is_changed:
@@ -286,10 +278,7 @@ class Gettext(Document):
             if isinstance(part, str):
                 return part
             line = self._of_segment[part]
-            whole = "".join(
-                event[1] if event[0] == "text" else line.tags[event[1]][event[0] == "close"]
-                for event in events(changes.get(part, self.segments[part].line))
-            )
+            whole = with_tags(changes.get(part, self.segments[part].line), line.tags)
             rows = refilled(whole, line.rows) if line.rows > 1 else [whole]
             return line.before + "\n".join(rows) + line.after
 
@@ -318,21 +307,13 @@ def _is_header(entry: _Entry) -> bool:
     return not entry.strings.get("msgid", (0, 0, "-"))[2] and "msgctxt" not in entry.strings
 
 
-def _line(text: str) -> tuple[str, Mapping[int, tuple[str, str]]]:
+def _line(text: str) -> tuple[str, Tags]:
     """The line of a text, and the tags of its codes."""
-    writer = LineWriter[tuple[str, str]]()
-    tags, at = list(_TAG.finditer(text)), 0
-    partners, numbers = partners_of([tag[2] + tag[3] for tag in tags]), dict[int, int]()
-    for i, tag in enumerate(tags):
-        writer.text(text[at : tag.start()])
+    writer, pieces, at = LineWriter[tuple[str, str]](), list[tuple[str, str | None]](), 0
+    for tag in _TAG.finditer(text):
+        pieces += (text[at : tag.start()], None), (tag[1], tag[2] + tag[3])
         at = tag.end()
-        if i not in partners:
-            writer.point((tag[1], ""))
-        elif partners[i] > i:
-            numbers[partners[i]] = writer.open((tag[1], tags[partners[i]][1]))
-        else:
-            writer.close(numbers[i])
-    writer.text(text[at:])
+    write_tagged(writer, [*pieces, (text[at:], None)])
     return writer.line, writer.meanings
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Literal, TypeVar
 
 Meaning = TypeVar("Meaning")
@@ -47,11 +47,6 @@ def plain_text(line: str) -> str:
     return html.unescape(_CODE.sub("", line))
 
 
-def has_letters(text: str) -> bool:
-    """Whether there is something to translate in a text (not in a line with codes)."""
-    return any(map(str.isalpha, text))
-
-
 def has_same_codes(source: str, translation: str) -> bool:
     """Whether a translation has each code of its source once, inside the same ones, well nested.
 
@@ -77,6 +72,18 @@ def _nesting(line: str) -> dict[str, str] | None:
         if code["open"]:
             stack.append(name)
     return around if stack == [""] else None
+
+
+# What stands for a code in a text file: at its begin and at its end, or one string at its place.
+Tags = Mapping[int, tuple[str, str]]
+
+
+def with_tags(line: str, tags: Tags, text: Callable[[str], str] = str) -> str:
+    """A line with its tags instead of codes; `text` makes what the file has for its text."""
+    return "".join(
+        text(event[1]) if event[0] == "text" else tags[event[1]][event[0] == "close"]
+        for event in events(line)
+    )
 
 
 class LineWriter(Generic[Meaning]):

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mtkit.documents.inline import LineWriter, events, has_letters
+from mtkit.base.copied import has_letters
+from mtkit.documents.inline import LineWriter, events
 
 # An element of lxml, which has no type information.
 Element = Any

@@ -17,9 +17,10 @@ from markdown_it import MarkdownIt, rules_inline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from mtkit.base.copied import has_letters
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import LineWriter, events, has_letters
-from mtkit.documents.text import Edit, Row, TextFile, partners_of, refilled
+from mtkit.documents.inline import LineWriter, Tags, events
+from mtkit.documents.text import Edit, Row, TextFile, refilled, write_tagged
 
 # The front matter of a page, in YAML or TOML.
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -57,7 +58,7 @@ class _Place:
     """Where a segment is: its part of each line of the file, and the source of its codes."""
 
     rows: list[tuple[int, int]]
-    codes: Mapping[int, tuple[str, str]]
+    codes: Tags
     is_cell: bool
     may_begin_block: bool
 
@@ -154,7 +155,7 @@ class Markdown(Document):
             self.segments.append(Segment(line, f"line {number}"))
         return True
 
-    def _markdown(self, line: str, codes: Mapping[int, tuple[str, str]]) -> str | None:
+    def _markdown(self, line: str, codes: Tags) -> str | None:
         """A line as Markdown that is read as this line again; None if there is none.
 
         Spaces in codes, at which no line may end, are NUL characters.
@@ -290,23 +291,16 @@ def _groups(pieces: Sequence[_Piece], lines: Sequence[str]) -> Iterator[list[_Pi
         group = []
 
 
-def _line(pieces: Sequence[_Piece]) -> tuple[str, Mapping[int, tuple[str, str]]]:
+def _line(pieces: Sequence[_Piece]) -> tuple[str, Tags]:
     """The line of some pieces, and the source of its codes."""
-    writer, numbers = LineWriter[tuple[str, str]](), dict[int, int]()
-    partners = partners_of([piece.name for piece in pieces])
-    for i, piece in enumerate(pieces):
-        if piece.kind == "text":
-            writer.text(piece.raw)
-        elif i not in partners:
-            writer.point((piece.raw, ""))
-        elif partners[i] > i:
-            numbers[partners[i]] = writer.open((piece.raw, pieces[partners[i]].raw))
-        else:
-            writer.close(numbers[i])
+    writer = LineWriter[tuple[str, str]]()
+    write_tagged(
+        writer, [(piece.raw, None if piece.kind == "text" else piece.name) for piece in pieces]
+    )
     return writer.line, writer.meanings
 
 
-def _sequence(line: str, codes: Mapping[int, tuple[str, str]]) -> list[tuple[str, str]]:
+def _sequence(line: str, codes: Tags) -> list[tuple[str, str]]:
     """The texts and codes of a line, one after another, with the source of each code."""
     parts: list[tuple[str, str]] = []
     for event in events(line):

@@ -17,8 +17,17 @@ from typing import ClassVar
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.items import MAX_NESTED, Around, Element, Item, Thing, Words, joined, texts_in
-from mtkit.documents.xml import XML_SPACE, MixedContent, Rules, Slot, local_name, xml_text
+from mtkit.documents.items import MAX_NESTED, Around, Element, Item, Thing, Words, joined
+from mtkit.documents.xml import (
+    XML_SPACE,
+    Content,
+    MixedContent,
+    Rules,
+    Slot,
+    local_name,
+    slots_of,
+    xml_text,
+)
 from mtkit.documents.zipped import ZippedDocument
 
 # Of a paragraph: what is around other things, what readers do not see, what means nothing.
@@ -56,7 +65,7 @@ _LABELS = {
 }
 
 
-class Paragraph(Around):
+class Paragraph(Content):
     """The content of a paragraph, read from its runs and written as runs."""
 
     def __init__(self, element: Element) -> None:
@@ -247,8 +256,8 @@ class OfficeDocument(ZippedDocument):
 
     def _part_of_type(self, media_type: re.Pattern[str]) -> str:
         """The first part of such a type; empty if there is none."""
-        found = (name for name in self._package.names if media_type.search(self._types[name]))
-        return next(found, "")
+        names = (name for name in self._package.names if media_type.search(self._types[name]))
+        return next(names, "")
 
     def _label(self, name: str) -> str | None:
         """What a part is called; None if it has no texts to translate."""
@@ -258,22 +267,18 @@ class OfficeDocument(ZippedDocument):
 
     def _number(self, name: str) -> str:
         """The number of a part among others of its kind."""
-        found = re.search(r"(\d*)\.xml$", name)
-        return found[1] if found else ""
+        number = re.search(r"(\d*)\.xml$", name)
+        return number[1] if number else ""
 
     def _slots(self, name: str, root: Element) -> Iterator[Slot]:
-        label, number = self._label(name), 0
-        for element in root.iter(etree.Element):
-            if _PARAGRAPH.fullmatch(element.tag):
-                content: Paragraph | MixedContent = Paragraph(element)
-            elif _is_plain(element):
-                content = MixedContent(element, _PLAIN)
-            else:
-                continue
-            texts = list(texts_in(content))
-            number += bool(texts)
-            place = f"{label}, paragraph {number}" if label else f"paragraph {number}"
-            yield from (Slot(text, place, element, content.render) for text in texts)
+        contents = (
+            Paragraph(element)
+            if _PARAGRAPH.fullmatch(element.tag)
+            else MixedContent(element, _PLAIN)
+            for element in root.iter(etree.Element)
+            if _PARAGRAPH.fullmatch(element.tag) or _is_plain(element)
+        )
+        return slots_of(contents, self._label(name) or "")
 
     def _relations(self, name: str) -> Element:
         """The relations of a part to others."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.items import Element, texts_in
-from mtkit.documents.xml import MixedContent, Rules, Slot, local_name
+from mtkit.documents.items import Element
+from mtkit.documents.xml import MixedContent, Rules, Slot, local_name, slots_of
 from mtkit.documents.zipped import ZippedDocument
 
 # Fields, notes, frames and all others are shown, and stay as they are. The paragraphs in notes and
@@ -29,7 +29,7 @@ class OpenDocument(ZippedDocument):
     def _part_names(self) -> Iterator[str]:
         names = self._package.names
         if b"opendocument.text" not in self._package.read("mimetype"):
-            raise MtkitError("it is no text of OpenDocument")
+            raise MtkitError("it is not an OpenDocument text")
         if b"encryption-data" in self._package.read("META-INF/manifest.xml"):
             raise MtkitError("it is encrypted; save it without a password")
         if "META-INF/documentsignatures.xml" in names:
@@ -39,14 +39,10 @@ class OpenDocument(ZippedDocument):
         yield from filter(_PART.fullmatch, names)
 
     def _slots(self, name: str, root: Element) -> Iterator[Slot]:
-        folder_or_styles = "" if name == "content.xml" else f"{name.removesuffix('.xml')}, "
         names = ("title", "subject", "description") if name == "meta.xml" else ("p", "h")
-        number = 0
-        for element in root.iter(*(f"{{*}}{tag}" for tag in names)):
-            if any(local_name(node) == "tracked-changes" for node in element.iterancestors()):
-                continue
-            content = MixedContent(element, _RULES)
-            texts = list(texts_in(content))
-            number += bool(texts)
-            place = f"{folder_or_styles}paragraph {number}"
-            yield from (Slot(text, place, element, content.render) for text in texts)
+        contents = (
+            MixedContent(element, _RULES)
+            for element in root.iter(*(f"{{*}}{tag}" for tag in names))
+            if not any(local_name(node) == "tracked-changes" for node in element.iterancestors())
+        )
+        return slots_of(contents, "" if name == "content.xml" else name.removesuffix(".xml"))

@@ -15,8 +15,18 @@ from itertools import pairwise
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import LineWriter, escaped, events
-from mtkit.documents.text import Edit, Row, TextFile, cut, joined, partners_of, width_of, words_of
+from mtkit.documents.inline import LineWriter, Tags, escaped, with_tags
+from mtkit.documents.text import (
+    Edit,
+    Row,
+    TextFile,
+    cut,
+    joined,
+    partners_of,
+    width_of,
+    words_of,
+    write_tagged,
+)
 
 # From here on, the numbers are those of the timed text guides of Netflix and the BBC.
 MAX_WIDTH = 42
@@ -170,7 +180,7 @@ class Subtitles(Document):
 
     def _read(self, text: _Text, pieces: list[str]) -> None:
         """Divide the pieces of a text into what is before and after it, and its line."""
-        partners = _partners(pieces)
+        partners = partners_of(_names(pieces))
         start, stop, has_sign = 0, len(pieces), False
         while start < stop:
             first, last = pieces[start], pieces[stop - 1]
@@ -196,23 +206,18 @@ class Subtitles(Document):
             inside[0] = inside[0].lstrip()
             inside[-1] = inside[-1].rstrip()
 
-    def _add(self, texts: Sequence[_Text]) -> dict[int, tuple[str, str]]:
+    def _add(self, texts: Sequence[_Text]) -> Tags:
         """Add the segment of some texts; returns the tags of each of its codes."""
         writer = LineWriter[tuple[str, str]]()
         for text in texts:
-            partners, numbers = _partners(text.pieces), dict[int, int]()
             if text is not texts[0]:
                 writer.text(" ")
-            for i, piece in enumerate(text.pieces):
-                partner = partners.get(i)
-                if not _TOKEN.fullmatch(piece):
-                    writer.text(self._characters(piece))
-                elif partner is None:
-                    writer.point((piece, ""), is_shown=len(piece) == 1)
-                elif partner > i:
-                    numbers[partner] = writer.open((piece, text.pieces[partner]))
-                else:
-                    writer.close(numbers[i])
+            pieces = (
+                (piece, name) if _TOKEN.fullmatch(piece) else (self._characters(piece), None)
+                for piece, name in zip(text.pieces, _names(text.pieces), strict=True)
+            )
+            # Readers see notes of music.
+            write_tagged(writer, list(pieces), is_shown=lambda piece: len(piece) == 1)
         first, last = self._cues[texts[0].cue].name, self._cues[texts[-1].cue].name
         place = f"cue {first}" if first == last else f"cues {first} to {last}"
         self.segments.append(Segment(writer.line.strip(), place))
@@ -229,7 +234,7 @@ class Subtitles(Document):
             and -1 < gap < _MAX_GAP
             and not between.strip()
             and not _SENTENCE_END.search(last.shown)
-            # A title is no part of what is said.
+            # A title is not a part of what is said.
             and last.shown.isupper() <= text.shown.isupper()
             and _POSITION.findall(last.before) == _POSITION.findall(text.before)
         )
@@ -237,10 +242,7 @@ class Subtitles(Document):
     def _cut(self, number: int, line: str) -> Iterator[list[str]]:
         """The lines of each text of a segment."""
         texts, codes = self._texts_of[number], self._codes[number]
-        whole = "".join(
-            self._raw(event[1]) if event[0] == "text" else codes[event[1]][event[0] == "close"]
-            for event in events(line)
-        )
+        whole = with_tags(line, codes, self._raw)
         shares = [float(width_of(text.shown)) for text in texts]
         parts = [joined(words) for words in cut(words_of(whole, _TAG), shares)]
         for text, part in zip(texts, _balanced(parts), strict=True):
@@ -307,12 +309,13 @@ def _pieces(raw: str) -> list[str]:
     return pieces
 
 
-def _partners(pieces: Sequence[str]) -> dict[int, int]:
-    def name(piece: str) -> str:
-        tag = _ELEMENT.fullmatch(piece)
-        return tag[1] + tag[2] if tag else _BRACKETS.get(piece, "")
-
-    return partners_of(list(map(name, pieces)))
+def _names(pieces: Sequence[str]) -> list[str]:
+    """The names of tags and brackets, for `partners_of`; empty for others."""
+    tags = map(_ELEMENT.fullmatch, pieces)
+    return [
+        tag[1] + tag[2] if tag else _BRACKETS.get(piece, "")
+        for piece, tag in zip(pieces, tags, strict=True)
+    ]
 
 
 def _balanced(parts: Sequence[str]) -> Iterator[str]:

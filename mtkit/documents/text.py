@@ -7,12 +7,13 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
+from mtkit.documents.inline import LineWriter
 
 # A part of a text, from its first character to the one behind it, and what stands there instead.
 Edit = tuple[int, int, str]
@@ -150,6 +151,29 @@ def cut(words: Sequence[Word], shares: Sequence[float], limit: int = 0) -> list[
 def refilled(text: str, number: int) -> list[str]:
     """A text on as many lines, if it has so many words; all are about as long."""
     return [joined(group) for group in cut(words_of(text), [1.0] * number) if group]
+
+
+def write_tagged(
+    writer: LineWriter[tuple[str, str]],
+    pieces: Sequence[tuple[str, str | None]],
+    is_shown: Callable[[str], bool] = bool,
+) -> None:
+    """Write text, tags with their partners as codes around words, and others at their place.
+
+    Args:
+        pieces: each with the name of a tag for `partners_of`; of text it is None.
+        is_shown: whether readers see something at the place of a tag without a partner.
+    """
+    partners, numbers = partners_of([name or "" for _, name in pieces]), dict[int, int]()
+    for i, (piece, name) in enumerate(pieces):
+        if name is None:
+            writer.text(piece)
+        elif i not in partners:
+            writer.point((piece, ""), is_shown=is_shown(piece))
+        elif partners[i] > i:
+            numbers[partners[i]] = writer.open((piece, pieces[partners[i]][0]))
+        else:
+            writer.close(numbers[i])
 
 
 def partners_of(names: Sequence[str]) -> dict[int, int]:

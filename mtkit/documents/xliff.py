@@ -30,7 +30,7 @@ class Xliff(Document):
         self._data, self._options = data, options
         root = parsed(data, "it")
         if local_name(root) != "xliff" or root.get("version", "1.")[:2] not in ("1.", "2."):
-            raise MtkitError("it is no XLIFF of version 1 or 2")
+            raise MtkitError("it is not XLIFF 1.x or 2.x")
         self.segments = [Segment(slot.text.line, slot.place) for slot in self._slots(root)]
 
     def _slots(self, root: Element) -> Iterator[Slot]:

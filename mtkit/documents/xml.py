@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.items import MAX_NESTED, Around, Element, Item, Text, Thing, Words
+from mtkit.documents.items import (
+    MAX_NESTED,
+    Around,
+    Element,
+    Item,
+    Text,
+    Thing,
+    Words,
+    texts_in,
+)
 
 XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 
@@ -106,7 +116,25 @@ class Rules:
         return self.kinds.get(name, self.default)
 
 
-class MixedContent(Around):
+class Content(Around, ABC):
+    """The content of an element as items."""
+
+    @abstractmethod
+    def render(self) -> None:
+        """Write the items into the element."""
+
+
+def slots_of(contents: Iterable[Content], label: str) -> Iterator[Slot]:
+    """The segments of some contents, each named by its paragraph: the label, and its number."""
+    number = 0
+    for content in contents:
+        texts = list(texts_in(content))
+        number += bool(texts)
+        place = f"{label}, paragraph {number}" if label else f"paragraph {number}"
+        yield from (Slot(text, place, content.element, content.render) for text in texts)
+
+
+class MixedContent(Content):
     """The content of an element: text, and elements with text after them."""
 
     def __init__(self, element: Element, rules: Rules) -> None:
@@ -149,8 +177,8 @@ def _words(element: Element, text: str | None) -> list[Item]:
 def _pair_id(item: Item) -> str | None:
     """What the begin and the end of a pair have in common (XLIFF 1.2 and 2.0)."""
     element = item.element if isinstance(item, Thing) else {}
-    found: str | None = element.get("startRef") or element.get("rid") or element.get("id")
-    return found
+    pair_id: str | None = element.get("startRef") or element.get("rid") or element.get("id")
+    return pair_id
 
 
 def _fill(element: Element, items: Iterable[Item]) -> None:

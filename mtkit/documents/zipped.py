@@ -42,7 +42,7 @@ class Package:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _ERRORS:
-            raise MtkitError("it is no zip file, or the end of it is missing") from None
+            raise MtkitError("it is not a zip file, or its end is missing") from None
         # Of members with the same name the last one counts, as for other readers.
         self._members = {info.filename.replace("\\", "/"): info for info in self._zip.infolist()}
         self.names = list(self._members)
@@ -99,9 +99,8 @@ class ZippedDocument(Document):
     A tree is not kept: it is read again when it is written, and only if something in it changes.
     """
 
-    def __init__(self, data: bytes, options: Options) -> None:
+    def __init__(self, data: bytes, _: Options) -> None:
         super().__init__()
-        self._options = options
         self._package = Package(data)
         self._parts: list[Part] = []
         for name in self._part_names():

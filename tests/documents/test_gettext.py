@@ -38,7 +38,7 @@ msgid "Copied %s to %s (100%%)"
 msgstr ""
 
 msgid ""
-"A very long text that somebody has wrapped by hand, and that goes on\n"
+"A very long text that a person has wrapped by hand, and that goes on\n"
 "on the second line of the message.\n"
 "\n"
 "  -v  Be verbose\n"
@@ -99,7 +99,7 @@ def test_only_entries_without_a_translation_are_segments():
         ("entry 4 (line 29)", "Copied %s to %s (100%%)"),
         (
             "entry 5 (line 32)",
-            "A very long text that somebody has wrapped by hand, and that goes on on the second "
+            "A very long text that a person has wrapped by hand, and that goes on on the second "
             "line of the message.",
         ),
         ("entry 5 (line 32)", "-v  Be verbose"),
@@ -132,7 +132,7 @@ def test_strings_are_filled_and_all_else_stays():
         (
             'verbose\\n"\nmsgstr ""',
             'verbose\\n"\nmsgstr ""\n'
-            '"A VERY LONG TEXT THAT SOMEBODY HAS WRAPPED BY HAND,\\n"\n'
+            '"A VERY LONG TEXT THAT A PERSON HAS WRAPPED BY HAND,\\n"\n'
             '"AND THAT GOES ON ON THE SECOND LINE OF THE MESSAGE.\\n"\n'
             '"\\n"\n'
             '"  -V  BE VERBOSE\\n"',

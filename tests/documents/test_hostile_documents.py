@@ -64,11 +64,11 @@ def lying() -> bytes:
 
 LAUGHS = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 10))
 HOSTILE = {
-    "empty": (b"", "no zip"),
-    "text": (b"hello", "no zip"),
-    "cut": (GOOD[:-40], "no zip"),
-    "cut in the middle": (GOOD[: len(GOOD) // 2], "no zip"),
-    "damaged": (GOOD.replace(GOOD[60:70], b"0123456789"), "damaged|no zip|not well-formed"),
+    "empty": (b"", "not a zip"),
+    "text": (b"hello", "not a zip"),
+    "cut": (GOOD[:-40], "not a zip"),
+    "cut in the middle": (GOOD[: len(GOOD) // 2], "not a zip"),
+    "damaged": (GOOD.replace(GOOD[60:70], b"0123456789"), "damaged|not a zip|not well-formed"),
     "no types": (zipped({"word/document.xml": "<a/>"}), "Content_Types"),
     "only types": (zipped({"[Content_Types].xml": "<a/>"}), "main part"),
     "no XML": (with_document(b"hello"), "not well-formed"),

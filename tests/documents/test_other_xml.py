@@ -71,7 +71,10 @@ def test_a_translation_of_opendocument_keeps_elements_and_the_first_member():
     ("others", "reason"),
     [
         ({"META-INF/manifest.xml": "<m><encryption-data/></m>"}, "encrypted"),
-        ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "no text"),
+        (
+            {"mimetype": "application/vnd.oasis.opendocument.spreadsheet"},
+            "not an OpenDocument text",
+        ),
     ],
 )
 def test_what_is_no_readable_opendocument_is_refused(others: dict[str, str | bytes], reason: str):

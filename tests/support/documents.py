@@ -11,7 +11,8 @@ from typing import Any
 
 from lxml import etree
 
-from mtkit.documents import Document, escaped, events, open_document, plain_text
+from mtkit.documents import Document, open_document, plain_text
+from mtkit.documents.inline import escaped, events
 
 # What one paragraph may have more or fewer of: pieces of text, and what is said of them.
 RUNS = frozenset({"r", "t", "rPr", "noBreakHyphen", "proofErr", "lastRenderedPageBreak"})

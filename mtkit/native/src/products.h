@@ -60,34 +60,17 @@ MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const uint16_t* w
     }
 }
 
-#ifdef MTKIT_BF16_DOT
-// The same with rows in bf16 too, 16 bits each: one instruction adds the products of two inputs.
-template <int M, int P>
-MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const uint16_t* weights,
-                           ptrdiff_t panel_stride, int inputs, Floats (&sums)[M][P]) {
-    for (int k = 0; k < inputs; k += 2, weights += 2 * PANEL) {
+// The same with rows of bytes, in 8 bits or bf16: `dot` adds the products of several inputs, which
+// take BYTES bytes of x. In 8 bits the sums are exact.
+template <int INPUTS, int BYTES, class Weight, class Sum, int M, int P>
+MTKIT_INLINE void multiply_by_dots(const int8_t* x, ptrdiff_t x_stride, const Weight* weights,
+                                   ptrdiff_t panel_stride, int inputs, Sum (&sums)[M][P]) {
+    for (int k = 0; k < inputs; k += INPUTS, x += BYTES, weights += INPUTS * PANEL) {
         MTKIT_UNROLL
         for (int p = 0; p < P; ++p) {
             const Ints w = load_ints(weights + p * panel_stride);
             MTKIT_UNROLL
-            for (int m = 0; m < M; ++m)
-                sums[m][p] = bf16_dot(sums[m][p], w, x + m * x_stride + 2 * k);
-        }
-    }
-}
-#endif
-
-// The same in 8 bits; the sums are exact.
-template <int M, int P>
-MTKIT_INLINE void multiply(const int8_t* x, ptrdiff_t x_stride, const int8_t* weights,
-                           ptrdiff_t panel_stride, int inputs, Ints (&sums)[M][P]) {
-    for (int k = 0; k < inputs; k += 4, weights += 4 * PANEL) {
-        MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) {
-            const Ints w = load_ints(weights + p * panel_stride);
-            MTKIT_UNROLL
-            for (int m = 0; m < M; ++m)
-                sums[m][p] = dot(sums[m][p], w, x + m * x_stride + k * INPUT_BYTES);
+            for (int m = 0; m < M; ++m) sums[m][p] = dot(sums[m][p], w, x + m * x_stride);
         }
     }
 }
@@ -131,17 +114,17 @@ void block(const Product& product, int row, int panel) {
     const ptrdiff_t at = panel * panel_stride;
     std::conditional_t<PRECISION == Precision::int8, Ints, Floats> sums[M][P] = {};
     if constexpr (PRECISION == Precision::int8)
-        multiply(product.bytes + row * stride, stride, matrix.int8_weights.data() + at,
-                 panel_stride, matrix.in, sums);
-    else if constexpr (PRECISION == Precision::bf16) {
+        multiply_by_dots<4, 4 * INPUT_BYTES>(product.bytes + row * stride, stride,
+                                             matrix.int8_weights.data() + at, panel_stride,
+                                             matrix.in, sums);
 #ifdef MTKIT_BF16_DOT
-        const int8_t* x = product.bytes;
-#else
-        const float* x = product.x;
+    else if constexpr (PRECISION == Precision::bf16)
+        multiply_by_dots<2, 4>(product.bytes + row * stride, stride,
+                               matrix.bf16_weights.data() + at, panel_stride, matrix.in, sums);
 #endif
-        multiply(x + row * stride, stride, matrix.bf16_weights.data() + at, panel_stride,
+    else if constexpr (PRECISION == Precision::bf16)
+        multiply(product.x + row * stride, stride, matrix.bf16_weights.data() + at, panel_stride,
                  matrix.in, sums);
-    }
     else
         multiply(product.x + row * stride, stride, matrix.weights.data() + at, panel_stride,
                  PANEL, matrix.in, sums);

@@ -9,6 +9,11 @@
 
 #include "kernels.h"
 
+// Rows of x are in bf16 too.
+#if defined(MTKIT_TILES) || defined(MTKIT_BF16_DOT)
+#define MTKIT_BF16_ROWS
+#endif
+
 #define MTKIT_PRAGMA(tokens) _Pragma(#tokens)
 #define MTKIT_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)

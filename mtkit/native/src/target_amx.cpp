@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #define MTKIT_TILES
-#define MTKIT_BF16_ROWS
 #define MTKIT_NAME amx
 #define MTKIT_FEATURES \
     "amx-tile,amx-int8,amx-bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"

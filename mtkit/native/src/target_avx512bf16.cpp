@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #define MTKIT_BF16_DOT
-#define MTKIT_BF16_ROWS
 #define MTKIT_NAME avx512bf16
 #define MTKIT_FEATURES "avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"
 #define MTKIT_SIMD "targets/avx512.h"

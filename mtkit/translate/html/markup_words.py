@@ -64,7 +64,7 @@ def cut_words(
     is linked to it or has the same number among those words of the sentence; and between letters
     and signs, if a linked word has the same signs. The parts are linked to each other.
     """
-    words = _Cut(alignment, source, target, parts)
+    cutter = _WordCutter(alignment, source, target, parts)
     starts = [start for start, _ in alignment.src_words]
     by_word: dict[int, set[Edge]] = {}
     for edge in edges:
@@ -72,11 +72,11 @@ def cut_words(
         if word >= 0 and starts[word] < edge.position < alignment.src_words[word][1]:
             by_word.setdefault(word, set()).add(edge)
     for word, inside in sorted(by_word.items()):
-        words.cut(word, inside)
-    return words.alignment() if words.places else alignment
+        cutter.cut(word, inside)
+    return cutter.alignment() if cutter.places else alignment
 
 
-class _Cut:
+class _WordCutter:
     """Collects where the words of an alignment are cut.
 
     Attributes:

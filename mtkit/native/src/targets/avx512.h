@@ -25,7 +25,7 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
 }
 #ifdef MTKIT_BF16_DOT
 // Add to 16 sums the products of two numbers in bf16 at x and those of the weights.
-MTKIT_INLINE Part bf16_dot_part(Part sum, IntPart weights, const int8_t* x) {
+MTKIT_INLINE Part dot_part(Part sum, IntPart weights, const int8_t* x) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(IntPart{} + load_as<uint32_t>(x)), "v"(weights));
     return sum;
 }

@@ -46,8 +46,8 @@ MTKIT_EACH(Ints, dot, (Ints sums, Ints weights, const int8_t* x),
            dot_part(sums.part[i], weights.part[i], x))
 #ifdef MTKIT_BF16_DOT
 // To each sum the products of its two weights in bf16 and the two inputs at x.
-MTKIT_EACH(Floats, bf16_dot, (Floats sums, Ints weights, const int8_t* x),
-           bf16_dot_part(sums.part[i], weights.part[i], x))
+MTKIT_EACH(Floats, dot, (Floats sums, Ints weights, const int8_t* x),
+           dot_part(sums.part[i], weights.part[i], x))
 #endif
 #undef MTKIT_EACH
 
