@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ import click
 
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, standard_input
-from mtkit.documents import FORMATS, Document, has_same_codes, open_document, plain_text
+from mtkit.documents import FORMATS, DistinctLines, Document, open_document, plain_text
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +66,9 @@ class DocumentLines:
 
     def __init__(self, name: str, document: Document, *, below: float) -> None:
         self._name, self._document, self._below = name, document, below
-        # The segments of each line.
-        self._segments: dict[str, list[int]] = {}
-        for number, segment in enumerate(document.segments):
-            self._segments.setdefault(segment.line, []).append(number)
-        self.lines = list(self._segments)
+        self._distinct = DistinctLines(document)
+        self.lines = list(self._distinct.segments)
         self.checks: dict[int, dict[str, Any]] = {}
-        # Of each segment; `_lost` counts those whose codes are not in the translation.
-        self._translations: list[str | None] = [None] * len(document.segments)
-        self._marks: dict[int, str] = {}
-        self._lost = 0
 
     @classmethod
     def read(
@@ -96,7 +88,7 @@ class DocumentLines:
 
     def place_of(self, number: int) -> str:
         """Where a line is in the document."""
-        first, *others = self._segments[self.lines[number - 1]]
+        first, *others = self._distinct.segments[self.lines[number - 1]]
         place = self._document.segments[first].place
         return f"{place} and {len(others):,} more" if others else place
 
@@ -104,15 +96,9 @@ class DocumentLines:
         """The document with the translated lines."""
         translated = b"".join(parts).decode().split("\n")[:-1]
         for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
-            mark, is_kept = self._mark(number), "rejected" in self.checks.get(number, {})
-            if not has_same_codes(line, translation):
-                self._lost += len(self._segments[line])
-                is_kept, mark = True, "not translated: its translation lost the formatting"
-            for segment in self._segments[line]:
-                self._translations[segment] = None if is_kept else translation
-                if mark:
-                    self._marks[segment] = mark
-        yield self._document.write(self._translations, self._marks)
+            is_rejected = "rejected" in self.checks.get(number, {})
+            self._distinct.put(line, None if is_rejected else translation, self._mark(number))
+        yield self._distinct.write()
 
     def rows(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """A JSON object for each segment."""
@@ -123,18 +109,13 @@ class DocumentLines:
         """Print what there is to know of the document that was written, and perhaps its rows."""
         for note in self._document.notes:
             log.info("%s: %s", self._name, note)
-        if self._lost:
-            log.warning(
-                "%s: %s of %s segments keep their source, because their translations lost the "
-                "formatting",
-                self._name,
-                f"{self._lost:,}",
-                f"{len(self._translations):,}",
-            )
+        if self._distinct.loss:
+            log.warning("%s: %s", self._name, self._distinct.loss)
         if not self._document.shows_marks:
-            for segment, mark in itertools.islice(sorted(self._marks.items()), _MAX_PRINTED):
+            marks = sorted(self._distinct.marks.items())
+            for segment, mark in marks[:_MAX_PRINTED]:
                 log.info("%s: %s", self._document.segments[segment].place, mark)
-            if (more := len(self._marks) - _MAX_PRINTED) > 0:
+            if (more := len(marks) - _MAX_PRINTED) > 0:
                 log.info("%s more are doubtful; --findings FILE has what is wrong", f"{more:,}")
         if with_rows:
             print_text(self._rows())
@@ -159,7 +140,7 @@ class DocumentLines:
                 **self.checks.get(numbers[segment.line], {}),
             }
             for number, (segment, translation) in enumerate(
-                zip(self._document.segments, self._translations, strict=True), 1
+                zip(self._document.segments, self._distinct.translations, strict=True), 1
             )
         ]
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)

@@ -4,7 +4,23 @@ Each format is a class of `document.Document` in a module of its own, which is l
 needed. What a document gets back unchanged is written with the same bytes.
 """
 
-from mtkit.documents.document import FORMATS, Document, open_document
+from mtkit.documents.document import (
+    FORMATS,
+    DistinctLines,
+    Document,
+    TooLargeError,
+    open_document,
+)
 from mtkit.documents.inline import has_same_codes, plain_text
+from mtkit.documents.text import TextFile
 
-__all__ = ["FORMATS", "Document", "has_same_codes", "open_document", "plain_text"]
+__all__ = [
+    "FORMATS",
+    "DistinctLines",
+    "Document",
+    "TextFile",
+    "TooLargeError",
+    "has_same_codes",
+    "open_document",
+    "plain_text",
+]

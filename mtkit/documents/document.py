@@ -13,6 +13,13 @@ from typing import ClassVar, NamedTuple
 from mtkit.base.errors import MtkitError
 from mtkit.documents.inline import has_same_codes
 
+# A package of parts is refused if it unpacks to more bytes than this, or than its reader allows.
+MAX_UNPACKED = 200_000_000
+
+
+class TooLargeError(MtkitError):
+    """A document that is too large to be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -36,10 +43,12 @@ class Options:
     Attributes:
         target: its language; empty if it is not known.
         everything: whether texts that have a translation already are translated again.
+        max_unpacked: bytes of all parts of a package together.
     """
 
     target: str = ""
     everything: bool = False
+    max_unpacked: int = MAX_UNPACKED
 
 
 class Document(ABC):
@@ -89,6 +98,49 @@ class Document(ABC):
         return changed
 
 
+class DistinctLines:
+    """The different lines of the segments of a document, and the translation of each.
+
+    Attributes:
+        segments: by each line, the numbers of the segments that have it.
+        translations: of each segment; None if it keeps its source, or was not `put` yet.
+        marks: see `Document.write`.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.segments: dict[str, list[int]] = {}
+        for number, segment in enumerate(document.segments):
+            self.segments.setdefault(segment.line, []).append(number)
+        self.translations: list[str | None] = [None] * len(document.segments)
+        self.marks: dict[int, str] = {}
+        self._lost = 0
+
+    def put(self, line: str, translation: str | None, mark: str = "") -> None:
+        """Take the translation of a line; without the codes of the line, it is not used."""
+        if translation is not None and not has_same_codes(line, translation):
+            self._lost += len(self.segments[line])
+            translation, mark = None, "not translated: its translation lost the formatting"
+        for segment in self.segments[line]:
+            self.translations[segment] = translation
+            if mark:
+                self.marks[segment] = mark
+
+    def write(self) -> bytes:
+        """The document with the translations."""
+        return self.document.write(self.translations, self.marks)
+
+    @property
+    def loss(self) -> str:
+        """How many translations were not used, as a line for people; empty if all were."""
+        if not self._lost:
+            return ""
+        return (
+            f"{self._lost:,} of {len(self.translations):,} segments keep their source, because "
+            "their translations lost the formatting"
+        )
+
+
 class Format(NamedTuple):
     """A format of documents: its name for people, where its class is, and whether it is text."""
 
@@ -132,16 +184,18 @@ def open_document(
     format: str | None = None,
     target: str = "",
     everything: bool = False,
+    max_unpacked: int = MAX_UNPACKED,
 ) -> Document:
     """Read a document.
 
     Args:
         name: of the file, for its ending and for messages.
         format: an ending (a key of `FORMATS`) that counts instead of that of the name.
-        target, everything: see `Options`.
+        target, everything, max_unpacked: see `Options`.
 
     Raises:
         MtkitError: it cannot be read; the message names the file and the reason.
+        TooLargeError: likewise, because it is too large.
     """
     ending = (format or PurePath(name).suffix).lower().removeprefix(".")
     for beginning, reason in _BEGINNINGS.items():
@@ -154,7 +208,7 @@ def open_document(
     module = importlib.import_module(f"mtkit.documents.{format_.module}")
     reader = getattr(module, format_.document)
     try:
-        opened: Document = reader(data, Options(target, everything))
+        opened: Document = reader(data, Options(target, everything, max_unpacked))
     except MtkitError as error:
-        raise MtkitError(f"{name}: {error}") from None
+        raise type(error)(f"{name}: {error}") from None
     return opened

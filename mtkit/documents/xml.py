@@ -11,6 +11,7 @@ from typing import Literal
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
+from mtkit.documents.document import TooLargeError
 from mtkit.documents.items import (
     MAX_NESTED,
     Around,
@@ -46,7 +47,7 @@ def parsed(data: bytes, name: str) -> Element:
         MtkitError: it is no XML, too large, or declares entities.
     """
     if data.count(b"<") + data.count(b"=") > 2 * MAX_TAGS:
-        raise MtkitError(f"{name} has more than {MAX_TAGS:,} tags; divide the document")
+        raise TooLargeError(f"{name} has more than {MAX_TAGS:,} tags; divide the document")
     try:
         root = etree.fromstring(data, _PARSER)
     except (etree.XMLSyntaxError, ValueError) as error:

@@ -11,13 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.document import Document, Options, Segment
+from mtkit.documents.document import MAX_UNPACKED, Document, Options, Segment, TooLargeError
 from mtkit.documents.items import Element
 from mtkit.documents.xml import Slot, parsed, serialised
 
-# A package is refused if it unpacks to more than this and to more than twice its own size: text
-# that is larger is no document, and films and pictures do not become larger.
-MAX_UNPACKED = 200_000_000
 MAX_MEMBERS = 20_000
 # What begins each entry of the list of members.
 _ENTRY = b"PK\x01\x02"
@@ -31,14 +28,17 @@ _ERRORS = (
 class Package:
     """The members of a zip in memory; no name of a member is ever used as a path.
 
+    It may unpack to `max_unpacked` bytes, or to twice its own size: text that is larger is no
+    document, and films and pictures do not become larger.
+
     Raises:
         MtkitError: it is no zip, is damaged or encrypted, or becomes too large.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, max_unpacked: int = MAX_UNPACKED) -> None:
         self._data = data
         if data.count(_ENTRY) > MAX_MEMBERS:
-            raise MtkitError(f"it has more than {MAX_MEMBERS:,} members")
+            raise TooLargeError(f"it has more than {MAX_MEMBERS:,} members")
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _ERRORS:
@@ -47,8 +47,8 @@ class Package:
         self._members = {info.filename.replace("\\", "/"): info for info in self._zip.infolist()}
         self.names = list(self._members)
         size = sum(info.file_size for info in self._zip.infolist())
-        if size > max(MAX_UNPACKED, 2 * len(data)):
-            raise MtkitError(f"it is {size:,} bytes unpacked, more than {MAX_UNPACKED:,}")
+        if size > max(max_unpacked, 2 * len(data)):
+            raise TooLargeError(f"it is {size:,} bytes unpacked, more than {max_unpacked:,}")
         if any(info.flag_bits & _ENCRYPTED for info in self._zip.infolist()):
             raise MtkitError("it is encrypted; save it without a password")
 
@@ -99,9 +99,9 @@ class ZippedDocument(Document):
     A tree is not kept: it is read again when it is written, and only if something in it changes.
     """
 
-    def __init__(self, data: bytes, _: Options) -> None:
+    def __init__(self, data: bytes, options: Options) -> None:
         super().__init__()
-        self._package = Package(data)
+        self._package = Package(data, options.max_unpacked)
         self._parts: list[Part] = []
         for name in self._part_names():
             start = len(self.segments)
