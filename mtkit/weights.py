@@ -126,6 +126,9 @@ class Weights(Mapping[str, Array]):
             if other.shapes != self.shapes:
                 raise MtkitError(f"{other.path}: has other tensors than {files[0].path}")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.shapes  # that of Mapping would compute the tensor
+
     def __len__(self) -> int:
         return len(self.shapes)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mtkit import weights
+from mtkit import native, weights
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import average
 from mtkit.run_folder import Run
+from mtkit.translate import Translator
 from mtkit.weights import WeightFile, Weights
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -126,3 +128,21 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path)
     os.truncate(tmp_path / "w", file.path.stat().st_size - 4)
     with pytest.raises(MtkitError, match=r"w: has become shorter while it was read$"):
         Weights([file])["w"]
+
+
+@pytest.mark.skipif(native.available() != "", reason="needs the native engine")
+@pytest.mark.parametrize("which", ["last", "average:2"])
+def test_a_translator_reads_each_tensor_of_each_checkpoint_once(
+    which: str, tiny_run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    read: Counter[tuple[Path, str]] = Counter()
+    blocks = WeightFile.blocks
+
+    def counted(file: WeightFile, name: str, most: int) -> Iterator[weights.Array]:
+        read[file.path, name] += 1
+        return blocks(file, name, most)
+
+    monkeypatch.setattr(WeightFile, "blocks", counted)
+    Translator.load(tiny_run, checkpoint=which, device="cpu", workers=1).close()
+    assert len({path for path, _ in read}) == (2 if which == "average:2" else 1)
+    assert set(read.values()) == {1}
