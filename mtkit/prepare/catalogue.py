@@ -1,17 +1,19 @@
 """The catalogue of corpora that `prepare` knows by name: sources, sizes and licences.
 
 They are in `catalogue.yaml`. `CATALOGUE` lists them, each in both directions, and `find_corpus`
-looks one up. The text of the demo corpora is made by `demo`.
+looks one up. The grammar in `examples/demo/` wrote the text of the demo corpora, `demo.tsv.bz2`.
 """
 
 from __future__ import annotations
 
+import bz2
 import difflib
 from dataclasses import dataclass, replace
 from importlib import resources
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import parse_yaml
+from mtkit.data import Split
 
 BUILT_IN = "built in"
 
@@ -43,7 +45,7 @@ class CatalogueEntry:
 
     @property
     def built_in(self) -> bool:
-        """Whether `demo` generates this corpus, so that nothing is downloaded."""
+        """Whether this corpus is a part of mtkit, so that nothing is downloaded."""
         return self.source == BUILT_IN
 
 
@@ -74,3 +76,11 @@ def find_corpus(name: str) -> CatalogueEntry:
         f"unknown corpus '{name}': {hint}`mtkit prepare --list` prints the catalogue, "
         "and --train and --valid prepare your own files"
     )
+
+
+def demo_corpus() -> dict[Split, list[tuple[str, str]]]:
+    """The pairs of each split of the demo corpus, English first."""
+    file = resources.files("mtkit") / "prepare" / "demo.tsv.bz2"
+    rows = [row.split("\t") for row in bz2.decompress(file.read_bytes()).decode().splitlines()]
+    splits: tuple[Split, ...] = ("train", "valid", "test")
+    return {name: [(src, tgt) for split, src, tgt in rows if split == name] for name in splits}

@@ -25,9 +25,8 @@ from mtkit.base.errors import MtkitError, one_line, reason_of
 from mtkit.base.files import shareable_name
 from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends, refuse_long_line, refuse_utf16
 from mtkit.data import Split
-from mtkit.prepare.catalogue import CatalogueEntry
+from mtkit.prepare.catalogue import CatalogueEntry, demo_corpus
 from mtkit.prepare.columns import named_columns
-from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,

@@ -6,12 +6,12 @@ import itertools
 import random
 
 import pytest
+from support.demo_grammar import sentences
 
 from mtkit.base.files import parse_record, read_record, write_record
 from mtkit.check.rules import limits, rules
 from mtkit.check.rules.facts import PairFacts, ends_with_mark, language_of
 from mtkit.check.rules.findings import Finding
-from mtkit.prepare.demo import sentences
 
 FRENCH = "La vieille femme a acheté hier un parapluie rouge dans une petite ville."
 

@@ -7,12 +7,12 @@ import random
 import re
 
 import pytest
+from support.demo_grammar import sentences
 
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.rules import rules
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.findings import KINDS, Finding
-from mtkit.prepare.demo import sentences
 
 Pair = tuple[str, str]
 

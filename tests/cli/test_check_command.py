@@ -8,8 +8,7 @@ import json
 
 import pytest
 from support.command_line import Place, full_disk
-
-from mtkit.prepare.demo import sentences
+from support.demo_grammar import sentences
 
 PAIRS = [pair for pair, _ in itertools.islice(sentences(seed=1), 600)]
 # A copied source, a number that was added, and a placeholder that was lost.

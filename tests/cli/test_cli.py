@@ -30,7 +30,7 @@ from mtkit.cli import commands
 from mtkit.cli.options import GroupedOption
 from mtkit.config import Config, presets
 from mtkit.data import PreparedData
-from mtkit.prepare.catalogue import CATALOGUE
+from mtkit.prepare.catalogue import CATALOGUE, demo_corpus
 from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
 
@@ -180,7 +180,8 @@ def test_the_examples_of_the_help_run_as_printed(
         shutil.copytree(tiny_run.path, place.folder / "runs" / name)
     if command == "prepare":
         # A tenth of the demo corpus.
-        monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 3000)
+        corpus = {split: pairs[:3000] for split, pairs in demo_corpus().items()}
+        monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: corpus)
         shutil.rmtree(place.folder / "data" / ("mine" if "mine" in example else "demo-en-de"))
         write_words(place, "train", 2000)
         write_words(place, "valid", 20)

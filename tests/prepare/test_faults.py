@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.demo_grammar import SEED, sentences
 
 from mtkit.data import PreparedData
 from mtkit.prepare import passes, prepare_files
-from mtkit.prepare.demo import SEED, sentences
 from mtkit.prepare.readers import memory, parallel_files
 from mtkit.prepare.results import Report
 

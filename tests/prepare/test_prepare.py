@@ -20,6 +20,7 @@ import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import passes, prepare_files, results
+from mtkit.prepare.catalogue import demo_corpus
 from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.results import Report
 from mtkit.prepare.run import PrepareOptions, prepare
@@ -312,11 +313,8 @@ def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
 def test_the_demo_corpus_is_prepared_in_both_directions(
     name: str, src: int, tgt: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from mtkit.prepare.demo import demo_corpus
-
     # All of its kinds of sentences and none of the waiting.
-    monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 2000)
-    small = demo_corpus()
+    small = {split: pairs[:2000] for split, pairs in demo_corpus().items()}
     monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
     prepare(name, tmp_path / name, PrepareOptions(settings={"vocab_size": 600}))
     data = PreparedData.open(tmp_path / name)
@@ -330,10 +328,7 @@ def test_the_demo_corpus_is_prepared_in_both_directions(
 def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from mtkit.prepare.demo import demo_corpus
-
-    monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 400)
-    pairs = demo_corpus()["train"]
+    pairs = demo_corpus()["train"][:400]
     nouns = ["Datei", "Ordner", "Fenster", "Dokument", "Bild", "Seite", "Projekt", "Konto", "Liste"]
     verbs = [("Cut", "ausschneiden"), ("Download", "laden"), ("Unsubscribe from", "abbestellen")]
     pairs[200:200] = [(f"{a} {noun[::-1]}", f"{noun} {b}") for noun in nouns * 2 for a, b in verbs]

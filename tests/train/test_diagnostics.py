@@ -12,9 +12,9 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.demo_grammar import sentences
 
 from mtkit.config import Config, load_config, presets
-from mtkit.prepare.demo import sentences
 from mtkit.train.diagnostics import (
     LearningCurve,
     findings,

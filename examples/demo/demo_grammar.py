@@ -1,7 +1,9 @@
 """A small English–German grammar that writes the demo corpus.
 
 This module contains the rules and the split; the words are in `demo_words`. `demo_corpus` gives the
-same sentence pairs on every machine.
+same sentence pairs on every machine. mtkit has them in `mtkit/prepare/demo.tsv.bz2`. To print them:
+
+    python examples/demo/demo_grammar.py
 
 **How it works.** Both languages are generated together, never one from the other's text. A
 `Phrase` is a noun phrase in both languages; a `Clause` says who does what to whom, when and where;
@@ -31,8 +33,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
-from mtkit.data import Split
-from mtkit.prepare import demo_words as lexicon
+import demo_words as lexicon
 
 TRAIN_PAIRS = 30_000
 VALID_PAIRS = 500
@@ -446,14 +447,14 @@ KINDS: tuple[Callable[[Draw], Pair], ...] = (
 # --- The split
 
 
-def held_out(combination: tuple[int, int]) -> Split | None:
+def held_out(combination: tuple[int, int]) -> str | None:
     """The split, `valid` or `test`, that a pair of words belongs to; None for training.
 
     An arithmetic rule, so that it depends on the order of the lexicon and nothing else: about
     one pair in eleven is held out, one in three of those for validation.
     """
     first, second = combination
-    splits: dict[int, Split] = {0: "valid", 11: "test", 22: "test"}
+    splits: dict[int, str] = {0: "valid", 11: "test", 22: "test"}
     return splits.get((7 * first + 3 * second) % 33)
 
 
@@ -466,10 +467,10 @@ def sentences(seed: int) -> Iterator[tuple[Pair, list[tuple[int, int]]]]:
         yield pair, draw.combinations
 
 
-def demo_corpus() -> dict[Split, list[Pair]]:
+def demo_corpus() -> dict[str, list[Pair]]:
     """The demo corpus, English first: the same bytes on every machine."""
-    wanted: dict[Split, int] = {"train": TRAIN_PAIRS, "valid": VALID_PAIRS, "test": TEST_PAIRS}
-    pairs_of: dict[Split, dict[str, str]] = {split: {} for split in wanted}
+    wanted: dict[str, int] = {"train": TRAIN_PAIRS, "valid": VALID_PAIRS, "test": TEST_PAIRS}
+    pairs_of: dict[str, dict[str, str]] = {split: {} for split in wanted}
     for (english, german), combinations in sentences(SEED):
         places = set(map(held_out, combinations)) - {None}
         # A sentence with held-out pairs of both splits would leak one split into the other.
@@ -479,3 +480,9 @@ def demo_corpus() -> dict[Split, list[Pair]]:
         if all(len(pairs_of[split]) == wanted[split] for split in wanted):
             break
     return {split: list(pairs.items()) for split, pairs in pairs_of.items()}
+
+
+if __name__ == "__main__":
+    for split, pairs in demo_corpus().items():
+        for english, german in pairs:
+            print(split, english, german, sep="\t")

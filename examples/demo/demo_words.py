@@ -16,7 +16,7 @@ The first two columns of the file are the kind of word and its group; the others
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 HABEN = ("habe", "hast", "hat", "haben")
@@ -110,7 +110,7 @@ class Modal(NamedTuple):
 
 def _rows(kind: str) -> Iterator[tuple[str, list[list[str]]]]:
     """The group and the other columns, as lists of words, of each word of a kind."""
-    file = resources.files("mtkit") / "prepare" / "lexicon.tsv"
+    file = Path(__file__).with_name("lexicon.tsv")
     for line in file.read_text(encoding="utf-8").splitlines():
         first, group, *columns = line.split("\t")
         if first == kind:
