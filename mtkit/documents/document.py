@@ -29,11 +29,13 @@ class Segment:
         line: its text with inline codes (`mtkit.documents.inline`).
         place: where it is, in the words of the format: "paragraph 12", "cue 7", "slide 3".
         placeholders: finds what a translation must have as often, if the format says what that is.
+        is_replaced: whether there is another translation, which also `line` itself replaces.
     """
 
     line: str
     place: str
     placeholders: re.Pattern[str] | None = None
+    is_replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,12 @@ class Options:
     """What reading a document depends on, besides its bytes.
 
     Attributes:
-        target: its language; empty if it is not known.
+        source, target: the languages of the translation; empty if they are not known.
         everything: whether texts that have a translation already are translated again.
         max_unpacked: bytes of all parts of a package together.
     """
 
+    source: str = ""
     target: str = ""
     everything: bool = False
     max_unpacked: int = MAX_UNPACKED
@@ -90,7 +93,7 @@ class Document(ABC):
         changed = {
             number: line
             for number, (segment, line) in enumerate(zip(self.segments, translations, strict=True))
-            if line is not None and line != segment.line
+            if line is not None and (segment.is_replaced or line != segment.line)
         }
         for number, line in changed.items():
             if not has_same_codes(self.segments[number].line, line):
@@ -182,6 +185,7 @@ def open_document(
     data: bytes,
     *,
     format: str | None = None,
+    source: str = "",
     target: str = "",
     everything: bool = False,
     max_unpacked: int = MAX_UNPACKED,
@@ -191,7 +195,7 @@ def open_document(
     Args:
         name: of the file, for its ending and for messages.
         format: an ending (a key of `FORMATS`) that counts instead of that of the name.
-        target, everything, max_unpacked: see `Options`.
+        source, target, everything, max_unpacked: see `Options`.
 
     Raises:
         MtkitError: it cannot be read; the message names the file and the reason.
@@ -208,7 +212,8 @@ def open_document(
     module = importlib.import_module(f"mtkit.documents.{format_.module}")
     reader = getattr(module, format_.document)
     try:
-        opened: Document = reader(data, Options(target, everything, max_unpacked))
+        options = Options(source, target, everything, max_unpacked)
+        opened: Document = reader(data, options)
     except MtkitError as error:
         raise type(error)(f"{name}: {error}") from None
     return opened

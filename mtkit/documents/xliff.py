@@ -3,124 +3,148 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.items import Element, texts_in
-from mtkit.documents.xml import MixedContent, Rules, Slot, local_name, parsed, serialised, xml_text
+from mtkit.base.language_id import is_same_language
+from mtkit.documents.paragraph import Element, Paragraph, kinds_of, local_name, xml_text
+from mtkit.documents.xml import Marked, Trees, XmlDocument
+from mtkit.documents.zipped import Package
 
-_RULES = Rules.of("shown", around="g pc mrk", begin="bpt bx sc", end="ept ex ec", unseen="sm em")
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
-_UNTRANSLATED = ("new", "needs-translation", "needs-l10n", "initial")
+_UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
+_NOTES = "*[local-name()='note'][@from='mtkit'] | *[local-name()='notes']/*[@category='mtkit']"
 
 
-class Xliff(Document):
+class Unit(Paragraph):
+    """A source and its translation: a `trans-unit` of 1.2, or a `segment` of 2.0."""
+
+    kinds = kinds_of(around="g pc mrk", begin="bpt bx sc", end="ept ex ec", unseen="sm em")
+
+    def __init__(self, element: Element) -> None:
+        sources = [*element.iterchildren("{*}seg-source"), *element.iterchildren("{*}source")]
+        super().__init__(sources[0] if sources else element.makeelement("source"))
+        self.unit, self.target = element, element.find("{*}target")
+        self._is_new = local_name(element) == "segment"
+        self._parent = element.getparent() if self._is_new else element
+        self.name = f"unit {element.get('id') or element.getparent().get('id')}"
+        old = "" if self.target is None else self.target.xpath("string()").strip()
+        states = {node.get("state") for node in (element, self.target) if node is not None}
+        self.is_translated = old != "" and not states & _UNTRANSLATED
+        self.is_replaced = old not in ("", self.element.xpath("string()").strip())
+
+    def render(self) -> None:
+        """Make the source the translation, and put a copy of it in its place."""
+        target, unit = self.element, self.unit
+        source = copy.deepcopy(target)
+        unit.replace(target, source)
+        target.tag = target.tag.removesuffix(local_name(target)) + "target"
+        target.attrib.clear()
+        if self.target is not None:
+            target.attrib.update(self.target.attrib)
+            unit.remove(self.target)
+        unit.insert(unit.index(source) + 1, target)
+        target.tail = source.tail
+        self.target = target
+        for element in (target, unit):
+            if element.get("state"):
+                element.set("state", "translated")
+            for name in ("state-qualifier", "subState", "approved"):
+                element.attrib.pop(name, None)
+        self.clear()
+        super().render()
+
+    def clear(self) -> None:
+        """Take the notes of earlier marks away."""
+        for note in self._parent.xpath(_NOTES):
+            notes = note.getparent()
+            notes.remove(note)
+            if not len(notes):
+                notes.getparent().remove(notes)
+
+    def mark(self, text: str) -> None:
+        """Say in the state of a text and in a note that it is doubtful."""
+        space = self.unit.tag.removesuffix(local_name(self.unit))
+        if self._is_new:
+            state = "initial" if self.target is None else "translated"
+            self.unit.set("state", self.unit.get("state") or state)
+            self.unit.set("subState", "mtkit:needs-review")
+            notes = self._parent.find("{*}notes")
+            if notes is None:
+                notes = self.unit.makeelement(f"{space}notes")
+                names = ("{*}originalData", "{*}segment", "{*}ignorable")
+                next(self._parent.iterchildren(*names)).addprevious(notes)
+            category = {"category": "mtkit", "appliesTo": "target"}
+            note = etree.SubElement(notes, f"{space}note", category)
+        else:
+            before = self.element if self.target is None else self.target
+            if self.target is not None:
+                self.target.set("state", "needs-review-translation")
+            note = self.unit.makeelement(f"{space}note", {"from": "mtkit"})
+            self.unit.insert(self.unit.index(before) + 1, note)
+            note.tail = before.tail
+        note.text = xml_text(text)
+
+
+class _File(Package):
+    """A file that is no zip, as the only part of a package; its name is empty."""
+
+    def __init__(self, data: bytes, _: int) -> None:
+        self._data, self.names, self.notes = data, [""], []
+
+    def read(self, _: str) -> bytes:
+        return self._data
+
+    def write(self, changed: Mapping[str, bytes]) -> bytes:
+        return changed.get("", self._data)
+
+
+class Xliff(XmlDocument):
     """Texts of a program; those without a translation are translated, and sources stay.
 
     A mark is a state and a note.
     """
 
+    package = _File
     shows_marks = True
 
-    def __init__(self, data: bytes, options: Options) -> None:
-        super().__init__()
-        self._data, self._options = data, options
-        root = parsed(data, "it")
+    def _part_names(self) -> Iterable[str]:
+        root = self._tree("")
         if local_name(root) != "xliff" or root.get("version", "1.")[:2] not in ("1.", "2."):
             raise MtkitError("it is not XLIFF 1.x or 2.x")
-        self.segments = [Segment(slot.text.line, slot.place) for slot in self._slots(root)]
+        wanted = (self._options.source, self._options.target)
+        for node in (root, *root.iter("{*}file")):
+            source = node.get("source-language") or node.get("srcLang")
+            target = node.get("target-language") or node.get("trgLang")
+            pairs = [pair for pair in zip((source, target), wanted, strict=True) if all(pair)]
+            if not all(is_same_language(*pair) for pair in pairs):
+                own, others = (" to ".join(filter(None, x)) for x in ((source, target), wanted))
+                self.notes.append(f"its languages are {own}, not {others}")
+                break
+        return self._package.names
 
-    def _slots(self, root: Element) -> Iterator[Slot]:
+    def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         for element in root.iter("{*}trans-unit", "{*}segment"):
             flags = (node.get("translate") for node in (element, *element.iterancestors()))
-            unit = Unit(element)
             if next(filter(None, flags), "yes") == "no":
                 continue
+            unit = Unit(element)
+            unit.is_replaced &= self._options.everything
             if self._options.everything or not unit.is_translated:
-                for text in texts_in(unit.content):
-                    yield Slot(text, f"unit {unit.name}", element, unit.render)
+                yield unit
 
-    def write(
-        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
-    ) -> bytes:
-        """See `Document.write`."""
-        changes, marks = self.changes(translations), marks or {}
-        if not changes and not marks:
-            return self._data
-        root = parsed(self._data, "it")
-        slots = list(self._slots(root))
-        for number, line in changes.items():
-            slots[number].text.put(line)
-        for render in dict.fromkeys(slots[number].render for number in changes):
-            render()
-        for number, mark in sorted(marks.items()):
-            _mark(slots[number].element, mark)
-        language = "trgLang" if root.get("version", "").startswith("2") else "target-language"
-        for element in [root] if language == "trgLang" else root.iter("{*}file"):
-            if self._options.target and not element.get(language):
-                element.set(language, self._options.target)
-        return serialised(root, self._data)
-
-
-class Unit:
-    """A source and its translation: a `trans-unit` of 1.2, or a `segment` of 2.0."""
-
-    def __init__(self, element: Element) -> None:
-        self._element = element
-        self._source = element.find("{*}seg-source")
-        if self._source is None:
-            self._source = element.find("{*}source")
-        self._target = element.find("{*}target")
-        self.name = element.get("id") or element.getparent().get("id")
-        self.is_translated = (
-            self._target is not None
-            and self._target.xpath("string()").strip() != ""
-            and self._target.get("state") not in _UNTRANSLATED
-        )
-        empty = element.makeelement("source")
-        self.content = MixedContent(empty if self._source is None else self._source, _RULES)
-
-    def render(self) -> None:
-        """Make the source the translation, and put a copy of it in its place."""
-        target, unit = self._source, self._element
-        source = copy.deepcopy(target)
-        unit.replace(target, source)
-        target.tag = target.tag.removesuffix(local_name(target)) + "target"
-        target.attrib.clear()
-        if self._target is not None:
-            target.attrib.update(self._target.attrib)
-            unit.remove(self._target)
-        unit.insert(unit.index(source) + 1, target)
-        target.tail = source.tail
-        for element in (target, unit):
-            if element.get("state") in _UNTRANSLATED:
-                element.set("state", "translated")
-        self.content.render()
-
-
-def _mark(unit: Element, mark: str) -> None:
-    """Say in the state of a text and in a note that it is doubtful."""
-    space = unit.tag.removesuffix(local_name(unit))
-    if local_name(unit) == "trans-unit":
-        target = unit.find("{*}target")
-        before = unit.find("{*}source") if target is None else target
-        if target is not None:
-            target.set("state", "needs-review-translation")
-        note = unit.makeelement(f"{space}note", {"from": "mtkit"})
-        unit.insert(unit.index(before) + 1, note)
-        note.tail = before.tail
-    else:
-        unit.set("state", unit.get("state") or "translated")
-        unit.set("subState", "mtkit:needs-review")
-        parent = unit.getparent()
-        notes = parent.find("{*}notes")
-        if notes is None:
-            notes = parent.makeelement(f"{space}notes")
-            names = ("originalData", "segment", "ignorable")
-            first = next(node for node in parent if local_name(node) in names)
-            first.addprevious(notes)
-        note = etree.SubElement(notes, f"{space}note", {"category": "mtkit", "appliesTo": "target"})
-    note.text = xml_text(mark)
+    def _mark(self, trees: Trees, marked: Sequence[Marked]) -> None:
+        units: list[Any] = [text.paragraph for _, text, _ in marked]
+        for unit in units:
+            unit.clear()
+        for unit, (*_, mark) in zip(units, marked, strict=True):
+            unit.mark(mark)
+        for root in trees.values():
+            is_new = root.get("version", "").startswith("2")
+            language = "trgLang" if is_new else "target-language"
+            for element in [root] if is_new else root.iter("{*}file"):
+                if self._options.target and not element.get(language):
+                    element.set(language, self._options.target)

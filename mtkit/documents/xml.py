@@ -1,29 +1,18 @@
-"""XML of documents: read safely, written again, and elements whose content is text and elements."""
+"""Documents of XML parts, most of them in a zip: the parts are read safely, and written again."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.document import TooLargeError
-from mtkit.documents.items import (
-    MAX_NESTED,
-    Around,
-    Element,
-    Item,
-    Text,
-    Thing,
-    Words,
-    texts_in,
-)
-
-XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+from mtkit.documents.document import Document, Options, Segment, TooLargeError
+from mtkit.documents.paragraph import Element, Paragraph, Text
+from mtkit.documents.zipped import Package
 
 # A tag or an attribute needs some 100 bytes of memory; a page of a book in Office has some 1,000.
 MAX_TAGS = 1_500_000
@@ -33,11 +22,109 @@ _PARSER = etree.XMLParser(
 _DECLARATION = re.compile(
     rb"""(?:\xef\xbb\xbf)?<\?xml(?![^>]*encoding=["'](?!utf-8["']))[^>]*\?>\s*""", re.IGNORECASE
 )
-_NOT_IN_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# A segment, its text in a tree, and what is doubtful about it.
+Marked = tuple[Segment, Text, str]
 
-# What an element is in a text: around words; at a place, shown or not; the begin or the end of what
-# is around words; what ends the text, and has texts of its own.
-Kind = Literal["around", "shown", "unseen", "begin", "end", "break"]
+
+class Trees(dict[str, Element]):
+    """The roots of parts that change, by their names; each is read when it is first asked for."""
+
+    def __init__(self, read: Callable[[str], Element]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, name: str) -> Element:
+        self[name] = self._read(name)
+        return self[name]
+
+
+class XmlDocument(Document):
+    """A document whose paragraphs are elements in parts.
+
+    A tree is not kept: it is read again when it is written, and only if something in it changes.
+
+    Attributes:
+        package: reads the parts, and writes the document with those that changed.
+    """
+
+    package: ClassVar[type[Package]] = Package
+
+    def __init__(self, data: bytes, options: Options) -> None:
+        super().__init__()
+        self._package, self._options = self.package(data, options.max_unpacked), options
+        self.notes = self._package.notes
+        self._parts: dict[str, range] = {}
+        for name in self._part_names():
+            start = len(self.segments)
+            self.segments += [segment for segment, _ in self._texts(name, self._tree(name))]
+            self._parts[name] = range(start, len(self.segments))
+
+    @abstractmethod
+    def _part_names(self) -> Iterable[str]:
+        """The parts with texts, in the order of reading; `notes` are written here, too."""
+
+    @abstractmethod
+    def _paragraphs(self, name: str, root: Element) -> Iterable[Paragraph]:
+        """The paragraphs of a part; always the same ones for the same bytes."""
+
+    def _label(self, name: str) -> str:
+        """What a part is called; empty for the main part of a text."""
+        return ""
+
+    def _texts(self, name: str, root: Element) -> Iterator[tuple[Segment, Text]]:
+        label, number = self._label(name), 0
+        for paragraph in self._paragraphs(name, root):
+            for index, text in enumerate(paragraph.texts):
+                number += index == 0 or paragraph.default == "block"
+                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element)}"
+                place = f"{label}, {place}" if label else place
+                yield Segment(text.line, place, is_replaced=paragraph.is_replaced), text
+
+    def _tree(self, name: str) -> Element:
+        return parsed(self._package.read(name), f"its part {name}" if name else "it")
+
+    def write(
+        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
+    ) -> bytes:
+        """See `Document.write`."""
+        changes = self.changes(translations)
+        marks = marks if marks and self.shows_marks else {}
+        trees, marked = Trees(self._tree), list[Marked]()
+        changed: dict[Paragraph, None] = {}
+        for name, numbers in self._parts.items():
+            wanted = sorted({*changes, *marks}.intersection(numbers))
+            texts = list(self._texts(name, trees[name])) if wanted else []
+            for number in wanted:
+                segment, text = texts[number - numbers.start]
+                if number in changes:
+                    text.put(changes[number])
+                    changed[text.paragraph] = None
+                if number in marks:
+                    marked.append((segment, text, marks[number]))
+        for paragraph in changed:
+            paragraph.render()
+        self._mark(trees, marked)
+        return self._package.write(
+            {name: serialised(root, self._package.read(name)) for name, root in trees.items()}
+        )
+
+    def _mark(self, trees: Trees, marked: Sequence[Marked]) -> None:
+        """Show marks in the trees."""
+
+
+def _cell(element: Element) -> str:
+    """Where an element is in a table, if it is in one."""
+    cell = next(element.iterancestors("{*}tc", "{*}table-cell"), None)
+    if cell is None or cell.getparent().getparent() is None:
+        return ""
+    row, number = _index(cell.getparent()), _index(cell)
+    return f" (row {row}, cell {number})"
+
+
+def _index(element: Element) -> int:
+    """The number of an element among its siblings of the same kind, from 1."""
+    parent = element.getparent()
+    return 1 + int(parent.index(element) - parent.index(parent.find(element.tag)))
 
 
 def parsed(data: bytes, name: str) -> Element:
@@ -65,142 +152,3 @@ def serialised(root: Element, old: bytes = b"") -> bytes:
     xml: bytes = etree.tostring(root.getroottree(), encoding="UTF-8", xml_declaration=False)
     xml += b"\n" * old.endswith(b"\n")
     return begin + (xml.replace(b"\n", b"\r\n") if b"\r\n" in old else xml)
-
-
-def local_name(node: Element) -> str:
-    """The name of an element without its namespace; empty for comments, and for None."""
-    tag = getattr(node, "tag", None)
-    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
-
-
-def xml_text(text: str) -> str:
-    """A text without the characters that XML cannot have."""
-    return _NOT_IN_XML.sub("", text)
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A segment in a tree.
-
-    Attributes:
-        place: where it is, in words.
-        element: what `render` writes, after translations were put into its texts.
-    """
-
-    text: Text
-    place: str
-    element: Element
-    render: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the elements of a format are in a text, by their names; all others are `default`."""
-
-    kinds: Mapping[str, str]
-    default: Kind
-
-    @classmethod
-    def of(cls, default: Kind, **kinds: str) -> Rules:
-        """Rules from names with spaces between them, by kind (`break_` for `break`)."""
-        pairs = ((name, kind.strip("_")) for kind, names in kinds.items() for name in names.split())
-        return cls(dict(pairs), default)
-
-    def kind(self, node: Element) -> str:
-        """What a node is in a text."""
-        name = local_name(node)
-        if not name:
-            return "unseen"
-        # HTML and XLIFF 2.0; XLIFF 1.2.
-        if node.get("translate") == "no" or node.get("mtype") == "protected":
-            return "shown"
-        return self.kinds.get(name, self.default)
-
-
-class Content(Around, ABC):
-    """The content of an element as items."""
-
-    @abstractmethod
-    def render(self) -> None:
-        """Write the items into the element."""
-
-
-def slots_of(contents: Iterable[Content], label: str) -> Iterator[Slot]:
-    """The segments of some contents, each named by its paragraph: the label, and its number."""
-    number = 0
-    for content in contents:
-        texts = list(texts_in(content))
-        number += bool(texts)
-        place = f"{label}, paragraph {number}" if label else f"paragraph {number}"
-        yield from (Slot(text, place, content.element, content.render) for text in texts)
-
-
-class MixedContent(Content):
-    """The content of an element: text, and elements with text after them."""
-
-    def __init__(self, element: Element, rules: Rules) -> None:
-        super().__init__(_read(element, rules), element)
-
-    def render(self) -> None:
-        """Write the items into the element."""
-        _fill(self.element, self.items)
-
-
-def _read(element: Element, rules: Rules) -> list[Item]:
-    items: list[Item] = _words(element, element.text)
-    # Where the begins are that have no end yet.
-    begins: list[int] = []
-    for child in element:
-        kind = rules.kind(child)
-        if kind in ("around", "break"):
-            items.append(Around(_read(child, rules), child, is_break=kind == "break"))
-        else:
-            items.append(Thing(child, is_shown=kind != "unseen"))
-        if kind == "begin":
-            begins.append(len(items) - 1)
-        elif kind == "end" and len(begins) <= MAX_NESTED:
-            same = [at for at in begins if _pair_id(items[at]) == _pair_id(items[-1])]
-            if same:
-                at = same[-1]
-                begins = [begin for begin in begins if begin < at]
-                items[at:] = [Around(items[at + 1 : -1], begin=[items[at]], end=[items[-1]])]
-        items += _words(element, child.tail)
-    return items
-
-
-def _words(element: Element, text: str | None) -> list[Item]:
-    """Some text in an element; where line ends count, they are breaks."""
-    keeping = (node.get(XML_SPACE) for node in (element, *element.iterancestors()))
-    is_kept = next(filter(None, keeping), "") == "preserve"
-    return [*Words(text or "").cut("\n")] if is_kept else [Words(text or "")]
-
-
-def _pair_id(item: Item) -> str | None:
-    """What the begin and the end of a pair have in common (XLIFF 1.2 and 2.0)."""
-    element = item.element if isinstance(item, Thing) else {}
-    pair_id: str | None = element.get("startRef") or element.get("rid") or element.get("id")
-    return pair_id
-
-
-def _fill(element: Element, items: Iterable[Item]) -> None:
-    for child in list(element):
-        element.remove(child)
-    element.text = None
-    _append(element, items)
-
-
-def _append(element: Element, items: Iterable[Item]) -> None:
-    for item in items:
-        if isinstance(item, Words):
-            text = xml_text(item.text)
-            if len(element):
-                element[-1].tail = (element[-1].tail or "") + text
-            else:
-                element.text = (element.text or "") + text
-        elif isinstance(item, Around) and item.element is None:
-            _append(element, [*item.begin, *item.items, *item.end])
-        else:
-            if isinstance(item, Around):
-                _fill(item.element, item.items)
-            item.element.tail = None
-            element.append(item.element)

@@ -1,32 +1,42 @@
-"""Documents that are a zip of XML parts: a safe reader, and what their formats have in common."""
+"""A zip in memory: a safe reader, and a writer that copies what does not change."""
 
 from __future__ import annotations
 
+import copy
 import io
 import lzma
+import re
 import zipfile
 import zlib
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from itertools import pairwise
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.document import MAX_UNPACKED, Document, Options, Segment, TooLargeError
-from mtkit.documents.items import Element
-from mtkit.documents.xml import Slot, parsed, serialised
+from mtkit.documents.document import MAX_UNPACKED, TooLargeError
 
 MAX_MEMBERS = 20_000
 # What begins each entry of the list of members.
 _ENTRY = b"PK\x01\x02"
-_ENCRYPTED = 0x1
+# Flags of a member.
+_ENCRYPTED, _UTF_8 = 0x1, 0x800
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _ERRORS = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError),
 )
+# Names of members, and what is said if there are any; `{}` is how many.
+_NOTES = (
+    (
+        re.compile(r"_xmlsignatures/|META-INF/(?:document)?signatures\.xml$"),
+        "it is signed; the signature becomes invalid",
+    ),
+    (re.compile(r".*vbaProject\.bin$|Basic/|Scripts/"), "its macros are kept as they are"),
+    (re.compile(r".*/embeddings/"), "files that are embedded in it are kept as they are: {}"),
+)
 
 
 class Package:
-    """The members of a zip in memory; no name of a member is ever used as a path.
+    """The members of a zip; no name of a member is ever used as a path.
 
     It may unpack to `max_unpacked` bytes, or to twice its own size: text that is larger is no
     document, and films and pictures do not become larger.
@@ -43,17 +53,22 @@ class Package:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _ERRORS:
             raise MtkitError("it is not a zip file, or its end is missing") from None
+        infos = self._zip.infolist()
         # Of members with the same name the last one counts, as for other readers.
-        self._members = {info.filename.replace("\\", "/"): info for info in self._zip.infolist()}
+        self._members = {info.filename.replace("\\", "/"): info for info in infos}
         self.names = list(self._members)
-        size = sum(info.file_size for info in self._zip.infolist())
+        counts = ((note, len([*filter(names.match, self.names)])) for names, note in _NOTES)
+        self.notes = [note.format(count) for note, count in counts if count]
+        size = sum(info.file_size for info in infos)
         if size > max(max_unpacked, 2 * len(data)):
             raise TooLargeError(f"it is {size:,} bytes unpacked, more than {max_unpacked:,}")
-        if any(info.flag_bits & _ENCRYPTED for info in self._zip.infolist()):
+        if any(info.flag_bits & _ENCRYPTED for info in infos):
             raise MtkitError("it is encrypted; save it without a password")
+        if others := {info.compress_type for info in infos}.difference(_METHODS):
+            raise MtkitError(f"it is compressed by a method that is not supported: {min(others)}")
 
     def read(self, name: str) -> bytes:
-        """The bytes of a member."""
+        """The bytes of a member; empty if there is none."""
         return self._read(self._members[name]) if name in self._members else b""
 
     def _read(self, info: zipfile.ZipInfo) -> bytes:
@@ -65,88 +80,30 @@ class Package:
             raise MtkitError(f"its part {info.filename} is damaged: {error}") from None
 
     def write(self, changed: Mapping[str, bytes]) -> bytes:
-        """The zip with some members that are changed or new; order and compression stay."""
+        """The zip with some members that are changed or new; the bytes of all others stay."""
         if not changed:
             return self._data
+        infos = self._zip.infolist()
+        offsets = sorted({self._zip.start_dir, *(info.header_offset for info in infos)})
+        ends = dict(pairwise(offsets))
+        new = {id(self._members.get(name)): data for name, data in changed.items()}
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w") as target:
             target.comment = self._zip.comment
-            for info in self._zip.infolist():
-                name = info.filename.replace("\\", "/")
-                member = zipfile.ZipInfo(info.filename, info.date_time)
-                member.external_attr, member.create_system = info.external_attr, info.create_system
-                member.compress_type, member.comment = info.compress_type, info.comment
-                is_changed = name in changed and info is self._members[name]
-                target.writestr(member, changed[name] if is_changed else self._read(info))
+            for info in infos:
+                member, begin = copy.copy(info), info.header_offset
+                # The name is in front of the bytes, too, and must not be written in another way.
+                name = info.orig_filename
+                is_same_name = name.isascii() or info.flag_bits & _UTF_8
+                if id(info) in new or not is_same_name or "\0" in name:
+                    member.flag_bits, member.extra = 0, b""
+                    target.writestr(member, new[id(info)] if id(info) in new else self._read(info))
+                    continue
+                # No bytes are copied twice, even if a member is in the list several times.
+                raw = self._data[begin : ends.pop(begin, begin)]
+                member.header_offset = target.start_dir
+                target.start_dir += written.write(raw)
+                target.filelist.append(member)
             for name in sorted(changed.keys() - self._members.keys()):
-                member = zipfile.ZipInfo(name)
-                member.compress_type = zipfile.ZIP_DEFLATED
-                target.writestr(member, changed[name])
+                target.writestr(name, changed[name], zipfile.ZIP_DEFLATED)
         return written.getvalue()
-
-
-class Part(NamedTuple):
-    """A part with segments: its name, and the number of its first segment and of the one after."""
-
-    name: str
-    start: int
-    stop: int
-
-
-class ZippedDocument(Document):
-    """A zip with XML parts whose texts are translated.
-
-    A tree is not kept: it is read again when it is written, and only if something in it changes.
-    """
-
-    def __init__(self, data: bytes, options: Options) -> None:
-        super().__init__()
-        self._package = Package(data, options.max_unpacked)
-        self._parts: list[Part] = []
-        for name in self._part_names():
-            start = len(self.segments)
-            for slot in self._slots(name, self._tree(name)):
-                self.segments.append(Segment(slot.text.line, slot.place))
-            self._parts.append(Part(name, start, len(self.segments)))
-
-    @abstractmethod
-    def _part_names(self) -> Iterator[str]:
-        """The parts with texts, in the order of reading; `notes` are written here, too."""
-
-    @abstractmethod
-    def _slots(self, name: str, root: Element) -> Iterator[Slot]:
-        """The segments of a part; always the same ones for the same bytes."""
-
-    def _tree(self, name: str) -> Element:
-        return parsed(self._package.read(name), f"its part {name}")
-
-    def write(
-        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
-    ) -> bytes:
-        """See `Document.write`."""
-        changes = self.changes(translations)
-        marks = marks if marks and self.shows_marks else {}
-        trees: dict[str, Element] = {}
-        marked: list[tuple[Slot, str]] = []
-        for part in self._parts:
-            wanted = sorted({*changes, *marks} & {*range(part.start, part.stop)})
-            if not wanted:
-                continue
-            trees[part.name] = root = self._tree(part.name)
-            slots = list(self._slots(part.name, root))
-            for number in wanted:
-                slot = slots[number - part.start]
-                if number in changes:
-                    slot.text.put(changes[number])
-                if number in marks:
-                    marked.append((slot, marks[number]))
-            changed = [slots[number - part.start] for number in wanted if number in changes]
-            for render in dict.fromkeys(slot.render for slot in changed):
-                render()
-        self._mark(trees, marked)
-        return self._package.write(
-            {name: serialised(root, self._package.read(name)) for name, root in trees.items()}
-        )
-
-    def _mark(self, trees: dict[str, Element], marked: Sequence[tuple[Slot, str]]) -> None:
-        """Show marks in the trees; more trees of parts can be added."""

@@ -62,6 +62,16 @@ def lying() -> bytes:
     return data.replace(struct.pack("<I", 400_000_000), struct.pack("<I", 100))
 
 
+def by_method(name: str, method: int) -> bytes:
+    """A file with a member that says that it is compressed by another method."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as package:
+        for other, content in {**word(f"<w:p>{run('text')}</w:p>"), "a.png": b"x"}.items():
+            package.writestr(other, content)
+        package.getinfo(name).compress_type = method
+    return data.getvalue()
+
+
 LAUGHS = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 10))
 HOSTILE = {
     "empty": (b"", "not a zip"),
@@ -94,6 +104,9 @@ HOSTILE = {
     "too many members": (zipped({f"{i}": "" for i in range(MAX_MEMBERS + 1)}), "members"),
     "a bomb": (with_spaces("word/media/a.xml", 300), "unpacked"),
     "a lie about the size": (lying(), "damaged"),
+    # Deflate64, and PPMd of an image that is not read.
+    "a method of compression": (by_method("word/document.xml", 9), "method"),
+    "a method of compressing an image": (by_method("a.png", 98), "method"),
     "encrypted": (
         GOOD.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00"),
         "encrypted",
@@ -140,6 +153,75 @@ def test_order_and_compression_of_members_stay():
             ("later", zipfile.ZIP_DEFLATED),
         ]
         assert package.read("a/b") == b"new"
+
+
+def stored(data: bytes) -> dict[str, tuple[bytes, int, bytes]]:
+    """The compressed bytes, the time and the extra field of each member."""
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as package:
+        assert package.testzip() is None
+        for info in package.infolist():
+            name, extra = struct.unpack("<HH", data[info.header_offset + 26 :][:4])
+            start = info.header_offset + 30 + name + extra
+            raw = data[start : start + info.compress_size]
+            found[info.filename] = (raw, info.date_time[0], info.extra)
+    return found
+
+
+class Pipe(io.BytesIO):
+    """A file in which sizes can only stand behind the data."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("begin", [b"", b"#!/bin/sh\n"])
+@pytest.mark.parametrize("stream", [io.BytesIO, Pipe])
+def test_bytes_of_members_that_do_not_change_stay(stream: type[io.BytesIO], begin: bytes):
+    file = stream()
+    file.write(begin)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
+        for name in ("mimetype", "a.xml", "b.xml", "\u00fc.xml", "c\u20ac", "\\d"):
+            package.writestr(name, f"{name} some text of a member " * 50)
+        info = zipfile.ZipInfo("e", (1999, 1, 2, 3, 4, 6))
+        info.extra = b"\x01\x99\x02\x00ab"
+        package.writestr(info, b"")
+        package.comment = b"comment"
+    data = file.getvalue()
+    written = Package(data).write({"b.xml": b"new", "later": b"x"})
+    before, after = stored(data), stored(written)
+    assert list(after) == [*before, "later"]
+    assert {name for name in before if before[name] != after[name]} == {"b.xml"}
+    with zipfile.ZipFile(io.BytesIO(written)) as package:
+        assert (package.read("b.xml"), package.comment) == (b"new", b"comment")
+
+
+def test_names_of_members_in_an_old_charset_are_written_in_utf_8():
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as package:
+        package.writestr("a", b"first")
+        package.writestr("\u00fc", b"second")
+    name = "\u00fc".encode()
+    # Without the flag of UTF-8.
+    old = data.getvalue().replace(b"\x14\x00\x00\x08", b"\x14\x00\x00\x00")
+    names = [name.decode("cp437")]
+    with zipfile.ZipFile(io.BytesIO(Package(old).write({"a": b"new"}))) as package:
+        assert package.namelist() == ["a", *names]
+        assert package.read(names[0]) == b"second"
+
+
+def test_a_member_that_is_there_twice_or_damaged_does_not_hinder_writing():
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as package:
+        package.writestr("a", b"first")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            package.writestr("a", b"second")
+        package.writestr("image", b"picture")
+    broken = data.getvalue().replace(b"picture", b"pixture")
+    with zipfile.ZipFile(io.BytesIO(Package(broken).write({"a": b"new"}))) as package:
+        first, second, image = package.infolist()
+        assert [package.read(info) for info in (first, second)] == [b"first", b"new"]
+        assert image.filename == "image"
 
 
 PROGRAM = """

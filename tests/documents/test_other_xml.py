@@ -67,6 +67,21 @@ def test_a_translation_of_opendocument_keeps_elements_and_the_first_member():
     assert "".join(new["styles.xml"].itertext()) == "Kopf"
 
 
+def test_a_text_in_a_table_of_opendocument_says_its_row_and_cell():
+    cell = "<table:table-cell><text:p>{}</text:p></table:table-cell>"
+    rows = ("ab", "cd")
+    table = "".join(
+        f"<table:table-row>{''.join(map(cell.format, row))}</table:table-row>" for row in rows
+    )
+    body = f"<text:p>x</text:p><table:table xmlns:table='ta'><table:c/>{table}</table:table>"
+    places = [segment.place for segment in opened("a.odt", odt(body)).segments]
+    cells = ["(row 1, cell 1)", "(row 1, cell 2)", "(row 2, cell 1)", "(row 2, cell 2)"]
+    assert places == [
+        "paragraph 1",
+        *(f"paragraph {number} {cell}" for number, cell in enumerate(cells, 2)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("others", "reason"),
     [
@@ -97,6 +112,16 @@ def test_a_book_is_read_in_its_order():
     assert [segment.line for segment in segments if "chapter 2" in segment.place][2:] == [
         *("an <g1>item</g1>", "inside", "after", "text", "more <x1/> text", "cell"),
     ]
+
+
+def test_chapters_that_are_not_xhtml_are_said():
+    members = epub(one="<p>text</p>")
+    book = str(members["o/book.opf"])
+    picture = "<item id='p' href='p.svg' media-type='image/svg+xml'/>"
+    book = book.replace("</f>", f"{picture}</f>").replace("</s>", "<itemref idref='p'/></s>")
+    document = opened("a.epub", {**members, "o/book.opf": book, "o/p.svg": "<svg/>"})
+    assert document.notes == ["chapters that are not XHTML are kept as they are: 1"]
+    assert opened("a.epub", members).notes == []
 
 
 @pytest.mark.parametrize("translator", TRANSLATORS)
@@ -166,10 +191,79 @@ def test_a_translation_of_xliff_stands_beside_its_source():
     )
 
 
-def test_everything_is_translated_if_it_is_asked_for():
-    data = xliff(unit("One", "<target>Uno</target>"))
-    document = open_document("a.xlf", data, everything=True)
-    assert b"<target>Eins</target>" in document.write(["Eins"])
+@pytest.mark.parametrize("translation", ["Eins", "One"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        xliff(unit("One", "<target>Uno</target>")),
+        xliff(unit("One", '<target state="final" state-qualifier="exact-match">Uno</target>')),
+        xliff(unit("One", "<target>Uno</target>", ' approved="yes"')),
+        xliff2("<segment><source>One</source><target>Uno</target></segment>"),
+        xliff2('<segment state="final"><source>One</source><target>Uno</target></segment>'),
+        xliff2('<segment state="initial"><source>One</source><target>Uno</target></segment>'),
+    ],
+)
+def test_everything_is_translated_if_it_is_asked_for(data: bytes, translation: str):
+    new = open_document("a.xlf", data, everything=True).write([translation]).decode()
+    assert f">{translation}</target>" in new
+    assert not any(old in new for old in ("Uno", "final", "exact", "approved", "initial"))
+    # None keeps what is there.
+    assert open_document("a.xlf", data, everything=True).write([None]) == data
+
+
+def test_a_text_of_xliff_2_in_its_first_state_has_no_translation_yet():
+    segment = '<segment state="{}"><source>One</source><target>{}</target></segment>'
+    data = xliff2(segment.format("initial", "One") + segment.format("reviewed", "Uno"))
+    document = open_document("a.xlf", data)
+    assert [text.line for text in document.segments] == ["One"]
+    new = document.write(["Eins"]).decode()
+    assert segment.format("translated", "Eins") + segment.format("reviewed", "Uno") in new
+
+
+@pytest.mark.parametrize(
+    ("before", "own"),
+    [
+        (xliff(unit("One") + unit("Two", "<note>own</note>")), "<note>own</note>"),
+        (xliff(unit("One", "<target/>") + unit("Two", '<note from="x">own</note>')), "own"),
+        (xliff2("<segment><source>One</source></segment><segment><source>Two</source></segment>"),
+         "<segment "),
+        (xliff2("<notes><note>own</note></notes><segment><source>One</source></segment>"
+                "<segment><source>Two</source></segment>"), "<notes><note>own</note></notes>"),
+    ],
+)  # fmt: skip
+def test_a_later_translation_of_xliff_takes_earlier_marks_away(before: bytes, own: str):
+    old = open_document("a.xlf", before).write(["Ein", "Zwei"], {0: "doubtful", 1: "doubtful"})
+    # One text is good now, and the other one is doubtful once more.
+    half = open_document("a.xlf", old, everything=True).write(["Eins", None], {1: "still"})
+    assert half.count(b'"mtkit"') == half.count(b"still") == 1
+    assert half.count(b"needs-review") == 1
+    good = open_document("a.xlf", half, everything=True).write(["Eins", "Zwo"]).decode()
+    assert all(text in good for text in (">Eins</target>", ">Zwo</target>", own))
+    assert not any(text in good for text in ("needs-review", "mtkit", "doubtful", "<notes/>"))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "note"),
+    [
+        ("en", "de", None),
+        ("en-GB", "DE_at", None),
+        ("en", "", None),
+        ("", "", None),
+        ("eng", "deu", None),
+        ("fr", "de", "its languages are fr to de, not en to de"),
+        ("en", "es-MX", "its languages are en to es-MX, not en to de"),
+        ("fr", "", "its languages are fr, not en to de"),
+    ],
+)
+def test_xliff_in_other_languages_than_those_of_the_model_is_said(source, target, note):
+    names = [("source-language", "target-language"), ("srcLang", "trgLang")]
+    for data, (of_source, of_target) in zip((xliff(unit("a")), xliff2("")), names, strict=True):
+        own = {of_source: source, of_target: target}
+        attributes = "".join(f' {name}="{value}"' for name, value in own.items() if value)
+        text = data.decode().replace(f' {of_source}="en"', attributes)
+        document = open_document("a.xlf", text.encode(), source="en", target="de")
+        assert document.notes == ([note] if note else [])
+        assert open_document("a.xlf", text.encode()).notes == []
 
 
 def test_a_mark_of_xliff_is_a_state_and_a_note():

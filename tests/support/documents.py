@@ -116,13 +116,13 @@ def rendered_again(name: str, data: bytes) -> bool:
     """Whether each part with texts stays, but for its runs, if all its texts are put in again."""
     document: Any = open_document(name, data)
     for part in document._parts:
-        root = document._tree(part.name)
+        root = document._tree(part)
         before = (names_of(root), root.xpath("string()"))
-        slots = list(document._slots(part.name, root))
-        for slot in slots:
-            slot.text.put(slot.text.line)
-        for render in dict.fromkeys(slot.render for slot in slots):
-            render()
+        texts = [text for _, text in document._texts(part, root)]
+        for text in texts:
+            text.put(text.line)
+        for paragraph in dict.fromkeys(text.paragraph for text in texts):
+            paragraph.render()
         spaces = re.compile(r"\s+")
         text = spaces.sub("", root.xpath("string()")).replace("\u2011", "")
         if (names_of(root), text) != (before[0], spaces.sub("", before[1]).replace("\u2011", "")):

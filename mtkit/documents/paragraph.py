@@ -1,0 +1,308 @@
+"""The content of an XML element as pieces: read, cut into texts with inline codes, written again.
+
+In all formats, `a <b>half</b>word<i/>` is text, `open`, text, `close`, text, `shown`, and its line
+is `a <g1>half</g1>word<x2/>`. The line of a translation gives pieces in a new order, of which those
+for codes are the old ones; with them, the element is filled again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from typing import Any, ClassVar
+
+from mtkit.base.copied import has_letters
+from mtkit.documents.inline import LineWriter, events
+from mtkit.documents.text import partners_of
+
+# An element of lxml, which has no type information.
+Element = Any
+
+XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+# Fields and codes that are nested more deeply have no meaning.
+MAX_NESTED = 50
+_SPACES = re.compile(r"[ \t\r\n]+")
+_NOT_IN_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def local_name(node: Element) -> str:
+    """The name of an element without its namespace; empty for comments, and for None."""
+    tag = getattr(node, "tag", None)
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def xml_text(text: str) -> str:
+    """A text without the characters that XML cannot have."""
+    return _NOT_IN_XML.sub("", text)
+
+
+def kinds_of(**kinds: str) -> dict[str, str]:
+    """The kind of each name, from names with spaces between them by kind (`break_` for `break`)."""
+    return {name: kind.strip("_") for kind, names in kinds.items() for name in names.split()}
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A text, an element that stays as it is, or an end of what is around words.
+
+    Attributes:
+        kind: `text`; `open` or `close`; of all others, the kind of its element.
+        is_break: whether it separates texts.
+        pair: of a begin or an end: its name for `partners_of`.
+        parts: the pieces that are written for it, if it is several.
+        end: of `open`: its `close`.
+        run, look: of Office: the run that it is in, and what its format looks like to readers.
+    """
+
+    kind: str
+    element: Element = None
+    text: str = ""
+    is_break: bool = False
+    pair: str = ""
+    parts: Iterable[Piece] = ()
+    end: Piece | None = None
+    run: Element = None
+    look: tuple[object, ...] = ()
+
+
+class Text:
+    """A text in a paragraph; its pieces change with `put`.
+
+    Attributes:
+        line: the text with inline codes, without the spaces at its ends.
+    """
+
+    def __init__(self, paragraph: Paragraph, pieces: list[Piece]) -> None:
+        self.paragraph, self._pieces = paragraph, pieces
+        self._writer: LineWriter[Piece] = LineWriter()
+        # What text directly inside each code looks like; 0 is the whole text.
+        self._bases = {0: _base(pieces)}
+        self._write()
+        line = self._writer.line
+        self.line = line.strip()
+        self._before, _, self._after = line.partition(self.line)
+
+    def _write(self) -> None:
+        writer, numbers = self._writer, [0]
+        for stop, piece in enumerate(self._pieces, 1):
+            if piece.kind == "text":
+                is_base = piece.look == self._bases[numbers[-1]].look or not piece.text.strip()
+                number = 0 if is_base else writer.open(piece)
+                writer.text(_SPACES.sub(" ", piece.text))
+                if number:
+                    self._bases[number] = piece
+                    writer.close(number)
+            elif piece.kind == "open":
+                numbers.append(writer.open(piece))
+                self._bases[numbers[-1]] = _base(self._pieces[stop:])
+            elif piece.kind == "close":
+                writer.close(numbers.pop())
+            else:
+                writer.point(piece, is_shown=piece.kind != "unseen")
+
+    def put(self, line: str) -> None:
+        """Replace the pieces of the text by those of a translation of its line."""
+        pieces: list[Piece | None] = []
+        numbers = [0]
+        for kind, value in events(self._before + line + self._after):
+            if isinstance(value, str):
+                pieces.append(replace(self._bases[numbers[-1]], text=value))
+                continue
+            if kind == "open":
+                numbers.append(value)
+            elif kind == "close":
+                numbers.pop()
+            piece = self._writer.meanings[value]
+            if piece.kind != "text":
+                pieces.append(piece.end if kind == "close" else piece)
+        self._pieces[:] = filter(None, pieces)
+
+
+class Paragraph:
+    """The content of an element; a subclass says what the elements of its format are in a text.
+
+    Attributes:
+        kinds: by the name of an element: `around` words; `block`, with texts of its own inside;
+            `break` between texts; `shown` or `unseen` at a place; `begin` and `end` of what is
+            around words; `kept` before the content; `dropped`. All others are `default`.
+        written: how the text of a `begin` starts, if what is between it and the `end` is a text.
+        name: what it is called in messages, instead of by its number.
+        is_replaced: see `Segment`.
+        texts: those that have letters; what is before or after all words is not in them.
+    """
+
+    kinds: ClassVar[Mapping[str, str]] = {}
+    default = "shown"
+    written = re.compile("")
+    name = ""
+    is_replaced = False
+
+    def __init__(self, element: Element) -> None:
+        self.element = element
+        self.texts: list[Text] = []
+        self._pieces: list[list[Piece]] = []
+        pieces = self._folded([*self._content(self.holder(element))])
+        for _, group in groupby(pieces, lambda piece: piece.is_break):
+            part = list(group)
+            start, stop = _trimmed(part)
+            self._pieces += [part[:start], part[start:stop], part[stop:]]
+            if has_letters(_words(part[start:stop])):
+                self.texts.append(Text(self, self._pieces[-2]))
+
+    def kind(self, node: Element) -> str:
+        """What a node is in a text."""
+        name = local_name(node)
+        # HTML and XLIFF 2.0; XLIFF 1.2.
+        if name and (node.get("translate") == "no" or node.get("mtype") == "protected"):
+            return "shown"
+        return self.kinds.get(name, self.default) if name else "unseen"
+
+    def holder(self, element: Element) -> Element:
+        """Where the content of an element is."""
+        return element
+
+    def render(self) -> None:
+        """Fill the element with the pieces."""
+        holders = [self._emptied(self.element)]
+        for piece in _leaves(chain.from_iterable(self._pieces)):
+            if piece.kind == "close":
+                holders.pop()
+                continue
+            for node in self._nodes(piece):
+                if not isinstance(node, str):
+                    node.tail = None
+                    holders[-1].append(node)
+                elif len(holders[-1]):
+                    holders[-1][-1].tail = (holders[-1][-1].tail or "") + node
+                else:
+                    holders[-1].text = (holders[-1].text or "") + node
+            if piece.kind == "open":
+                holders.append(self._emptied(piece.element))
+
+    def _nodes(self, piece: Piece) -> Iterable[Element]:
+        """What is written for a piece: an element, or text."""
+        return [xml_text(piece.text) if piece.element is None else piece.element]
+
+    def _emptied(self, element: Element) -> Element:
+        holder = self.holder(element)
+        for child in list(holder):
+            if self.kind(child) != "kept":
+                holder.remove(child)
+        holder.text = None
+        return holder
+
+    def _content(self, holder: Element) -> Iterator[Piece]:
+        """The pieces of the text and of the children of an element."""
+        spaces = (node.get(XML_SPACE) for node in chain([holder], holder.iterancestors()))
+        # Where line ends count, they are breaks.
+        separator = "\n" if next(filter(None, spaces), "") == "preserve" else ""
+        yield from cut(holder.text, separator)
+        for child in holder:
+            yield from self._child(child)
+            yield from cut(child.tail, separator)
+
+    def _child(self, child: Element) -> Iterator[Piece]:
+        kind = self.kind(child)
+        if kind in ("around", "block"):
+            yield Piece("open", child, pair="*")
+            if kind == "block":
+                yield Piece("text", is_break=True)
+            yield from self._content(self.holder(child))
+            yield Piece("close", pair="/*")
+        elif kind not in ("kept", "dropped"):
+            # What a begin and its end have in common in XLIFF 1.2 and 2.0; nothing in Office.
+            pair = f"={child.get('startRef') or child.get('rid') or child.get('id')}"
+            pairs = {"begin": pair, "end": f"/{pair}"}
+            yield Piece(kind, child, is_break=kind == "break", pair=pairs.get(kind, ""))
+
+    def _folded(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Pieces with each begin and its end as an `open` and a `close`, and less of them."""
+        partners = partners_of([piece.pair for piece in pieces])
+        done: list[Piece] = []
+        # Of each code that has no end yet: where it begins, and where what is inside begins.
+        begins: list[tuple[int, int]] = []
+        for i, piece in enumerate(pieces):
+            if done and _is_same(done[-1], piece):
+                done[-1].text += piece.text
+                continue
+            done.append(piece)
+            if partners.get(i, 0) > i:
+                begins.append((len(done) - 1, len(done)))
+            elif i in partners:
+                start, inside = begins.pop()
+                if piece.kind == "close" or len(begins) < MAX_NESTED:
+                    done[start:] = self._code(done[start:inside], done[inside:-1], piece)
+            elif piece.kind == "separate" and begins and done[begins[-1][0]].kind == "begin":
+                begins[-1] = (begins[-1][0], len(done))
+        return done
+
+    def _code(self, begin: list[Piece], inside: list[Piece], end: Piece) -> list[Piece]:
+        """A code around others as two pieces; as one if there are no words of a text inside."""
+        opened, closed = begin[0], end
+        if opened.kind == "begin":
+            texts = [piece.element.text or "" for piece in begin if piece.element is not None]
+            if not self.written.match("".join(texts)):
+                return [Piece("shown", parts=_leaves([*begin, *inside, end]))]
+            opened, closed = Piece("open", parts=_leaves(begin)), Piece("close", parts=[end])
+        opened.end = closed
+        opened.is_break = closed.is_break = any(piece.is_break for piece in inside)
+        pieces = [opened, *inside, closed]
+        if opened.is_break or _words(inside).strip():
+            return pieces
+        return [Piece("shown", parts=_leaves(pieces))]
+
+
+def cut(text: str | None, separator: str) -> Iterator[Piece]:
+    """The parts of a text between separators, and these as breaks."""
+    pieces = re.split(f"({separator})", text or "") if separator else [text or ""]
+    return (Piece("text", text=piece, is_break=piece == separator) for piece in pieces if piece)
+
+
+def _leaves(pieces: Iterable[Piece]) -> list[Piece]:
+    return [leaf for piece in pieces for leaf in piece.parts or (piece,)]
+
+
+def _is_same(last: Piece, piece: Piece) -> bool:
+    is_text = last.kind == piece.kind == "text" and last.look == piece.look
+    return is_text and not (last.is_break or piece.is_break)
+
+
+def _trimmed(pieces: list[Piece]) -> tuple[int, int]:
+    """Where the words begin and end, without what is around all of them."""
+    start, stop = 0, len(pieces)
+    while start < stop:
+        first, last = pieces[start], pieces[stop - 1]
+        if first.end is last:
+            start, stop = start + 1, stop - 1
+        elif not _is_wordy(first):
+            start += 1
+        elif not _is_wordy(last):
+            stop -= 1
+        else:
+            break
+    return start, stop
+
+
+def _is_wordy(piece: Piece) -> bool:
+    return piece.kind in ("open", "close") or bool(piece.text.strip())
+
+
+def _words(pieces: Iterable[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def _base(pieces: Iterable[Piece]) -> Piece:
+    """The text whose look most characters have, not counting what is inside codes."""
+    depth, texts = 0, dict[tuple[object, ...], Piece]()
+    sizes: Counter[tuple[object, ...]] = Counter()
+    for piece in pieces:
+        depth += (piece.kind == "open") - (piece.kind == "close")
+        if depth < 0:
+            break
+        if depth == 0 and piece.kind == "text":
+            texts.setdefault(piece.look, piece)
+            sizes[piece.look] += len(piece.text.strip())
+    return next((texts[look] for look, _ in sizes.most_common(1)), Piece("text"))
