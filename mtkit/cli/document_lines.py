@@ -72,9 +72,9 @@ class DocumentLines:
 
     @classmethod
     def read(
-        cls, path: Path | None, format_: str, *, target: str, everything: bool, below: float
+        cls, path: Path | None, format_: str, *, below: float, **options: Any
     ) -> DocumentLines:
-        """Read a file, or standard input; raises `MtkitError` if it is not such a document."""
+        """Read a file, or standard input, with the options of `open_document`, and its errors."""
         from mtkit.base.text import open_binary
 
         name = shared.name_of(path or Path("-"))
@@ -83,7 +83,7 @@ class DocumentLines:
         else:
             with open_binary(path) as stream:
                 data = stream.read()
-        document = open_document(name, data, format=format_, target=target, everything=everything)
+        document = open_document(name, data, format=format_, **options)
         return cls(name, document, below=below)
 
     def place_of(self, number: int) -> str:

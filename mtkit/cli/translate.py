@@ -245,9 +245,14 @@ def translate(
     with ExitStack() as stack:
         document = places = None
         if is_document:
-            target = options.others["tgt_lang"] or runs[0].manifest.data.tgt_lang
+            of_run = runs[0].manifest.data
             document = DocumentLines.read(
-                input_path, format_, target=target, everything=everything, below=below
+                input_path,
+                format_,
+                below=below,
+                source=options.others["src_lang"] or of_run.src_lang,
+                target=options.others["tgt_lang"] or of_run.tgt_lang,
+                everything=everything,
             )
             lines, places = iter(document.lines), document.place_of
         elif input_path is None:

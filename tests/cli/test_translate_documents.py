@@ -7,7 +7,7 @@ import re
 
 import pytest
 from support.command_line import Place
-from support.documents import names_of, run, trees, word, zipped
+from support.documents import names_of, run, trees, unit, word, xliff, zipped
 
 from mtkit.documents import open_document
 from mtkit.documents.subtitles import Subtitles
@@ -109,6 +109,14 @@ def test_entries_with_a_translation_are_translated_if_asked_for(documents: Place
     for options, count in (([], 1), (["--all"], 0)):
         outcome = documents.mtkit("-q", "translate", "in.po", *options)
         assert outcome.out.count("fünf") == count
+
+
+def test_xliff_in_other_languages_is_said(documents: Place):
+    documents.write("in.xlf", xliff(unit("one")).decode().replace('"en"', '"fr"'))
+    outcome = documents.mtkit("translate", "in.xlf", "--output", "out.xlf")
+    assert outcome.status == 0
+    (line,) = re.findall(r"its languages are .*", outcome.err)
+    assert line.startswith("its languages are fr, not ")
 
 
 def test_a_document_without_text_comes_back(documents: Place):
