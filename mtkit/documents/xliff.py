@@ -16,6 +16,8 @@ from mtkit.documents.zipped import Package
 
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
 _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
+# What is said of each new translation, in the place of what was said of another one.
+_STATES = {"state": "translated", "approved": "no"}
 _NOTES = "*[local-name()='note'][@from='mtkit'] | *[local-name()='notes']/*[@category='mtkit']"
 
 
@@ -50,9 +52,9 @@ class Unit(Paragraph):
         target.tail = source.tail
         self.target = target
         for element in (target, unit):
-            if element.get("state"):
-                element.set("state", "translated")
-            for name in ("state-qualifier", "subState", "approved"):
+            for name in element.attrib:
+                element.attrib[name] = _STATES.get(name, element.attrib[name])
+            for name in ("state-qualifier", "subState"):
                 element.attrib.pop(name, None)
         self.clear()
         super().render()
