@@ -8,9 +8,8 @@ parser does not call text stays as it is. A new text is read again, and must hav
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt, rules_inline
@@ -19,42 +18,54 @@ from markdown_it.token import Token
 
 from mtkit.base.copied import has_letters
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import LineWriter, Tags, events
-from mtkit.documents.text import Edit, Row, TextFile, refilled, write_tagged
+from mtkit.documents.inline import Tags, events
+from mtkit.documents.text import (
+    Edit,
+    Piece,
+    Row,
+    TextFile,
+    line_of,
+    partners_of,
+    refilled,
+    text_pieces,
+    trimmed,
+)
 
 # The front matter of a page, in YAML or TOML.
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
-# Signs of extensions that CommonMark takes for text: marks of footnotes, tasks and alerts,
-# attributes, and formulas as Pandoc finds them.
+# Signs of extensions that CommonMark takes for text: marks of footnotes, tasks and alerts, tables
+# of contents, links of wikis, attributes, Hugo's and Jekyll's commands, emoji, and formulas as
+# Pandoc finds them.
 _KEPT = re.compile(
-    r"(\[\^[^\]\s]+\]:?|^\[[ xX]\](?=\s)|\[![A-Z]+\]|\{[#.:][^{}]*\}|(?<!\$)\$\$[^$]+\$\$"
+    r"(\[\^[^\]\s]+\]:?|^\[[ xX]\](?=\s)|\[![A-Z]+\]|\[TOC\]|!?\[\[[^\]]*\]\]|\{[#.:][^{}]*\}"
+    r"|\{\{.*?\}\}|\{%.*?%\}|(?<![\w:]):[a-z][a-z0-9_+-]*:(?![\w:])|(?<!\$)\$\$[^$]+\$\$"
     r"|(?<![\w$])\$(?=\S)[^$\n]*[^\s$]\$(?!\d))"
 )
-# A line of an extension: ":::note", '!!! tip "Title"'.
-_DIRECTIVE = re.compile(r"\s*(?::{3,}|!!!|\?\?\?)")
+# Lines of extensions: `:::note`, `!!! tip "Title"`, an abbreviation, code of MDX, and a formula.
+_DIRECTIVE = re.compile(
+    r"^[ \t]*(?::{3,}|!!!|\?\?\?|\*\[[^\]\n]+\]:|import\s.*['\"];?$"
+    r"|export\s+(?:const|default|function|let)\b).*$|^\$\$[^$]+\$\$",
+    re.MULTILINE,
+)
+# The definition of a term.
+_DEFINITION = re.compile(r":[ \t]+")
 # What would begin a block, or make a heading of the line before; it needs a backslash.
 _BLOCK = (
     r"(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+*](?:\s|$)|>|=+\s*$|-+\s*$|~~~|```"
-    r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?))"
+    r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
 _HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^<>]*?>")
+# Elements of HTML whose text is not translated.
+_COPIED = ("code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
 # What text is escaped with, from the mildest on.
 _ESCAPES = (r"(?!)", r"[\\`*_\[\]<&~$]", r"[!-/:-@\[-`{-~]")
 _HTML_OF = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del", "~": "del"}
+# The name of a piece at which a segment ends.
+_BREAK = "\n"
+_ROW = re.compile(r"\S(?:[^\n]*\S)?")
 
 
-class _Piece(NamedTuple):
-    """Of a text: `text`, a `tag` with its name (`/` begins an end), a `point`, or a `break`."""
-
-    kind: str
-    raw: str
-    start: int
-    stop: int
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a segment is: its part of each line of the file, and the source of its codes."""
 
     rows: list[tuple[int, int]]
@@ -72,24 +83,19 @@ class Markdown(Document):
         self._parser, self._references = _parser(), dict[str, Any]()
         self._places: list[_Place] = []
         front = _FRONT.match(self._file.text)
-        lines = self._file.lines()
-        # The first character of each line.
-        self._starts = [start for start, _, _ in lines]
-        lines = list(_separated(lines, front.end() if front else 0))
-        body = "\n".join(line for _, _, line in lines)
+        rows = list(_separated(self._file.rows, front.end() if front else 0))
         # Where the search for the next cell begins, in each line.
         begins: dict[int, int] = {}
-        around, copied, blocks = "", 0, 0
-        for token in self._parser.parse(body, self._references):
-            blocks += token.type == "html_block"
+        around, kept = "", Counter[str]()
+        for token in self._parser.parse("\n".join(row[2] for row in rows), self._references):
+            kept["blocks of HTML"] += token.type == "html_block"
             if token.type == "inline" and token.map:
-                rows = lines[token.map[0] : token.map[1]]
-                copied += not self._read(token, rows, around, begins)
+                is_read = self._read(token, rows[slice(*token.map)], around, begins)
+                kept["texts that were not understood"] += not is_read
             is_cell = token.type in ("td_open", "th_open")
             around = token.type if is_cell or token.markup.startswith("#") else ""
-        for count, what in ((blocks, "blocks of HTML"), (copied, "texts that were not understood")):
-            if count:
-                self.notes.append(f"{what} keep their text: {count:,}")
+        for what, count in (+kept).items():
+            self.notes.append(f"{what} keep their text: {count:,}")
 
     def write(
         self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
@@ -114,45 +120,41 @@ class Markdown(Document):
             self.notes.append(f"texts keep their source, because Markdown has no form: {unfit:,}")
         return self._file.edited(edits)
 
-    def _read(
-        self,
-        token: Token,
-        rows: Sequence[Row],
-        around: str,
-        begins: dict[int, int],
-    ) -> bool:
+    def _read(self, token: Token, rows: Sequence[Row], around: str, begins: dict[int, int]) -> bool:
         """Add the segments of a text; returns whether it was understood."""
         content, is_cell = token.content, around.startswith("t")
         pieces = _pieces(content, token.children or [])
         if pieces is None:
             return False
-        # The first character of each line in the text, and in the file.
-        places, at = list[tuple[int, int]](), 0
+        # Of each character, the first one in the file, and the one behind it.
+        spans = list[tuple[int, int]]()
         for text, (start, _, line) in zip(content.split("\n"), rows, strict=False):
             shown = text.strip().replace("|", r"\|") if is_cell else text.strip()
             column = line.find(shown, begins.get(start, 0)) if is_cell else line.rfind(shown)
             if column < 0:
                 return False
             begins[start] = column + len(shown)
-            places.append((at + len(text) - len(text.lstrip()), start + column))
-            at += len(text) + 1
-        lines = content.split("\n")
-        for group in _groups(pieces, lines):
-            line, codes = _line(group)
-            if not has_letters("".join(piece.raw for piece in group if piece.kind == "text")):
-                continue
-            spans = []
-            for (first, place), text in zip(places, lines, strict=False):
-                start = max(first, group[0].start)
-                stop = min(first + len(text.strip()), group[-1].stop)
-                if start < stop:
-                    pipes = [content.count("|", first, i) if is_cell else 0 for i in (start, stop)]
-                    spans.append(
-                        (place + start - first + pipes[0], place + stop - first + pipes[1])
-                    )
-            self._places.append(_Place(spans, codes, is_cell, not around))
-            number = bisect_right(self._starts, spans[0][0])
-            self.segments.append(Segment(line, f"line {number}"))
+            spans += [(0, 0)] * (len(text) - len(text.lstrip()))
+            characters = re.finditer(r"\\\||." if is_cell else ".", shown)
+            spans += [(start + column + c.start(), start + column + c.end()) for c in characters]
+            spans += [(0, 0)] * (1 + len(text) - len(text.rstrip()))
+        kept = [line.span() for line in _DIRECTIVE.finditer(content)]
+        at, group = 0, list[Piece]()
+        for piece in [*pieces, Piece("", "", _BREAK)]:
+            if piece.name == _BREAK or any(start <= at < stop for start, stop in kept):
+                _, inside, after = trimmed(group, pairs=False)
+                if has_letters("".join(each.value for each in inside if each.name is None)):
+                    line, codes = _line(inside)
+                    start = at - len(after) - sum(len(each.source) for each in inside)
+                    parts = _ROW.finditer(content, start, at - len(after))
+                    places = [(spans[p.start()][0], spans[p.end() - 1][1]) for p in parts]
+                    self._places.append(_Place(places, codes, is_cell, not around))
+                    number = self._file.line_number(places[0][0])
+                    self.segments.append(Segment(line, f"line {number}"))
+                group = []
+            else:
+                group.append(piece)
+            at += len(piece.source)
         return True
 
     def _markdown(self, line: str, codes: Tags) -> str | None:
@@ -161,7 +163,7 @@ class Markdown(Document):
         Spaces in codes, at which no line may end, are NUL characters.
         """
         as_html = {
-            number: (f"<{tag}>", f"</{tag}>") if (tag := _HTML_OF.get(raw[0])) else raw
+            number: (f"<{tag}>", f"</{tag}>") if (tag := _HTML_OF.get(raw[0])) and raw[1] else raw
             for number, raw in codes.items()
         }
         for escape in _ESCAPES:
@@ -205,6 +207,10 @@ def _parser() -> MarkdownIt:
             has_matched = rule(state, silent)
             if has_matched and len(state.tokens) > count:
                 state.tokens[-1].meta["end"] = state.pos
+                if state.tokens[-1].markup == "autolink":
+                    # An address is one code.
+                    del state.tokens[-3:-1]
+                    state.tokens[-1].nesting = 0
             return has_matched
 
         return rule_with_end
@@ -215,89 +221,58 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _pieces(content: str, tokens: Sequence[Token]) -> list[_Piece] | None:
+def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
     """The pieces of a text in its source; None if this is not what the tokens are of."""
-    pieces, at, label_start, is_address = list[_Piece](), 0, 0, False
+    pieces, at, label = list[Piece](), 0, 0
     for token in tokens:
-        is_address |= token.type == "link_open" and token.markup == "autolink"
-        end = token.meta.get("end")
-        if is_address and end is None:
-            continue
-        if end is None:
-            raw = token.content or {"link_open": "["}.get(token.type, token.markup)
-            if not content.startswith(raw, at):
-                return None
-            end = at + len(raw)
-        raw, start, at = content[at:end], at, end
-        if token.type not in ("text", "softbreak"):
-            # A line break inside of code or a link is a space.
-            raw = "<br>" if token.type == "hardbreak" else re.sub(r"\s*\n\s*", " ", raw)
-        if token.type == "link_open":
-            label_start = end
-        elif raw in ("]", "][]") and token.type == "link_close":
-            # The words are the name of the link, too.
-            raw = f"][{content[label_start:start]}]"
+        start, source = at, token.content or ("[" if token.type == "link_open" else token.markup)
+        at = token.meta.get("end", start + len(source))
+        if "end" not in token.meta and content[start:at] != source:
+            return None
+        source = content[start:at]
+        # A line break inside of code or a link is a space.
+        code, name = re.sub(r"\s*\n\s*", " ", source), ""
+        tag = _HTML_TAG.fullmatch(source) if token.type == "html_inline" else None
         if token.type == "text":
-            for is_kept, text in enumerate(_KEPT.split(raw)):
-                kind = "point" if is_kept % 2 else "text"
-                pieces.append(_Piece(kind, text, start, start + len(text)))
-                start += len(text)
+            if pieces and pieces[-1].name == _BREAK and (sign := _DEFINITION.match(source)):
+                pieces.append(Piece(sign[0], sign[0], ""))
+                source = source[sign.end() :]
+            for is_kept, text in enumerate(_KEPT.split(source)):
+                pieces += [Piece(text, text, "")] if is_kept % 2 else text_pieces(text)
             continue
-        tag = _HTML_TAG.fullmatch(raw) if token.type == "html_inline" else None
         if token.type == "softbreak":
-            piece = _Piece("text", " ", start, end)
-        elif token.type == "text_special":
-            piece = _Piece("text", token.content, start, end)
-        elif tag and tag[2].lower() == "br":
-            piece = _Piece("point" if token.level else "break", raw, start, end)
-        elif tag:
-            piece = _Piece("tag", raw, start, end, tag[1] + tag[2].lower())
-        elif token.nesting and not is_address:
-            piece = _Piece(
-                "tag", raw, start, end, f"{'/' if token.nesting < 0 else ''}*{token.tag}"
-            )
-        else:
-            is_break = token.type == "hardbreak" and not token.level
-            piece = _Piece("break" if is_break else "point", raw, start, end)
-        pieces.append(piece)
-        is_address = is_address and token.nesting >= 0
-    return pieces if at == len(content) else None
-
-
-def _groups(pieces: Sequence[_Piece], lines: Sequence[str]) -> Iterator[list[_Piece]]:
-    """The pieces between breaks and lines of extensions, without codes at the ends."""
-    kept, at = list[tuple[int, int]](), 0
-    for line in lines:
-        if _DIRECTIVE.match(line):
-            kept.append((at, at + len(line) + 1))
-        at += len(line) + 1
-    group: list[_Piece] = []
-    for piece in [*pieces, _Piece("break", "", at, at)]:
-        is_kept = any(start <= piece.start < stop for start, stop in kept)
-        if piece.kind != "break" and not is_kept:
-            group.append(piece)
+            pieces.append(Piece(source, " ", _BREAK if _DEFINITION.match(content, at) else None))
             continue
-        for end in (-1, 0):
-            while group and (group[end].kind == "point" or not group[end].raw.strip()):
-                group.pop(end)
-        for end, strip in ((-1, str.rstrip), (0, str.lstrip)):
-            if group and group[end].kind == "text":
-                raw, start, stop = strip(group[end].raw), group[end].start, group[end].stop
-                less = len(group[end].raw) - len(raw)
-                span = (start, stop - less) if end else (start + less, stop)
-                group[end] = _Piece("text", raw, *span)
-        if group:
-            yield group
-        group = []
+        if token.type == "text_special":
+            pieces.append(Piece(source, token.content))
+            continue
+        if token.type == "hardbreak" or (tag and tag[2].lower() == "br"):
+            code, name = code if tag else "<br>", "" if token.level else _BREAK
+        elif tag:
+            name = tag[1] + tag[2].lower()
+        elif token.nesting:
+            name = f"{'/' if token.nesting < 0 else ''}*{token.tag}"
+        if token.type == "link_open":
+            label = at
+        elif token.type == "link_close" and source in ("]", "][]"):
+            # The words are the name of the link, too.
+            code = f"][{content[label:start]}]"
+        pieces.append(Piece(source, code, name))
+    return list(_with_copied(pieces)) if at == len(content) else None
 
 
-def _line(pieces: Sequence[_Piece]) -> tuple[str, Tags]:
-    """The line of some pieces, and the source of its codes."""
-    writer = LineWriter[tuple[str, str]]()
-    write_tagged(
-        writer, [(piece.raw, None if piece.kind == "text" else piece.name) for piece in pieces]
-    )
-    return writer.line, writer.meanings
+def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces, with each element of HTML that is copied as one code."""
+    partners, at = partners_of(pieces), 0
+    while at < len(pieces):
+        stop = partners.get(at, at) if pieces[at].name in _COPIED else at
+        source = "".join(piece.source for piece in pieces[at : stop + 1])
+        yield pieces[at] if stop == at else Piece(source, re.sub(r"\s*\n\s*", " ", source), "")
+        at = stop + 1
+
+
+def _line(pieces: Sequence[Piece]) -> tuple[str, Tags]:
+    return line_of(pieces, is_shown=lambda code: not code.startswith("<!--"))
 
 
 def _sequence(line: str, codes: Tags) -> list[tuple[str, str]]:

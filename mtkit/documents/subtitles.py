@@ -10,22 +10,29 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from operator import itemgetter
+from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import LineWriter, Tags, escaped, with_tags
+from mtkit.documents.inline import escaped, with_tags
 from mtkit.documents.text import (
     Edit,
+    Piece,
     Row,
     TextFile,
     cut,
+    filled,
     joined,
-    partners_of,
+    line_of,
+    pieces_of,
+    refilled,
+    text_pieces,
+    trimmed,
     width_of,
     words_of,
-    write_tagged,
 )
 
 # From here on, the numbers are those of the timed text guides of Netflix and the BBC.
@@ -36,53 +43,63 @@ MAX_CHARACTERS_PER_SECOND = 20
 _MAX_GAP = 3.0
 _MAX_CUES = 6
 
-_TIME = re.compile(r"\s*((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})\s+-->\s+((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})")
-_TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}"
-_TOKEN = re.compile(rf"({_TAG}|[\[\]()（）♪♫])")
-_ELEMENT = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>")
-# Brackets around a sound; others belong to words, such as %(name)s.
-_SOUND = re.compile(r"(?<![^\s>}♪♫])[\[(（][^\[\]()（）]*[\])）](?!\w)")
+_CLOCK = r"(\d+:\d\d?(?::\d\d?)?(?:[.,]\d{1,3})?)"
+_TIME = re.compile(rf"\s*{_CLOCK}\s*-->\s*{_CLOCK}")
+_TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}|\\[Nh]"
+_CODE = re.compile(rf"<(/?)([a-zA-Z]+)[^<>]*>|{_TAG}|[\[\]()（）♪♫]")
 _BRACKETS = {"[": "[", "]": "/[", "(": "(", ")": "/(", "（": "（", "）": "/（"}
-_DASH = re.compile(r"\s*[-–—]+\s*(?=[^\s\d])")
-_SPEAKER = re.compile(rf"(?:{_TAG}|\s)*[-–—]\s*(?:{_TAG})*[^\s\d<{{-]")
+_SOUND = r"[\[(（][^\[\]()（）]*[\])）]"
+# Others belong to words, such as %(name)s.
+_SOUND_BESIDE_WORDS = re.compile(rf"(?<![^\s>}}♪♫]){_SOUND}(?!\w)")
+# What has its lines for itself: a sound, and what is sung.
+_SOUND_ON_LINES = re.compile(
+    rf"^(?:{_TAG}|[ \t])*(?:{_SOUND}|[♪♫][^♪♫]*[♪♫])(?:{_TAG}|[ \t])*(?=\r*$)", re.MULTILINE
+)
+# What begins the text of a speaker, and a sentence that goes on.
+_DOTS = re.compile(r"\s*(?:\.{2,}|…)\s*")
+_SIGN = re.compile(
+    rf"\s*(?:[-–—]+|>>+|&gt;&gt;)\s*(?=[^\s\d]|$)(?:{_DOTS.pattern})?|{_DOTS.pattern}"
+)
+_SPEAKER = re.compile(
+    rf"(?:{_TAG}|\s)*(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
+)
 _SENTENCE_END = re.compile(r"[.!?…:;。！？؟۔।]+[\"'”’»)\]」』]*$")
 _POSITION = re.compile(r"\{\\an?\d+\}")
 _HIDDEN = re.compile(_TAG)
+_ELEMENT = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>")
 
 
-@dataclass
-class _Text:
-    """What one speaker says in a cue.
-
-    Attributes:
-        start, stop: its characters in the file.
-        rows: how many lines it has.
-        before, after: the codes and signs outside of it.
-        pieces: its words, and the tags and brackets between them.
-    """
-
-    cue: int
-    start: int
-    stop: int
-    rows: int
-    before: str = ""
-    after: str = ""
-    pieces: list[str] = field(default_factory=list)
-
-    @property
-    def shown(self) -> str:
-        """The words."""
-        return "".join(piece for piece in self.pieces if not _TOKEN.fullmatch(piece)).strip()
-
-
-@dataclass
-class _Cue:
+class _Cue(NamedTuple):
     """A cue by its first character, its number or ordinal, and its times in seconds."""
 
     start: int
     name: str
     begin: float
     end: float
+
+
+@dataclass
+class _Text:
+    """What one speaker says in a cue: its lines, its pieces, and what is outside of them."""
+
+    cue: int
+    rows: list[Row]
+    before: str
+    pieces: list[Piece]
+    after: str
+
+    @property
+    def words(self) -> str:
+        """What is said."""
+        return "".join(piece.value for piece in self.pieces if piece.name is None)
+
+    def leave_dots(self) -> None:
+        """Leave what says that the sentence goes on outside of its pieces."""
+        source, value, name = self.pieces[-1]
+        kept = source.rstrip(".…")
+        if name is None:
+            self.after = source[len(kept) :] + self.after
+            self.pieces[-1] = Piece(kept, value.rstrip(".…"))
 
 
 class Subtitles(Document):
@@ -94,42 +111,47 @@ class Subtitles(Document):
         super().__init__()
         self._file = TextFile(data)
         self._cues: list[_Cue] = []
-        texts: list[_Text] = []
-        for group in self._groups():
-            texts += self._texts(group)
         # Of each segment, the texts that its line is made of.
-        self._texts_of: list[list[_Text]] = []
-        for text in texts:
-            if not any(map(str.isalpha, text.shown)):
+        self._texts: list[list[_Text]] = []
+        for text in self._read():
+            if not any(map(str.isalpha, text.words)):
                 continue
-            if self._texts_of and self._goes_on(self._texts_of[-1], text):
-                self._texts_of[-1].append(text)
+            last = self._texts[-1] if self._texts else []
+            if 0 < len(last) < _MAX_CUES and self._goes_on(last[-1], text):
+                last[-1].leave_dots()
+                last.append(text)
             else:
-                self._texts_of.append([text])
-        self._codes = list(map(self._add, self._texts_of))
+                self._texts.append([text])
         if not self._cues:
             raise MtkitError("has no times of cues, such as 00:00:01,000 --> 00:00:02,000")
+        self._codes = []
+        for texts in self._texts:
+            pieces = [piece for text in texts for piece in (Piece(" ", " "), *text.pieces)]
+            # Readers see notes of music.
+            line, codes = line_of(pieces[1:], is_shown=lambda code: len(code) == 1)
+            self._codes.append(codes)
+            begin, end = (self._cues[texts[i].cue].name for i in (0, -1))
+            place = f"cue {begin}" if begin == end else f"cues {begin} to {end}"
+            self.segments.append(Segment(line, place))
 
     def write(
         self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
     ) -> bytes:
         """The file with translations; `notes` names the cues that are read too fast."""
-        edits: list[Edit] = []
-        widths: dict[int, int] = {}
+        edits, widths = list[Edit](), dict[int, int]()
         for number, line in self.changes(translations).items():
-            texts = self._texts_of[number]
-            for text, new in zip(texts, self._cut(number, line), strict=True):
-                edits.append((text.start, text.stop, self._file.line_end.join(new)))
-                width = sum(width_of(_HIDDEN.sub("", row)) for row in new)
+            for text, rows in zip(self._texts[number], self._cut(number, line), strict=True):
+                edits.append((text.rows[0][0], text.rows[-1][1], self._file.line_end.join(rows)))
+                width = sum(width_of(_HIDDEN.sub("", row)) for row in rows)
                 widths[text.cue] = widths.get(text.cue, 0) + width
-        if self.shows_marks:
-            edits += self._marks(marks or {})
-        cues = [(self._cues[cue], width) for cue, width in widths.items()]
-        fast = [
-            cue.name
-            for cue, width in cues
-            if width > MAX_CHARACTERS_PER_SECOND * max(cue.end - cue.begin, 0.001)
+        for number, mark in sorted((marks or {}).items()) if self.is_vtt else ():
+            note = mark.replace("-->", "->").replace("\n", " ")
+            start = self._cues[self._texts[number][0].cue].start
+            edits.append((start, start, f"NOTE mtkit: {note}{self._file.line_end * 2}"))
+        cues = [
+            (self._cues[cue], width / MAX_CHARACTERS_PER_SECOND) for cue, width in widths.items()
         ]
+        fast = [cue.name for cue, needed in cues if needed > max(cue.end - cue.begin, 0.001)]
         self.notes = []
         if fast:
             shown = ", ".join([*fast[:10], *(["…"] if len(fast) > 10 else [])])
@@ -139,140 +161,80 @@ class Subtitles(Document):
             )
         return self._file.edited(edits)
 
-    def _groups(self) -> Iterator[list[Row]]:
-        """The neighbouring lines of text of each cue, which is the last one of `_cues`."""
-        lines = self._file.lines()
-        timed = [i for i, (_, _, line) in enumerate(lines) if _TIME.match(line)]
-        for i, following in pairwise([*timed, len(lines)]):
-            name = lines[i - 1][2].strip() if i else ""
-            match = _TIME.match(lines[i][2])
-            assert match is not None
-            self._cues.append(
-                _Cue(
-                    lines[i - 1 if name else i][0],
-                    name if name.isdigit() else str(len(self._cues) + 1),
-                    *map(_seconds, match.groups()),
-                )
-            )
-            # Before the next time is its number or, in WebVTT, its name.
-            is_numbered = self.is_vtt or lines[following - 1][2].strip().isdigit()
-            rest = lines[i + 1 : following - (is_numbered and following < len(lines))]
-            group: list[Row] = []
-            for line in [*rest, (0, 0, "")]:
-                if line[2].strip():
-                    group.append(line)
-                elif group:
-                    yield group
-                    group = []
-                if self.is_vtt and not line[2].strip():
-                    # What follows is a note, a style or the name of the next cue.
-                    break
+    def _read(self) -> Iterator[_Text]:
+        """The texts of all cues, which are added to `_cues`."""
+        rows = self._file.rows
+        timed = [i for i, row in enumerate(rows) if _TIME.match(row[2])]
+        for i, following in pairwise([*timed, len(rows)]):
+            times = _TIME.match(rows[i][2])
+            assert times is not None
+            name = rows[i - 1][2].strip() if i else ""
+            start = rows[i - 1 if name else i][0]
+            number = name if name.isdigit() else str(len(self._cues) + 1)
+            self._cues.append(_Cue(start, number, *map(_seconds, times.groups())))
+            if self.is_vtt:
+                # What follows is a note, a style or the name of the next cue.
+                yield from self._texts_in(list(takewhile(itemgetter(2), rows[i + 1 : following])))
+                continue
+            # Before the next time is its number.
+            is_numbered = following < len(rows) and rows[following - 1][2].strip().isdigit()
+            yield from self._texts_in(rows[i + 1 : following - is_numbered])
 
-    def _texts(self, group: Sequence[Row]) -> Iterator[_Text]:
-        """The texts of some lines of the last cue: each speaker has one."""
-        firsts = [i for i, (_, _, line) in enumerate(group) if i == 0 or _SPEAKER.match(line)]
-        for first, stop in pairwise([*firsts, len(group)]):
-            rows = group[first:stop]
-            text = _Text(len(self._cues) - 1, rows[0][0], rows[-1][1], len(rows))
-            raw = " ".join(line.strip() for _, _, line in rows)
-            self._read(text, _pieces(raw))
-            yield text
+    def _texts_in(self, rows: Sequence[Row]) -> Iterator[_Text]:
+        """The texts of the last cue: each speaker has one, and each sound on lines of its own."""
+        span = (rows[0][0], rows[-1][1]) if rows else (0, 0)
+        sounds = _SOUND_ON_LINES.finditer(self._file.text, *span)
+        edges, text = {edge for sound in sounds for edge in sound.span()}, list[Row]()
+        for row in [*rows, (0, 0, "")]:
+            is_next = row[0] in edges or _SPEAKER.match(row[2]) or not row[2].strip()
+            if text and (is_next or text[-1][1] in edges):
+                yield self._text_of(text)
+                text = []
+            if row[2].strip():
+                text.append(row)
 
-    def _read(self, text: _Text, pieces: list[str]) -> None:
-        """Divide the pieces of a text into what is before and after it, and its line."""
-        partners = partners_of(_names(pieces))
-        start, stop, has_sign = 0, len(pieces), False
-        while start < stop:
-            first, last = pieces[start], pieces[stop - 1]
-            if not has_sign and (dash := _DASH.match(first)):
-                has_sign = True
-                text.before += dash[0]
-                pieces[start] = first[dash.end() :]
-            elif not first.strip() or (_TOKEN.fullmatch(first) and start not in partners):
-                text.before, start = text.before + first, start + 1
-                has_sign |= _HIDDEN.sub("", first).strip() != ""
-            elif not last.strip() or (_TOKEN.fullmatch(last) and stop - 1 not in partners):
-                text.after, stop = last + text.after, stop - 1
-            elif partners.get(start) == stop - 1:
-                text.before, text.after = text.before + first, last + text.after
-                has_sign |= _HIDDEN.sub("", first).strip() != ""
-                start, stop = start + 1, stop - 1
-            else:
-                break
-        text.pieces = inside = pieces[start:stop]
-        if inside:
-            text.before += inside[0][: len(inside[0]) - len(inside[0].lstrip())]
-            text.after = inside[-1][len(inside[-1].rstrip()) :] + text.after
-            inside[0] = inside[0].lstrip()
-            inside[-1] = inside[-1].rstrip()
+    def _text_of(self, rows: list[Row]) -> _Text:
+        raw, value = " ".join(row[2].strip() for row in rows), html.unescape if self.is_vtt else str
+        sounds = {at for s in _SOUND_BESIDE_WORDS.finditer(raw) for at in (s.start(), s.end() - 1)}
+        codes = (
+            (code, code[1] + code[2] if code[2] else _BRACKETS.get(code[0], ""))
+            for code in _CODE.finditer(raw)
+            if code[0] not in _BRACKETS or code.start() in sounds
+        )
+        pieces = pieces_of(raw, codes, value)
+        words = [i for i, piece in enumerate(pieces) if piece.name is None and piece.source.strip()]
+        if words and (sign := _SIGN.match(pieces[words[0]].source)):
+            rest = text_pieces(pieces[words[0]].source[sign.end() :], value)
+            pieces[words[0] : words[0] + 1] = [Piece(sign[0], sign[0], ""), *rest]
+        return _Text(len(self._cues) - 1, rows, *trimmed(pieces))
 
-    def _add(self, texts: Sequence[_Text]) -> Tags:
-        """Add the segment of some texts; returns the tags of each of its codes."""
-        writer = LineWriter[tuple[str, str]]()
-        for text in texts:
-            if text is not texts[0]:
-                writer.text(" ")
-            pieces = (
-                (piece, name) if _TOKEN.fullmatch(piece) else (self._characters(piece), None)
-                for piece, name in zip(text.pieces, _names(text.pieces), strict=True)
-            )
-            # Readers see notes of music.
-            write_tagged(writer, list(pieces), is_shown=lambda piece: len(piece) == 1)
-        first, last = self._cues[texts[0].cue].name, self._cues[texts[-1].cue].name
-        place = f"cue {first}" if first == last else f"cues {first} to {last}"
-        self.segments.append(Segment(writer.line.strip(), place))
-        return writer.meanings
-
-    def _goes_on(self, texts: Sequence[_Text], text: _Text) -> bool:
-        """Whether the sentence of some texts goes on in a text of the next cue."""
-        last = texts[-1]
+    def _goes_on(self, last: _Text, text: _Text) -> bool:
+        """Whether the sentence of a text goes on in a text of the next cue."""
         gap = self._cues[text.cue].begin - self._cues[last.cue].end
-        between = _HIDDEN.sub("", last.after + text.before)
+        between = _HIDDEN.sub("", last.after + text.before).strip()
+        end = _SENTENCE_END.search(last.words)
         return (
             text.cue == last.cue + 1
-            and len(texts) < _MAX_CUES
             and -1 < gap < _MAX_GAP
-            and not between.strip()
-            and not _SENTENCE_END.search(last.shown)
+            and (not between or _DOTS.fullmatch(between) is not None)
+            and (end is None or bool(between and _DOTS.fullmatch(end[0])))
             # A title is not a part of what is said.
-            and last.shown.isupper() <= text.shown.isupper()
+            and last.words.isupper() <= text.words.isupper()
             and _POSITION.findall(last.before) == _POSITION.findall(text.before)
         )
 
     def _cut(self, number: int, line: str) -> Iterator[list[str]]:
         """The lines of each text of a segment."""
-        texts, codes = self._texts_of[number], self._codes[number]
-        whole = with_tags(line, codes, self._raw)
-        shares = [float(width_of(text.shown)) for text in texts]
+        texts = self._texts[number]
+        whole = with_tags(line, self._codes[number], escaped if self.is_vtt else str)
+        shares = [float(width_of(text.words)) for text in texts]
         parts = [joined(words) for words in cut(words_of(whole, _TAG), shares)]
         for text, part in zip(texts, _balanced(parts), strict=True):
-            words = words_of(part or "…", _TAG)
-            for i, beside in ((0, (text.before, "")), (-1, ("", text.after))):
-                width = words[i].width + width_of(_HIDDEN.sub("", "".join(beside)))
-                words[i] = words[i]._replace(text=words[i].text.join(beside), width=width)
-            width = sum(len(word.gap) + word.width for word in words)
-            rows = max(text.rows, -(-width // (MAX_WIDTH + 1)))
-            while True:
-                cues = cut(words, [1.0] * rows, MAX_WIDTH)
-                new = [joined(row) for row in cues if row]
-                is_short = all(width_of(_HIDDEN.sub("", row)) <= MAX_WIDTH for row in new)
-                if is_short or rows >= len(words):
-                    break
-                rows += max(1, rows // 20)
-            yield new
-
-    def _characters(self, text: str) -> str:
-        return text
-
-    def _raw(self, text: str) -> str:
-        return text
-
-    def _marks(self, marks: Mapping[int, str]) -> Iterator[Edit]:
-        end = self._file.line_end
-        for number, mark in sorted(marks.items()):
-            start = self._cues[self._texts_of[number][0].cue].start
-            note = mark.replace("-->", "->").replace("\n", " ")
-            yield start, start, f"NOTE mtkit: {note}{end}{end}"
+            # No line ends in what is outside of the text.
+            before, after = (each.replace(" ", "\0") for each in (text.before, text.after))
+            words = words_of(f"{before}{part or '…'}{after}", _TAG)
+            count = max(len(text.rows), len(filled(words, MAX_WIDTH)))
+            yield [row.replace("\0", " ") for row in refilled(words, count)]
 
 
 class WebVtt(Subtitles):
@@ -281,41 +243,12 @@ class WebVtt(Subtitles):
     is_vtt = True
     shows_marks = True
 
-    def _characters(self, text: str) -> str:
-        return html.unescape(text)
-
-    def _raw(self, text: str) -> str:
-        return escaped(text)
-
 
 def _seconds(time: str) -> float:
     total = 0.0
     for part in time.replace(",", ".").split(":"):
         total = 60 * total + float(part)
     return total
-
-
-def _pieces(raw: str) -> list[str]:
-    """A text cut at tags, notes of music and the brackets around sounds."""
-    sounds = {at for match in _SOUND.finditer(raw) for at in (match.start(), match.end() - 1)}
-    pieces, at, was_token = list[str](), 0, True
-    for piece in filter(None, _TOKEN.split(raw)):
-        is_token = bool(_TOKEN.fullmatch(piece)) and (piece not in _BRACKETS or at in sounds)
-        if was_token or is_token:
-            pieces.append(piece)
-        else:
-            pieces[-1] += piece
-        at, was_token = at + len(piece), is_token
-    return pieces
-
-
-def _names(pieces: Sequence[str]) -> list[str]:
-    """The names of tags and brackets, for `partners_of`; empty for others."""
-    tags = map(_ELEMENT.fullmatch, pieces)
-    return [
-        tag[1] + tag[2] if tag else _BRACKETS.get(piece, "")
-        for piece, tag in zip(pieces, tags, strict=True)
-    ]
 
 
 def _balanced(parts: Sequence[str]) -> Iterator[str]:

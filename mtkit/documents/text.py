@@ -5,22 +5,23 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
-from mtkit.documents.inline import LineWriter
+from mtkit.documents.inline import LineWriter, Tags
 
 # A part of a text, from its first character to the one behind it, and what stands there instead.
 Edit = tuple[int, int, str]
 # A line without its line end, in the same form.
 Row = tuple[int, int, str]
 
-LINE = re.compile(r"(?P<text>[^\r\n]*)(?:\r*\n|\r|\Z)")
+LINE = re.compile(r"([^\r\n]*)(?:\r*\n|\r|\Z)")
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -31,10 +32,8 @@ _MARKS = {
 _WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # Signs that begin no line there, by the Unicode line breaking algorithm (UAX 14, class CL and NS).
 _NO_START = "、。，．！？：；）」』】》〉〕ー…‥々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
-# Options for each cut, in words before and behind its share of the text.
-_MAX_WORDS_ASIDE = 12
-# A cut after punctuation may be this much further from its share; of the square of a line's size.
-_PUNCTUATION_BONUS = 0.08
+# A cut after punctuation may be this much further from its share; of the mean size of a group.
+_PUNCTUATION_BONUS = 0.2
 
 
 class TextFile:
@@ -53,11 +52,12 @@ class TextFile:
             fault = encoding_fault(data) if self.charset == "utf-8" else f"not {self.charset}"
             raise MtkitError(fault) from None
         self.line_end = "\r\n" if "\r\n" in self.text else "\n"
+        # Each line, without its line end.
+        self.rows = [(*line.span(1), line[1]) for line in LINE.finditer(self.text)]
 
-    def lines(self) -> list[Row]:
-        """Each line with its first character and the one behind it, without its line end."""
-        spans = [(*match.span("text"), match["text"]) for match in LINE.finditer(self.text)]
-        return spans[:-1] if spans and not spans[-1][2] else spans
+    def line_number(self, at: int) -> int:
+        """The number of the line of a character, from 1."""
+        return bisect_right(self.rows, at, key=itemgetter(0))
 
     def edited(self, edits: Iterable[Edit], charset: str = "") -> bytes:
         """The bytes of the file, or those in another charset, with some parts replaced."""
@@ -66,6 +66,93 @@ class TextFile:
             pieces += self.text[at:start], new
             at = stop
         return self.mark + "".join([*pieces, self.text[at:]]).encode(charset or self.charset)
+
+
+class Piece(NamedTuple):
+    """A piece of a text in a file.
+
+    Attributes:
+        source: how it is written there.
+        value: the characters of text; or how a code is written at another place.
+        name: of a tag around words, which begins with `/` at the end; empty for another code, and
+            None for text.
+    """
+
+    source: str
+    value: str
+    name: str | None = None
+
+
+def pieces_of(
+    text: str, codes: Iterable[tuple[re.Match[str], str]], value: Callable[[str], str] = str
+) -> list[Piece]:
+    """The codes with a name each, and the text between them; `value` gives its characters."""
+    pieces, at = list[Piece](), 0
+    for code, name in codes:
+        pieces += [*text_pieces(text[at : code.start()], value), Piece(code[0], code[0], name)]
+        at = code.end()
+    return [*pieces, *text_pieces(text[at:], value)]
+
+
+def text_pieces(text: str, value: Callable[[str], str] = str) -> list[Piece]:
+    """Text, with the spaces before and after it as pieces of their own."""
+    return [Piece(part, value(part)) for part in re.split(r"(^\s+|\s+$)", text) if part]
+
+
+def trimmed(pieces: Sequence[Piece], *, pairs: bool = True) -> tuple[str, list[Piece], str]:
+    """The pieces without codes and spaces at the ends, and the source of these ends.
+
+    With `pairs`, tags around all of the text are no part of it either.
+    """
+    partners, start, stop = partners_of(pieces), 0, len(pieces)
+    outside = [
+        i not in partners and (piece.name is not None or piece.source.isspace())
+        for i, piece in enumerate(pieces)
+    ]
+    while start < stop:
+        is_pair = pairs and partners.get(start) == stop - 1
+        if not (outside[start] or outside[stop - 1] or is_pair):
+            break
+        start, stop = start + (outside[start] or is_pair), stop - (outside[stop - 1] or is_pair)
+    before, after = ("".join(p.source for p in ends) for ends in (pieces[:start], pieces[stop:]))
+    return before, list(pieces[start:stop]), after
+
+
+def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> tuple[str, Tags]:
+    """The line of some pieces, and the tags of its codes.
+
+    Args:
+        is_shown: whether readers see something at the place of a tag without a partner.
+    """
+    writer, numbers = LineWriter[tuple[str, str]](), dict[int, int]()
+    partners = partners_of(pieces)
+    for i, (_, value, name) in enumerate(pieces):
+        if name is None:
+            writer.text(value)
+        elif i not in partners:
+            writer.point((value, ""), is_shown=is_shown(value))
+        elif partners[i] > i:
+            numbers[partners[i]] = writer.open((value, pieces[partners[i]].value))
+        else:
+            writer.close(numbers[i])
+    return writer.line, writer.meanings
+
+
+def partners_of(pieces: Sequence[Piece]) -> dict[int, int]:
+    """The number of the end of each tag, and of the beginning of each end."""
+    partners, stack, counts = dict[int, int](), list[int](), Counter[str]()
+    for i, piece in enumerate(pieces):
+        name = piece.name or ""
+        if name and not name.startswith("/"):
+            stack.append(i)
+            counts[name] += 1
+        # What is open inside of it has no end.
+        while counts[name[1:]] and name.startswith("/") and i not in partners:
+            start = stack.pop()
+            counts[pieces[start].name or ""] -= 1
+            if pieces[start].name == name[1:]:
+                partners[i], partners[start] = start, i
+    return partners
 
 
 class Word(NamedTuple):
@@ -89,12 +176,10 @@ def width_of(text: str) -> int:
 def words_of(text: str, tag: str = r"(?!)") -> list[Word]:
     """The words of a text, between which it may be cut; `tag` matches what is not shown."""
     word = re.compile(
-        rf"(?P<gap>[ \t\n]*)(?P<word>(?:{tag})*(?:[{_WIDE}](?:{tag}|[{_NO_START}])*"
-        rf"|(?:{tag}|[^ \t\n{_WIDE}])+))"
+        rf"([ \t\n]*)((?:{tag})*(?:[{_WIDE}](?:{tag}|[{_NO_START}])*|(?:{tag}|[^ \t\n{_WIDE}])+))"
     )
-    hidden = re.compile(tag)
     return [
-        Word(match["word"], width_of(hidden.sub("", match["word"])), " " if match["gap"] else "")
+        Word(match[2], width_of(re.sub(tag, "", match[2])), " " if match[1] else "")
         for match in word.finditer(text)
     ]
 
@@ -104,100 +189,40 @@ def joined(words: Sequence[Word]) -> str:
     return "".join(word.gap + word.text for word in words)[len(words[0].gap) if words else 0 :]
 
 
-def cut(words: Sequence[Word], shares: Sequence[float], limit: int = 0) -> list[list[Word]]:
+def cut(words: Sequence[Word], shares: Sequence[float]) -> list[list[Word]]:
     """The words in as many groups as there are shares, each of about this share of the text.
 
-    Each group has a word if there are enough. A cut after punctuation is preferred, and groups are
-    not wider than `limit` if that is possible.
+    Each group has a word if there are enough. A cut after punctuation is preferred.
     """
     count, number = len(words), len(shares)
     if count <= number:
         return [[word] for word in words] + [[]] * (number - count)
-    ends = [0, *accumulate(len(word.gap) + word.width for word in words)]
-    mean, total = ends[-1] / number, sum(shares) or 1.0
-
-    def cost(start: int, stop: int, share: float) -> float:
-        width = ends[stop] - ends[start] - len(words[start].gap)
-        far = (width - ends[-1] * share / total) / mean
-        bonus = _PUNCTUATION_BONUS if words[stop - 1].text[-1] in ",;:.!?…，。、" else 0
-        return far * far - bonus + (100.0 * (width - limit) if 0 < limit < width else 0)
-
-    # Fewer options for a text of very many lines, which would take minutes.
-    aside = max(2, min(_MAX_WORDS_ASIDE, 2000 // number))
-    # For each number of words before a cut, the lowest cost; and where its last group begins.
-    best, begins = {0: 0.0}, list[dict[int, int]]()
-    for group, (share, reached) in enumerate(zip(shares, accumulate(shares), strict=True), 1):
-        last = count - (number - group)
-        near = min(max(bisect_left(ends, ends[-1] * reached / total), group), last)
-        first = last if group == number else max(group, near - aside)
-        stops = range(first, min(last, max(near, min(best) + 1) + aside) + 1)
-        options = {
-            stop: min(
-                (before + cost(start, stop, share), start)
-                for start, before in best.items()
-                if start < stop
-            )
-            for stop in stops
-            if min(best) < stop
-        }
-        begins.append({stop: start for stop, (_, start) in options.items()})
-        best = {stop: lowest for stop, (lowest, _) in options.items()}
-    cuts = [count]
-    for begin in reversed(begins):
-        cuts.append(begin[cuts[-1]])
-    return [list(words[start:stop]) for start, stop in pairwise(reversed(cuts))]
+    ends = list(accumulate(len(word.gap) + word.width for word in words))
+    is_preferred = [word.text[-1] in ",;:.!?…，。、" for word in words]
+    total, bonus, cuts = sum(shares) or 1.0, _PUNCTUATION_BONUS * ends[-1] / number, [0]
+    for later, reached in zip(range(number - 1, 0, -1), accumulate(shares), strict=False):
+        wanted = ends[-1] * reached / total
+        far = [abs(end - wanted) - bonus * y for end, y in zip(ends, is_preferred, strict=True)]
+        cuts.append(min(range(cuts[-1], count - later), key=far.__getitem__) + 1)
+    return [list(words[start:stop]) for start, stop in pairwise([*cuts, count])]
 
 
-def refilled(text: str, number: int) -> list[str]:
-    """A text on as many lines, if it has so many words; all are about as long."""
-    return [joined(group) for group in cut(words_of(text), [1.0] * number) if group]
-
-
-def write_tagged(
-    writer: LineWriter[tuple[str, str]],
-    pieces: Sequence[tuple[str, str | None]],
-    is_shown: Callable[[str], bool] = bool,
-) -> None:
-    """Write text, tags with their partners as codes around words, and others at their place.
-
-    Args:
-        pieces: each with the name of a tag for `partners_of`; of text it is None.
-        is_shown: whether readers see something at the place of a tag without a partner.
-    """
-    partners, numbers = partners_of([name or "" for _, name in pieces]), dict[int, int]()
-    for i, (piece, name) in enumerate(pieces):
-        if name is None:
-            writer.text(piece)
-        elif i not in partners:
-            writer.point((piece, ""), is_shown=is_shown(piece))
-        elif partners[i] > i:
-            numbers[partners[i]] = writer.open((piece, pieces[partners[i]][0]))
+def filled(words: Sequence[Word], width: int) -> list[list[Word]]:
+    """The words in lines of at most this width, if none of them is wider."""
+    lines, size = list[list[Word]](), 0
+    for word in words:
+        size += len(word.gap) + word.width
+        if lines and size <= width:
+            lines[-1].append(word)
         else:
-            writer.close(numbers[i])
+            lines.append([word])
+            size = word.width
+    return lines
 
 
-def partners_of(names: Sequence[str]) -> dict[int, int]:
-    """The number of the end of each tag, and of the beginning of each end.
-
-    The name of an end begins with `/`; an empty one is of no tag. Tags whose name begins with `*`
-    are always closed, and none of the others goes over one of their ends.
-    """
-    partners: dict[int, int] = {}
-    stack: list[int] = []
-    # How often each name is in the stack.
-    counts = Counter[str]()
-    for i, name in enumerate(names):
-        if name and not name.startswith("/"):
-            stack.append(i)
-            counts[name] += 1
-        elif counts[name[1:]]:
-            inner = len(stack)
-            while inner and names[stack[inner - 1]] != name[1:]:
-                is_crossed = names[stack[inner - 1]].startswith("*") and name[1] != "*"
-                inner = 0 if is_crossed else inner - 1
-            if inner:
-                partners[i] = stack[inner - 1]
-                partners[partners[i]] = i
-                counts.subtract(names[tag] for tag in stack[inner - 1 :])
-                del stack[inner - 1 :]
-    return partners
+def refilled(text: str | Sequence[Word], number: int) -> list[str]:
+    """A text in at most this number of lines, which are as short as possible."""
+    words = words_of(text) if isinstance(text, str) else text
+    widths = range(sum(len(word.gap) + word.width for word in words))
+    width = bisect_left(widths, -number, key=lambda width: -len(filled(words, width)))
+    return [joined(line) for line in filled(words, width)]

@@ -250,7 +250,7 @@ def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
         ('msgid ""\nmsgstr "charset=base64"\n', "its header has an unknown charset, base64"),
         ('msgid ""\nmsgstr "charset=undefined"\n', "its header has an unknown charset, undefined"),
         ("Hello\n", "line 1: is not PO: Hello"),
-        ('"x"\n', "line 1: has a string of no entry"),
+        ('"x"\n', 'line 1: is not PO: "x"'),
         (po(charset="klingon"), "its header has an unknown charset, klingon"),
         (po(plural="nplurals=2; plural=__import__;"), "its header has the plural __import__"),
         (po(plural="nplurals=2; plural=n/0;"), "its header has the plural n/0"),
@@ -273,3 +273,67 @@ def test_an_entry_of_which_a_part_is_its_own_translation_has_no_doubt():
     assert "fuzzy" not in written
     assert 'msgstr "Hamburg\\nWelt"' in written
     assert "#, fuzzy" in read.write([None, "Welt"]).decode()
+
+
+@pytest.mark.parametrize(
+    ("message", "lines", "translation"),
+    [
+        (r"Open\tCtrl+O", ["Open", "Ctrl+O"], r"OPEN\tCTRL+O"),
+        (r"One\r\nTwo\vThree", ["One", "Two", "Three"], r"ONE\r\nTWO\vTHREE"),
+        (r"pr\303\251t \x41b \101c", ["prét Ab Ac"], "PRÉT AB AC"),
+        (r"\033[1mBold\033[0m text", ["Bold<x1/> text"], r"\033[1mBOLD\033[0m TEXT"),
+        (r"bell\a here", ["bell<x1/> here"], r"BELL\a HERE"),
+        (r"a \"word\" \\n", [r'a "word" \n'], r"A \"WORD\" \\N"),
+        ("<b>All <i>bold</i></b>", ["All <g1>bold</g1>"], "<b>ALL <i>BOLD</i></b>"),
+        (r"<a href=\"x\">Link</a> to", ["<g1>Link</g1> to"], r"<a href=\"x\">LINK</a> TO"),
+        ("Two<br/>lines ", ["Two<x1/>lines"], "TWO<br/>LINES "),
+        ("  spaces: ", ["spaces:"], "  SPACES: "),
+        ("charset=klingon", ["charset=klingon"], "CHARSET=KLINGON"),
+        ("%d", ["%d"], ""),
+        ("R&D &amp; more", ["R&amp;D &amp;amp; more"], "R&D &AMP; MORE"),
+        ('One "\n"two', ["One two"], "ONE TWO"),
+        ('One" "two', ["Onetwo"], "ONETWO"),
+    ],
+)
+def test_a_string_is_cut_into_lines_and_codes(message: str, lines: list[str], translation: str):
+    read = document(po(f'\nmsgid "{message}"\nmsgstr ""\n'))
+    assert [segment.line for segment in read.segments] == lines
+    written = read.write([capitals(line) for line in lines]).decode()
+    assert written.endswith(f'\nmsgstr "{translation}"\n')
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('# charset=klingon\nmsgid "a"\nmsgstr ""\n', '# charset=klingon\nmsgid "a"\nmsgstr "A"\n'),
+        ('#, c-format\n#, fuzzy\nmsgid "a"\nmsgstr "x"', '#, c-format\nmsgid "a"\nmsgstr "A"'),
+        ('#,fuzzy,range: 0..9\nmsgid "a"\nmsgstr "x"', '#, range: 0..9\nmsgid "a"\nmsgstr "A"'),
+        ('#| msgid "o"\n#, fuzzy\nmsgid "a"\nmsgstr "x"', 'msgid "a"\nmsgstr "A"'),
+        ('  msgid   "a"\n  msgstr ""\n  ""\n', '  msgid   "a"\n  msgstr "A"\n'),
+        ('msgid "a" msgstr ""\n', 'msgid "a" msgstr "A"\n'),
+        ('domain "x"\nmsgid "a"\nmsgstr ""\n', 'domain "x"\nmsgid "a"\nmsgstr "A"\n'),
+        ('#~ msgid "a"\n#~ msgstr ""\n', '#~ msgid "a"\n#~ msgstr ""\n'),
+        ('#~| msgid "o"\n#~ msgid "a"\n#~ msgstr ""', '#~| msgid "o"\n#~ msgid "a"\n#~ msgstr ""'),
+        ('msgid "a"\nmsgstr ""\n# the end\n', 'msgid "a"\nmsgstr "A"\n# the end\n'),
+        (
+            '# x\n\n#. y\nmsgctxt "a"\nmsgid "a"\nmsgstr ""',
+            '# x\n\n#. y\nmsgctxt "a"\nmsgid "a"\nmsgstr "A"',
+        ),
+        (
+            'msgid "a"\nmsgstr ""\nmsgid "b"\nmsgstr ""\n',
+            'msgid "a"\nmsgstr "A"\nmsgid "b"\nmsgstr "B"\n',
+        ),
+    ],
+)
+def test_only_the_flags_and_strings_of_an_entry_change(before: str, after: str):
+    read = document(po(before), everything=True)
+    written = read.write([capitals(segment.line) for segment in read.segments]).decode()
+    assert written == po(after)
+
+
+def test_the_charset_is_that_of_the_header_and_not_of_a_comment():
+    data = po('\n# é\nmsgid "One"\nmsgstr ""\n', charset="ISO-8859-1")
+    read = open_document("x.po", f"# charset=UTF-8\n{data}".encode("latin-1"))
+    written = read.write(["ł"]).decode()
+    assert written.startswith("# charset=UTF-8\n# A translator\n")
+    assert "plain; charset=UTF-8\\n" in written

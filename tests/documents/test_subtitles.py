@@ -133,11 +133,11 @@ def test_no_word_is_lost_and_all_else_stays(text: str, ending: str, translated):
 
 def test_each_cue_gets_its_share_of_a_sentence():
     read = document(film("The old man and", "his dog", "are walking along the very long street."))
-    line = "Der alte Mann und sein Hund gehen die sehr lange Straße entlang, die am Meer liegt."
+    line = "Der alte Mann und sein Hund laufen die sehr lange Straße da ganz entlang."
     assert shown_in(read.write([line])) == [
         ["Der alte Mann und"],
         ["sein Hund"],
-        ["gehen die sehr lange Straße", "entlang, die am Meer liegt."],
+        ["laufen die sehr lange", "Straße da ganz entlang."],
     ]
 
 
@@ -221,8 +221,59 @@ def test_what_is_no_subtitle_file_is_one_line(data: bytes):
         open_document("film.srt", data)
 
 
-@pytest.mark.parametrize("text", ["A dog%(name)s runs.", "Two man(s) run.", "Cost is $(x) now."])
-def test_brackets_that_belong_to_a_word_are_text(text: str):
-    data = f"1\n00:00:00,000 --> 00:00:04,000\n{text}\n".encode()
-    (segment,) = open_document("x.srt", data).segments
-    assert segment.line == text
+@pytest.mark.parametrize(
+    ("cues", "lines"),
+    [
+        ("(A MAN)|Two dogs run.", ["A MAN", "Two dogs run."]),
+        ("(A MAN|SHOUTS)|Two dogs.", ["A MAN SHOUTS", "Two dogs."]),
+        ("Two dogs|run.|[door slams]", ["Two dogs run.", "door slams"]),
+        ("<i>[music]</i>|Hello", ["music", "Hello"]),
+        ("♪ La la ♪|Two dogs.", ["La la", "Two dogs."]),
+        ("♪ La la|la la ♪", ["La la la la"]),
+        ("He went to||[door]|the house.", ["He went to", "door", "the house."]),
+        ("[sighs] Hello.", ["<g1>sighs</g1> Hello."]),
+        ("I went to the...||...big house.", ["I went to the big house."]),
+        ("I went to the||…big house.", ["I went to the big house."]),
+        ("<i>Wait…</i>||<i>…for me.</i>", ["Wait for me."]),
+        ("He came.||...and left.", ["He came.", "and left."]),
+        ("Well...||No.", ["Well...", "No."]),
+        ("MAN: Hi there.|WOMAN 2: Hello.", ["MAN: Hi there.", "WOMAN 2: Hello."]),
+        (">> JOHN: Hi.|>> Hello.", ["JOHN: Hi.", "Hello."]),
+        ("<i>- Hi.</i>|<i>- Ho.</i>", ["Hi.", "Ho."]),
+        ("- <b>Hi</b> you|–Ho.", ["<g1>Hi</g1> you", "Ho."]),
+        (r"{\i1}Hi{\i0} you\NHo", ["Hi<!--1--> you<!--2-->Ho"]),
+        ('<font color="#ff0">Hi</font> you', ["<g1>Hi</g1> you"]),
+        ("A dog%(name)s runs.", ["A dog%(name)s runs."]),
+        ("Two man(s) run.", ["Two man(s) run."]),
+        ("Cost is $(x) now.", ["Cost is $(x) now."]),
+        ("...|12|♪♪", []),
+    ],
+)
+def test_sounds_speakers_and_sentences_are_segments(cues: str, lines: list[str]):
+    text = film(*(cue.replace("|", "\n") for cue in cues.split("||")))
+    read = document(text)
+    assert [segment.line for segment in read.segments] == lines
+    written = read.write([capitals(line) for line in lines]).decode()
+    # Capitals are as long.
+    assert written.lower() == text.lower()
+    assert not lines or written != text
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("1\n00:00:01.5-->00:00:02\nHi\n", ["Hi"]),
+        ("0:01,000 --> 0:02,000 X1:1 X2:2\nHi\n", ["Hi"]),
+        ("00:00:01,000 --> 00:00:02,000\nHi\n00:00:02,000 --> 00:00:03,000\nyou.\n", ["Hi you."]),
+        (
+            "WEBVTT\n\n00:01.000 --> 00:02.000 line:0\n \nHi<00:01.5><c> you</c>\n",
+            ["Hi<!--1--><g2> you</g2>"],
+        ),
+        (
+            "WEBVTT\nKind: captions\n\n00:01.000 --> 00:02.000\n&gt;&gt; A &amp; B.\n",
+            ["A &amp; B."],
+        ),
+    ],
+)
+def test_times_and_lines_as_other_programs_write_them_are_read(text: str, lines: list[str]):
+    assert lines_of(text, "vtt" if text.startswith("WEBVTT") else "srt") == lines
