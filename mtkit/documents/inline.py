@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 Meaning = TypeVar("Meaning")
@@ -125,3 +126,30 @@ class LineWriter(Generic[Meaning]):
         number = len(self.meanings) + 1
         self.meanings[number] = meaning
         return number
+
+
+def partners_of(names: Sequence[str]) -> dict[int, int]:
+    """The number of the end of each tag, and of the beginning of each end.
+
+    The name of an end begins with `/`; an empty one is of no tag. Tags whose name begins with `*`
+    are always closed, and none of the others goes over one of their ends.
+    """
+    partners: dict[int, int] = {}
+    stack: list[int] = []
+    # How often each name is in the stack.
+    counts = Counter[str]()
+    for i, name in enumerate(names):
+        if name and not name.startswith("/"):
+            stack.append(i)
+            counts[name] += 1
+        elif counts[name[1:]]:
+            inner = len(stack)
+            while inner and names[stack[inner - 1]] != name[1:]:
+                is_crossed = names[stack[inner - 1]].startswith("*") and name[1] != "*"
+                inner = 0 if is_crossed else inner - 1
+            if inner:
+                partners[i] = stack[inner - 1]
+                partners[partners[i]] = i
+                counts.subtract(names[tag] for tag in stack[inner - 1 :])
+                del stack[inner - 1 :]
+    return partners

@@ -18,14 +18,13 @@ from markdown_it.token import Token
 
 from mtkit.base.copied import has_letters
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import Tags, events
+from mtkit.documents.inline import Tags, events, partners_of
 from mtkit.documents.text import (
     Edit,
     Piece,
     Row,
     TextFile,
     line_of,
-    partners_of,
     refilled,
     text_pieces,
     trimmed,
@@ -263,7 +262,7 @@ def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
 
 def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """The pieces, with each element of HTML that is copied as one code."""
-    partners, at = partners_of(pieces), 0
+    partners, at = partners_of([piece.name or "" for piece in pieces]), 0
     while at < len(pieces):
         stop = partners.get(at, at) if pieces[at].name in _COPIED else at
         source = "".join(piece.source for piece in pieces[at : stop + 1])

@@ -15,8 +15,7 @@ from itertools import chain, groupby
 from typing import Any, ClassVar
 
 from mtkit.base.copied import has_letters
-from mtkit.documents.inline import LineWriter, events
-from mtkit.documents.text import partners_of
+from mtkit.documents.inline import LineWriter, events, partners_of
 
 # An element of lxml, which has no type information.
 Element = Any

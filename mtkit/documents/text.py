@@ -6,7 +6,6 @@ import codecs
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
-from mtkit.documents.inline import LineWriter, Tags
+from mtkit.documents.inline import LineWriter, Tags, partners_of
 
 # A part of a text, from its first character to the one behind it, and what stands there instead.
 Edit = tuple[int, int, str]
@@ -104,7 +103,7 @@ def trimmed(pieces: Sequence[Piece], *, pairs: bool = True) -> tuple[str, list[P
 
     With `pairs`, tags around all of the text are no part of it either.
     """
-    partners, start, stop = partners_of(pieces), 0, len(pieces)
+    partners, start, stop = partners_of([piece.name or "" for piece in pieces]), 0, len(pieces)
     outside = [
         i not in partners and (piece.name is not None or piece.source.isspace())
         for i, piece in enumerate(pieces)
@@ -125,7 +124,7 @@ def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> 
         is_shown: whether readers see something at the place of a tag without a partner.
     """
     writer, numbers = LineWriter[tuple[str, str]](), dict[int, int]()
-    partners = partners_of(pieces)
+    partners = partners_of([piece.name or "" for piece in pieces])
     for i, (_, value, name) in enumerate(pieces):
         if name is None:
             writer.text(value)
@@ -136,23 +135,6 @@ def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> 
         else:
             writer.close(numbers[i])
     return writer.line, writer.meanings
-
-
-def partners_of(pieces: Sequence[Piece]) -> dict[int, int]:
-    """The number of the end of each tag, and of the beginning of each end."""
-    partners, stack, counts = dict[int, int](), list[int](), Counter[str]()
-    for i, piece in enumerate(pieces):
-        name = piece.name or ""
-        if name and not name.startswith("/"):
-            stack.append(i)
-            counts[name] += 1
-        # What is open inside of it has no end.
-        while counts[name[1:]] and name.startswith("/") and i not in partners:
-            start = stack.pop()
-            counts[pieces[start].name or ""] -= 1
-            if pieces[start].name == name[1:]:
-                partners[i], partners[start] = start, i
-    return partners
 
 
 class Word(NamedTuple):

@@ -226,7 +226,7 @@ def test_cells_and_list_items_with_the_same_words_as_their_marks_are_found():
         ("<https://a.b> and more", ["and more"]),
         ("$$\nx = y\n$$\n\nText $a_b$ for $5.", ["Text <x1/> for $5."]),
         ("Some[^n] text.\n\n[^n]: A note.\n    More.", ["Some<x1/> text.", "A note. More."]),
-        ("<b>*x</b> y*", ["<g1><x2/>x</g1> y"]),
+        ("<b>*x</b> y*", ["<g1>x<x2/> y</g1>"]),
     ],
 )
 def test_what_is_written_by_others_is_text_or_kept(text: str, lines: list[str]):
