@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html.entities import html5
 from urllib.parse import unquote
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.paragraph import Element, Paragraph, kinds_of
+from mtkit.documents.paragraph import Element, Paragraph, by_name
 from mtkit.documents.xml import XmlDocument, parsed
 
 _TEXT_TYPES = ("application/xhtml+xml", "application/x-dtbncx+xml")
@@ -22,7 +22,7 @@ class Blocks(Paragraph):
     """A chapter, a title, or an entry of the table of contents."""
 
     default = "block"
-    kinds = kinds_of(
+    kinds = by_name(
         around="a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q rb s "
         "small span strike strong sub sup time tt u",
         shown="audio canvas code iframe img kbd math object pre rp rt ruby samp script style svg "
@@ -34,13 +34,12 @@ class Blocks(Paragraph):
 class Epub(XmlDocument):
     """A book; its package document says what is in it, and in which order."""
 
-    def _part_names(self) -> Iterable[str]:
-        names = self._package.names
+    def _labelled_parts(self) -> Iterator[tuple[str, str]]:
         if _DRM.search(self._package.read("META-INF/encryption.xml")):
             raise MtkitError("it is encrypted (DRM)")
         container = self._tree("META-INF/container.xml")
         main = next((node.get("full-path", "") for node in container.iter("{*}rootfile")), "")
-        if main not in names:
+        if main not in self._package.names:
             raise MtkitError("its package document is missing")
         root, folder = self._tree(main), posixpath.dirname(main)
         items = {
@@ -51,10 +50,14 @@ class Epub(XmlDocument):
             if item.get("media-type") in _TEXT_TYPES
         }
         order = [node.get("idref") for node in root.iter("{*}itemref")]
-        self._chapters = [*dict.fromkeys(items[item] for item in order if item in items)]
-        if others := len(order) - sum(item in items for item in order):
+        chapters = [items[item] for item in order if item in items]
+        if others := len(order) - len(chapters):
             self.notes.append(f"chapters that are not XHTML are kept as they are: {others}")
-        return filter(names.__contains__, dict.fromkeys([main, *self._chapters, *items.values()]))
+        labels = {main: main}
+        labels |= {name: f"chapter {n}" for n, name in enumerate(dict.fromkeys(chapters), 1)}
+        for name in [*labels, *items.values()]:
+            if name in self._package.names:
+                yield name, labels.get(name, name)
 
     def _tree(self, name: str) -> Element:
         data = _ENTITY.sub(_character, self._package.read(name))
@@ -63,10 +66,6 @@ class Epub(XmlDocument):
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         # The title of the book or of a chapter, an entry of the table of contents, the chapter.
         return map(Blocks, root.iter("{*}title", "{*}text", "{*}body"))
-
-    def _label(self, name: str) -> str:
-        is_chapter = name in self._chapters
-        return f"chapter {self._chapters.index(name) + 1}" if is_chapter else name
 
 
 def _character(entity: re.Match[bytes]) -> bytes:

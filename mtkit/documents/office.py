@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from lxml import etree
@@ -23,12 +23,12 @@ from mtkit.documents.paragraph import (
     Element,
     Paragraph,
     Piece,
+    by_name,
     cut,
-    kinds_of,
     local_name,
     xml_text,
 )
-from mtkit.documents.xml import Marked, Trees, XmlDocument
+from mtkit.documents.xml import Marked, XmlDocument
 
 # What runs may differ in and look the same: elements of Word, attributes of PowerPoint.
 _SAME_LOOK = frozenset({"lang", "noProof", "altLang", "dirty", "err", "smtClean"})
@@ -41,19 +41,17 @@ _COMMENTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships
 _COMMENTS_STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships/comments"
 _COMMENTS_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.comments+xml"
 # What parts are called that Word and PowerPoint have, by the end of their media type.
-_LABELS = {
-    "chart": "chart",
-    "chartshapes": "chart",
-    "diagramData": "diagram",
-    "diagramDrawing": "diagram",
-    "core-properties": "properties",
-}
+_LABELS = by_name(
+    chart="chart chartshapes",
+    diagram="diagramData diagramDrawing",
+    properties="core-properties",
+)
 
 
 class OfficeParagraph(Paragraph):
     """A paragraph of runs."""
 
-    kinds = kinds_of(
+    kinds = by_name(
         around="hyperlink smartTag ins moveTo dir bdo customXml fldSimple sdt",
         unseen="bookmarkStart bookmarkEnd commentRangeStart commentRangeEnd commentReference "
         "annotationRef permStart permEnd del delText moveFrom moveFromRangeStart moveFromRangeEnd "
@@ -147,30 +145,26 @@ class OfficeDocument(XmlDocument):
     """
 
     main_type: ClassVar[re.Pattern[str]]
-    labels: ClassVar[Mapping[str, str]]
+    labels: ClassVar[dict[str, str]]
 
-    def _part_names(self) -> Iterable[str]:
+    def _labelled_parts(self) -> Iterator[tuple[str, str]]:
+        types: dict[str, str] = {}
+        for node in self._tree(_TYPES):
+            key = node.get("PartName") or node.get("Extension", "")
+            types[key] = node.get("ContentType", "")
         names = self._package.names
-        nodes = self._tree(_TYPES)
-        types = {
-            node.get("PartName") or node.get("Extension"): node.get("ContentType") for node in nodes
-        }
-        self._types = {
-            name: types.get(f"/{name}") or types.get(name.rpartition(".")[2]) or ""
-            for name in names
-        }
+        endings = {name: types.get(name.rpartition(".")[2], "") for name in names}
+        self._types = {name: types.get(f"/{name}") or endings[name] for name in names}
         self._main = self._part_of_type(self.main_type)
         if not self._main:
             raise MtkitError("it is not what its ending says, or its main part is missing")
         slides = self._slides()
-        self._labels: dict[str, str] = {}
         for name in dict.fromkeys([*slides, *names]):
             label = self.labels.get(self._types[name].rpartition(".")[2].removesuffix("+xml"))
+            numbers = re.findall(r"\d+(?=\.xml$)", name)
+            number = slides.index(name) + 1 if name in slides else "".join(numbers)
             if label is not None:
-                numbers = re.findall(r"\d+(?=\.xml$)", name)
-                number = slides.index(name) + 1 if name in slides else "".join(numbers)
-                self._labels[name] = label and f"{label} {number}".strip()
-        return self._labels
+                yield name, label and f"{label} {number}".strip()
 
     def _slides(self) -> Sequence[str]:
         """The parts that are numbered in the order of reading."""
@@ -180,9 +174,6 @@ class OfficeDocument(XmlDocument):
         """The first part of such a type; empty if there is none."""
         names = (name for name in self._package.names if media_type.search(self._types[name]))
         return next(names, "")
-
-    def _label(self, name: str) -> str:
-        return self._labels[name]
 
     def _tree(self, name: str) -> Element:
         if name.endswith(".rels") and name not in self._package.names:
@@ -201,13 +192,9 @@ class PowerPoint(OfficeDocument):
     """A PowerPoint file: slides, notes, diagrams, charts, and what all slides show."""
 
     main_type = re.compile(r"(presentationml|ms-powerpoint)\..*main\+xml")
-    labels: ClassVar = {
-        "slide": "slide",
-        "notesSlide": "notes",
-        "slideMaster": "master",
-        "slideLayout": "layout",
-        **_LABELS,
-    }
+    labels = _LABELS | by_name(
+        slide="slide", notes="notesSlide", master="slideMaster", layout="slideLayout"
+    )
 
     def _slides(self) -> Sequence[str]:
         relations = self._tree(_relations_of(self._main))
@@ -222,10 +209,11 @@ class PowerPoint(OfficeDocument):
         return [path for path in dict.fromkeys(paths) if path in self._types]
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
-        is_pattern = self._label(name).startswith(("master", "layout"))
+        is_pattern = self._labels[name].startswith(("master", "layout"))
         for paragraph in super()._paragraphs(name, root):
-            # The texts of its placeholders are not shown on slides.
-            if not (is_pattern and _is_placeholder(paragraph.element)):
+            shapes = paragraph.element.iterancestors("{*}sp") if is_pattern else ()
+            # The texts of placeholders of a pattern are not shown on slides.
+            if all(shape.find(".//{*}ph") is None for shape in shapes):
                 yield paragraph
 
 
@@ -235,27 +223,23 @@ class Word(OfficeDocument):
     shows_marks = True
     main_type = re.compile(r"(wordprocessingml|ms-word)\..*main\+xml")
     labels: ClassVar = {
-        "main": "",
-        "header": "header",
-        "footer": "footer",
-        "footnotes": "footnotes",
-        "endnotes": "endnotes",
-        "comments": "comments",
-        "glossary": "building blocks",
         **_LABELS,
+        **{name: name for name in ("header", "footer", "footnotes", "endnotes", "comments")},
+        "main": "",
+        "glossary": "building blocks",
     }
 
-    def _mark(self, trees: Trees, marked: Sequence[Marked]) -> None:
+    def _mark(self, marked: Sequence[Marked]) -> None:
         if not marked:
             return
-        root = trees[self._main]
+        root = self._to_change(self._main)
         space = etree.QName(root).namespace
         make = ElementMaker(namespace=space, nsmap={"w": space})
         word = f"{{{space}}}"
         first = next(root.iter(f"{word}p"), None)
         if first is None:
             return
-        comments = self._comments(trees, make)
+        comments = self._comments(make)
         ids = (node.get(f"{word}id", "") for node in comments.iter(f"{word}comment"))
         used = [int(number) for number in ids if number.isdecimal()]
         # A text box is there twice.
@@ -277,14 +261,15 @@ class Word(OfficeDocument):
             paragraph.append(make.commentRangeEnd(reference))
             paragraph.append(make.r(make.commentReference(reference)))
 
-    def _comments(self, trees: Trees, make: ElementMaker) -> Element:
+    def _comments(self, make: ElementMaker) -> Element:
         """The root of the comments; their part is made if there is none."""
         name = self._part_of_type(re.compile(r"wordprocessingml\.comments\+xml$"))
         if name:
-            return trees[name]
+            return self._to_change(name)
         name = posixpath.join(posixpath.dirname(self._main), "comments.xml")
-        comments = trees[name] = make.comments()
-        types, relations = trees[_TYPES], trees[_relations_of(self._main)]
+        comments = self._changed[name] = make.comments()
+        types = self._to_change(_TYPES)
+        relations = self._to_change(_relations_of(self._main))
         part = {"PartName": f"/{name}", "ContentType": _COMMENTS_TYPE}
         etree.SubElement(types, types.tag.replace("}Types", "}Override"), part)
         kind = _COMMENTS_STRICT if "purl.oclc.org" in comments.tag else _COMMENTS
@@ -305,8 +290,3 @@ def _is_plain(element: Element) -> bool:
     if local_name(element) == "v":
         return parents in (["pt", "strCache"], ["pt", "lvl"])
     return parents == ["coreProperties"]
-
-
-def _is_placeholder(element: Element) -> bool:
-    shapes = (node for node in element.iterancestors() if local_name(node) == "sp")
-    return any(shape.find(".//{*}ph") is not None for shape in shapes)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.paragraph import Element, Paragraph, kinds_of
+from mtkit.documents.paragraph import Element, Paragraph, by_name
 from mtkit.documents.xml import XmlDocument
 
 # Objects in it, such as charts, have parts of the same kind.
@@ -16,7 +16,7 @@ _PART = re.compile(r"(?:[^/]+/)?(?:content|styles)\.xml|meta\.xml")
 class OpenParagraph(Paragraph):
     """A paragraph or a heading; those in its notes and frames are texts of their own."""
 
-    kinds = kinds_of(
+    kinds = by_name(
         around="span a meta meta-field",
         break_="line-break tab",
         unseen="s bookmark bookmark-start bookmark-end soft-page-break reference-mark "
@@ -30,15 +30,13 @@ class OpenParagraph(Paragraph):
 class OpenDocument(XmlDocument):
     """A text of LibreOffice, with its headers, notes, comments, frames and charts."""
 
-    def _part_names(self) -> Iterator[str]:
+    def _labelled_parts(self) -> Iterator[tuple[str, str]]:
         if b"opendocument.text" not in self._package.read("mimetype"):
             raise MtkitError("it is not an OpenDocument text")
         if b"encryption-data" in self._package.read("META-INF/manifest.xml"):
             raise MtkitError("it is encrypted; save it without a password")
-        return filter(_PART.fullmatch, self._package.names)
-
-    def _label(self, name: str) -> str:
-        return "" if name == "content.xml" else name.removesuffix(".xml")
+        for name in filter(_PART.fullmatch, self._package.names):
+            yield name, "" if name == "content.xml" else name.removesuffix(".xml")
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         names = ("title", "subject", "description") if name == "meta.xml" else ("p", "h")

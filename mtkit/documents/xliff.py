@@ -10,8 +10,8 @@ from lxml import etree
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
-from mtkit.documents.paragraph import Element, Paragraph, kinds_of, local_name, xml_text
-from mtkit.documents.xml import Marked, Trees, XmlDocument
+from mtkit.documents.paragraph import Element, Paragraph, by_name, local_name, xml_text
+from mtkit.documents.xml import Marked, XmlDocument
 from mtkit.documents.zipped import Package
 
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
@@ -24,7 +24,7 @@ _NOTES = "*[local-name()='note'][@from='mtkit'] | *[local-name()='notes']/*[@cat
 class Unit(Paragraph):
     """A source and its translation: a `trans-unit` of 1.2, or a `segment` of 2.0."""
 
-    kinds = kinds_of(around="g pc mrk", begin="bpt bx sc", end="ept ex ec", unseen="sm em")
+    kinds = by_name(around="g pc mrk", begin="bpt bx sc", end="ept ex ec", unseen="sm em")
 
     def __init__(self, element: Element) -> None:
         sources = [*element.iterchildren("{*}seg-source"), *element.iterchildren("{*}source")]
@@ -95,7 +95,7 @@ class _File(Package):
     """A file that is no zip, as the only part of a package; its name is empty."""
 
     def __init__(self, data: bytes, _: int) -> None:
-        self._data, self.names, self.notes = data, [""], []
+        self._data, self.notes = data, []
 
     def read(self, _: str) -> bytes:
         return self._data
@@ -113,7 +113,7 @@ class Xliff(XmlDocument):
     package = _File
     shows_marks = True
 
-    def _part_names(self) -> Iterable[str]:
+    def _labelled_parts(self) -> Iterable[tuple[str, str]]:
         root = self._tree("")
         if local_name(root) != "xliff" or root.get("version", "1.")[:2] not in ("1.", "2."):
             raise MtkitError("it is not XLIFF 1.x or 2.x")
@@ -126,7 +126,7 @@ class Xliff(XmlDocument):
                 own, others = (" to ".join(filter(None, x)) for x in ((source, target), wanted))
                 self.notes.append(f"its languages are {own}, not {others}")
                 break
-        return self._package.names
+        return [("", "")]
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         for element in root.iter("{*}trans-unit", "{*}segment"):
@@ -138,13 +138,13 @@ class Xliff(XmlDocument):
             if self._options.everything or not unit.is_translated:
                 yield unit
 
-    def _mark(self, trees: Trees, marked: Sequence[Marked]) -> None:
+    def _mark(self, marked: Sequence[Marked]) -> None:
         units: list[Any] = [text.paragraph for _, text, _ in marked]
         for unit in units:
             unit.clear()
         for unit, (*_, mark) in zip(units, marked, strict=True):
             unit.mark(mark)
-        for root in trees.values():
+        for root in self._changed.values():
             is_new = root.get("version", "").startswith("2")
             language = "trgLang" if is_new else "target-language"
             for element in [root] if is_new else root.iter("{*}file"):

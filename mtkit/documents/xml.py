@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from lxml import etree
@@ -26,18 +26,6 @@ _DECLARATION = re.compile(
 Marked = tuple[Segment, Text, str]
 
 
-class Trees(dict[str, Element]):
-    """The roots of parts that change, by their names; each is read when it is first asked for."""
-
-    def __init__(self, read: Callable[[str], Element]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, name: str) -> Element:
-        self[name] = self._read(name)
-        return self[name]
-
-
 class XmlDocument(Document):
     """A document whose paragraphs are elements in parts.
 
@@ -53,26 +41,28 @@ class XmlDocument(Document):
         super().__init__()
         self._package, self._options = self.package(data, options.max_unpacked), options
         self.notes = self._package.notes
+        self._labels = dict(self._labelled_parts())
         self._parts: dict[str, range] = {}
-        for name in self._part_names():
+        # The roots of parts that change.
+        self._changed: dict[str, Element] = {}
+        for name in self._labels:
             start = len(self.segments)
             self.segments += [segment for segment, _ in self._texts(name, self._tree(name))]
             self._parts[name] = range(start, len(self.segments))
 
     @abstractmethod
-    def _part_names(self) -> Iterable[str]:
-        """The parts with texts, in the order of reading; `notes` are written here, too."""
+    def _labelled_parts(self) -> Iterable[tuple[str, str]]:
+        """The parts with texts, in the order of reading, and what each is called in messages.
+
+        The main part of a text is not called anything. `notes` are written here, too.
+        """
 
     @abstractmethod
     def _paragraphs(self, name: str, root: Element) -> Iterable[Paragraph]:
         """The paragraphs of a part; always the same ones for the same bytes."""
 
-    def _label(self, name: str) -> str:
-        """What a part is called; empty for the main part of a text."""
-        return ""
-
     def _texts(self, name: str, root: Element) -> Iterator[tuple[Segment, Text]]:
-        label, number = self._label(name), 0
+        label, number = self._labels[name], 0
         for paragraph in self._paragraphs(name, root):
             for index, text in enumerate(paragraph.texts):
                 number += index == 0 or paragraph.default == "block"
@@ -83,17 +73,24 @@ class XmlDocument(Document):
     def _tree(self, name: str) -> Element:
         return parsed(self._package.read(name), f"its part {name}" if name else "it")
 
+    def _to_change(self, name: str) -> Element:
+        """The root of a part that is written again."""
+        if name not in self._changed:
+            self._changed[name] = self._tree(name)
+        return self._changed[name]
+
     def write(
         self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
     ) -> bytes:
         """See `Document.write`."""
         changes = self.changes(translations)
         marks = marks if marks and self.shows_marks else {}
-        trees, marked = Trees(self._tree), list[Marked]()
+        marked: list[Marked] = []
         changed: dict[Paragraph, None] = {}
+        self._changed = {}
         for name, numbers in self._parts.items():
             wanted = sorted({*changes, *marks}.intersection(numbers))
-            texts = list(self._texts(name, trees[name])) if wanted else []
+            texts = list(self._texts(name, self._to_change(name))) if wanted else []
             for number in wanted:
                 segment, text = texts[number - numbers.start]
                 if number in changes:
@@ -103,13 +100,14 @@ class XmlDocument(Document):
                     marked.append((segment, text, marks[number]))
         for paragraph in changed:
             paragraph.render()
-        self._mark(trees, marked)
+        self._mark(marked)
+        new, self._changed = self._changed, {}
         return self._package.write(
-            {name: serialised(root, self._package.read(name)) for name, root in trees.items()}
+            {name: serialised(root, self._package.read(name)) for name, root in new.items()}
         )
 
-    def _mark(self, trees: Trees, marked: Sequence[Marked]) -> None:
-        """Show marks in the trees."""
+    def _mark(self, marked: Sequence[Marked]) -> None:
+        """Show marks in the parts."""
 
 
 def _cell(element: Element) -> str:

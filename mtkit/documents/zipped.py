@@ -20,19 +20,14 @@ _ENTRY = b"PK\x01\x02"
 # Flags of a member.
 _ENCRYPTED, _UTF_8 = 0x1, 0x800
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError),
-    *(NotImplementedError, RuntimeError),
-)
-# Names of members, and what is said if there are any; `{}` is how many.
-_NOTES = (
-    (
-        re.compile(r"_xmlsignatures/|META-INF/(?:document)?signatures\.xml$"),
-        "it is signed; the signature becomes invalid",
-    ),
-    (re.compile(r".*vbaProject\.bin$|Basic/|Scripts/"), "its macros are kept as they are"),
-    (re.compile(r".*/embeddings/"), "files that are embedded in it are kept as they are: {}"),
-)
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_ERRORS = (*_ZIP_ERRORS, EOFError, OSError, ValueError, RuntimeError)
+# What is said if members have such names; `{}` is how many have.
+_NOTES = {
+    "it is signed; the signature becomes invalid": r"_xmlsignatures/|META-INF/\w*signatures\.xml$",
+    "its macros are kept as they are": r".*vbaProject\.bin$|Basic/|Scripts/",
+    "files that are embedded in it are kept as they are: {}": r".*/embeddings/",
+}
 
 
 class Package:
@@ -57,8 +52,11 @@ class Package:
         # Of members with the same name the last one counts, as for other readers.
         self._members = {info.filename.replace("\\", "/"): info for info in infos}
         self.names = list(self._members)
-        counts = ((note, len([*filter(names.match, self.names)])) for names, note in _NOTES)
-        self.notes = [note.format(count) for note, count in counts if count]
+        self.notes = [
+            note.format(count)
+            for note, pattern in _NOTES.items()
+            if (count := sum(bool(re.match(pattern, name)) for name in self.names))
+        ]
         size = sum(info.file_size for info in infos)
         if size > max(max_unpacked, 2 * len(data)):
             raise TooLargeError(f"it is {size:,} bytes unpacked, more than {max_unpacked:,}")
