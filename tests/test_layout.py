@@ -30,7 +30,7 @@ ROOMS = {
     "inspect": {"translate", "align", "parsing"},
     "check": {"translate", "align", "score"},
     "convert": {"translate", "align", "check", "score"},
-    "serve": {"check", "translate"},
+    "serve": {"check", "documents", "translate"},
     "documents": set[str](),
     "align": set[str](),
     "parsing": {"score"},

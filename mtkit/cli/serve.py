@@ -25,12 +25,14 @@ log = logging.getLogger(__name__)
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
 limit_option = shared.option_group("Limits")
+_PACKAGES = ("starlette", "uvicorn", "python_multipart", "prometheus_client", "language_data")
 # What `serve.Limits` calls the values of these options.
 _LIMITS = {
     "max_chars": "characters",
     "max_texts": "texts",
     "max_alternatives": "alternatives",
     "max_body": "body_bytes",
+    "max_file": "file_bytes",
     "max_queue": "queue_tokens",
     "timeout": "seconds",
 }
@@ -98,6 +100,9 @@ _LIMITS = {
 )
 @limit_option("--max-body N", default=2**20, help="Maximum bytes of a request. Default: 1,048,576.")
 @limit_option(
+    "--max-file N", default=10 * 2**20, help="Maximum bytes of a document. Default: 10,485,760."
+)
+@limit_option(
     "--max-queue N",
     default=100_000,
     help="Maximum subwords that wait to be translated. More requests are refused until there is"
@@ -107,7 +112,8 @@ _LIMITS = {
     "--timeout N",
     type=click.IntRange(1, 24 * 3600),
     default=60,
-    help="Maximum seconds for the translation of a request. Default: 60.",
+    help="Maximum seconds for the translation of a request, or for a document with its upload."
+    " Default: 60.",
 )
 @shared.hardware_options
 def serve(
@@ -140,9 +146,7 @@ def serve(
             raise click.UsageError(
                 f"--trusted-proxies: {error}; an example is 172.16.0.0/12"
             ) from None
-    require_packages(
-        "mtkit serve", ("starlette", "uvicorn", "prometheus_client", "language_data"), extra="serve"
-    )
+    require_packages("mtkit serve", _PACKAGES, extra="serve")
     shared.keep_few_shapes()
     from mtkit.serve import Access, Directions, Limits, Server, Service, listen, read_keys
 

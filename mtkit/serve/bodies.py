@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
 from typing import Any
 from urllib.parse import parse_qs
 
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from mtkit.serve.files import ClientFile
 from mtkit.serve.http_errors import RequestError, invalid
 
 # A body that is larger than the limit by this factor is not read.
 _TOO_LARGE = 8
 # Fields of a form or a query.
 _MAX_FIELDS = 1000
+# Bytes of a form in parts that are read at a time.
+_CHUNK = 65536
 # How a form and a query say yes and no.
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # What the APIs read; the rest of a request need not stay in memory until it is answered.
 _KNOWN = {
     *("q", "source", "target", "format", "alternatives", "alignments", "glossary"),
-    *("check", "api_key"),
+    *("check", "api_key", "file"),
     *("text", "source_lang", "target_lang", "tag_handling", "formality", "type", "auth_key"),
     *("glossary_id", "style_id", "translation_memory_id", "split_sentences", "model_type"),
     *("preserve_formatting", "outline_detection", "show_billed_characters"),
@@ -34,7 +39,8 @@ _KNOWN = {
 class Parameters(dict[str, Any]):
     """Parameters by their names; `is_json` if they can be anything that JSON has.
 
-    Of a form they are strings, and lists of strings if they are given several times.
+    Of a form they are strings, and lists of strings if they are given several times. Of a form in
+    parts, one can be a `ClientFile`.
     """
 
     is_json = False
@@ -53,7 +59,7 @@ async def read_parameters(
     Args:
         most: bytes of the body.
         seconds: in which the body must come.
-        has_file: whether the body may also be a file, which is ignored.
+        has_file: whether the body may also be a form in parts, with a file.
 
     Raises:
         RequestError: if they cannot be read.
@@ -67,7 +73,9 @@ async def read_parameters(
         return _of_json(body)
     if kind == "application/x-www-form-urlencoded":
         form = _fields(body)
-    elif body and request.method != "GET" and not has_file:
+    elif kind == "multipart/form-data" and has_file:
+        form = await _of_parts(request.headers, body)
+    elif body and request.method != "GET":
         raise RequestError(415, f"{kind[:100] or 'a body without a type'} is not supported")
     else:
         form = Parameters()
@@ -105,6 +113,30 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
     if size > most:
         raise too_large
     return b"".join(parts)
+
+
+async def _of_parts(headers: Headers, body: bytes) -> Parameters:
+    """The fields of a form in parts (RFC 7578), and its file."""
+
+    async def whole() -> AsyncGenerator[bytes, None]:
+        for start in range(0, len(body), _CHUNK):
+            yield body[start : start + _CHUNK]
+            # Others are answered meanwhile.
+            await asyncio.sleep(0)
+
+    parser = MultiPartParser(headers, whole(), max_files=1, max_fields=_MAX_FIELDS)
+    # Nothing of a client is written to a disk.
+    parser.spool_max_size = len(body) + 1
+    try:
+        fields = await parser.parse()
+    except MultiPartException as error:
+        raise RequestError(400, f"Invalid form: {error.message}") from None
+    form = Parameters({name: value for name, value in fields.items() if name in _KNOWN})
+    for name, value in form.items():
+        if isinstance(value, UploadFile):
+            form[name] = ClientFile.named(value.filename or "", await value.read())
+    await fields.close()
+    return form
 
 
 def _of_json(body: bytes) -> Parameters:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
+from contextlib import suppress
 from typing import Any
+
+from starlette.responses import Response
 
 from mtkit.base.language_id import language_name
 from mtkit.serve.bodies import Parameters, flag_of, text_of, texts_of
+from mtkit.serve.documents import ENDINGS, translate_document
+from mtkit.serve.files import ClientFile
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
@@ -85,6 +90,32 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     return {name: value[0] for name, value in result.items()}
 
 
+async def translate_file(service: Service, given: Parameters, caller: Caller) -> dict[str, Any]:
+    """`/translate_file`. Extensions of mtkit are `glossary`, and `notes` in the answer."""
+    file = given.get("file")
+    size = len(file.data) if isinstance(file, ClientFile) else 0
+    key_hash = service.admit(caller, 1 + size // service.limits.characters)
+    for name in ("file", "source", "target"):
+        if not given.get(name):
+            raise invalid(f"missing {name} parameter")
+    if not isinstance(file, ClientFile):
+        raise invalid("file parameter is not a file")
+    source, target = text_of(given, "source"), text_of(given, "target")
+    source = "" if source.lower() == "auto" else source
+    request = TranslationRequest((), source, target, glossary=glossary_of(given))
+    result, notes = await translate_document(service, file, request, key_hash)
+    address = f"{caller.server}download_file/{service.results.add(result)}"
+    return {"translatedFileUrl": address} | ({"notes": notes} if notes else {})
+
+
+async def download_file(service: Service, given: Parameters, _caller: Caller) -> Response:
+    """`/download_file/NAME`."""
+    file = service.results.get(given["name"])
+    if file is None:
+        raise RequestError(404, "the file does not exist, or was deleted")
+    return file.response()
+
+
 async def detect(service: Service, given: Parameters, caller: Caller) -> list[dict[str, Any]]:
     """`/detect`."""
     q = given.get("q")
@@ -121,7 +152,7 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
         "charLimit": service.limits.characters,
         # Another one: the directions whose translations can be checked.
         "checks": service.directions.checked,
-        "filesTranslation": False,
+        "filesTranslation": True,
         "frontendTimeout": 500,
         "keyRequired": needs_key,
         "language": {
@@ -129,7 +160,7 @@ async def settings(service: Service, _given: Parameters, _caller: Caller) -> dic
             "target": {"code": target, "name": language_name(target)},
         },
         "suggestions": False,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": [f".{ending}" for ending in ENDINGS],
     }
 
 
@@ -138,13 +169,9 @@ async def health(_service: Service, _given: Parameters, _caller: Caller) -> dict
     return {"status": "ok"}
 
 
-async def _disabled(what: str, _service: Service, _given: Parameters, _caller: Caller) -> None:
-    raise RequestError(403, f"{what} are disabled on this server.")
-
-
-# `/translate_file` and `/suggest`, which are not available.
-no_files = partial(_disabled, "Files translation")
-no_suggestions = partial(_disabled, "Suggestions")
+async def no_suggestions(_service: Service, _given: Parameters, _caller: Caller) -> None:
+    """`/suggest`, which is not available."""
+    raise RequestError(403, "Suggestions are disabled on this server.")
 
 
 def key_of(given: Parameters, _authorization: str) -> str:
@@ -154,7 +181,7 @@ def key_of(given: Parameters, _authorization: str) -> str:
 
 
 def glossary_of(given: Parameters) -> dict[str, str]:
-    """The terms of a request: `glossary`, an extension of mtkit, in JSON.
+    """The terms of a request: `glossary`, an extension of mtkit, in JSON; in a form, as its text.
 
     Raises:
         RequestError: if it is not a mapping of texts to texts.
@@ -162,6 +189,9 @@ def glossary_of(given: Parameters) -> dict[str, str]:
     terms = given.get("glossary")
     if terms is None:
         return {}
+    if isinstance(terms, str) and not given.is_json:
+        with suppress(ValueError, RecursionError):
+            terms = json.loads(terms)
     if not isinstance(terms, dict):
         raise invalid("glossary parameter is not a mapping of terms")
     sources, targets = (texts_of(list(side), "glossary") for side in (terms, terms.values()))

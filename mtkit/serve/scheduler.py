@@ -137,7 +137,11 @@ class Scheduler:
         self.counts = dict.fromkeys(("batches", "sentences", "tokens", "seconds"), 0.0)
         self._queue: deque[Request] = deque()
         self._groups = _ThreadGroup(1, "mtkit-torch"), _ThreadGroup(self.threads, "mtkit-native")
-        self._checking = ThreadPoolExecutor(1, thread_name_prefix="mtkit-check")
+        # Each of these has one thread, so that none of them holds up another.
+        self._others = {
+            name: ThreadPoolExecutor(1, thread_name_prefix=f"mtkit-{name}")
+            for name in ("check", "document")
+        }
         self._is_planned = False
         self._rate = 0.0
 
@@ -159,14 +163,17 @@ class Scheduler:
         return sum(request.tokens for request in self._queue)
 
     async def in_thread(
-        self, task: Literal["torch", "check"], function: Callable[..., Result], *arguments: object
+        self,
+        task: Literal["torch", "check", "document"],
+        function: Callable[..., Result],
+        *arguments: object,
     ) -> Result:
-        """Call a function that uses PyTorch, or checks translations, in the thread for that.
+        """Call a function that uses PyTorch, checks translations, or reads or writes a document.
 
         Raises:
             Exception: that of the function.
         """
-        pool = self._groups[0].pool if task == "torch" else self._checking
+        pool = self._groups[0].pool if task == "torch" else self._others[task]
         return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     def check(self, tokens: float, request: Request | None = None) -> None:
@@ -192,7 +199,7 @@ class Scheduler:
 
     def close(self) -> None:
         """End the threads."""
-        for pool in (self._checking, *(group.pool for group in self._groups)):
+        for pool in (*self._others.values(), *(group.pool for group in self._groups)):
             pool.shutdown(cancel_futures=True)
 
     def _plan(self) -> None:

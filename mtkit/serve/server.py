@@ -12,7 +12,7 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,8 @@ _LIBRETRANSLATE: dict[str, tuple[list[str], Handler]] = {
     "/languages": (_GET, libretranslate.list_languages),
     "/frontend/settings": (_GET, libretranslate.settings),
     "/health": (_GET, libretranslate.health),
-    "/translate_file": (_POST, libretranslate.no_files),
+    "/translate_file": (_POST, libretranslate.translate_file),
+    "/download_file/{name}": (_GET, libretranslate.download_file),
     "/suggest": (_POST, libretranslate.no_suggestions),
 }
 _DEEPL: dict[str, tuple[list[str], Handler]] = {
@@ -101,19 +102,23 @@ def _endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     """What answers the requests of a path; `field` has the message of an error."""
     limits = service.limits
+    is_upload = path == "/translate_file"
 
     async def answer(request: Request) -> Response:
         try:
-            given = await read_parameters(
-                request,
-                most=limits.body_bytes,
-                seconds=limits.body_seconds,
-                has_file=path.startswith(("/translate_file", "/v2/document")),
-            )
-            key = key_of(given, request.headers.get("authorization", ""))
-            caller = Caller(key, request.client.host if request.client else "")
-            content = await _while_connected(request, handler(service, given, caller))
-            return JSONResponse(content)
+            async with service.document_turn() if is_upload else nullcontext():
+                given = await read_parameters(
+                    request,
+                    most=limits.file_bytes if is_upload else limits.body_bytes,
+                    seconds=limits.seconds if is_upload else limits.body_seconds,
+                    has_file=is_upload or path.startswith("/v2/document"),
+                )
+                given.update(request.path_params)
+                key = key_of(given, request.headers.get("authorization", ""))
+                address = request.client.host if request.client else ""
+                caller = Caller(key, address, str(request.base_url))
+                content = await _while_connected(request, handler(service, given, caller))
+            return content if isinstance(content, Response) else JSONResponse(content)
         except RequestError as error:
             headers = {}
             if error.retry_after is not None:
@@ -190,7 +195,9 @@ class _WithHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_api = scope["type"] == "http" and scope["path"] in _API
+        is_api = scope["type"] == "http" and (
+            scope["path"] in _API or scope["path"].startswith("/download_file/")
+        )
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -427,16 +434,18 @@ def _quiet(service: Service) -> Iterator[None]:
     """Keep the texts of users out of the log."""
     counting = _Counting(service)
     loggers = [logging.getLogger(f"mtkit.{room}") for room in ("translate", "align")]
-    about_requests = logging.getLogger("uvicorn")
-    level = about_requests.level
-    about_requests.setLevel(logging.CRITICAL)
+    about_requests = [logging.getLogger(name) for name in ("uvicorn", "python_multipart")]
+    levels = [logger.level for logger in about_requests]
+    for logger in about_requests:
+        logger.setLevel(logging.CRITICAL)
     for logger in loggers:
         logger.addHandler(counting)
         logger.propagate = False
     try:
         yield
     finally:
-        about_requests.setLevel(level)
+        for logger, level in zip(about_requests, levels, strict=True):
+            logger.setLevel(level)
         for logger in loggers:
             logger.removeHandler(counting)
             logger.propagate = True

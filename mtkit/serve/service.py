@@ -6,7 +6,8 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from mtkit.serve import languages
 from mtkit.serve.access import Access
 from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
+from mtkit.serve.files import Results
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
@@ -33,6 +35,11 @@ _SURE = 80.0
 # Characters that count as a subword before a text is split into its own.
 _CHARACTERS = 4
 
+# Documents that are in memory and translated at a time; the uploads of others wait.
+_DOCUMENTS = 16
+# Bytes of translated documents that are kept, for each byte that an upload may have.
+_KEPT = 20
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -47,7 +54,9 @@ class Limits:
         term_characters: of a term of a glossary.
         body_bytes: of a request.
         body_seconds: in which the body of a request, and its head, must come.
-        seconds: in which a request must be translated.
+        seconds: in which a request must be translated; for a document, from the upload on.
+        file_bytes: of a request with a document.
+        kept_seconds: for which a translated document can be fetched.
         queue_tokens: that may wait.
         batch_tokens: that are decoded at a time.
     """
@@ -61,15 +70,18 @@ class Limits:
     body_bytes: int = 2**20
     body_seconds: float = 20.0
     seconds: float = 60.0
+    file_bytes: int = 10 * 2**20
+    kept_seconds: float = 300.0
     queue_tokens: int = 100_000
     batch_tokens: int = 1024
 
 
 class Caller(NamedTuple):
-    """Who sends a request: the key, empty for none, and the address."""
+    """Who sends a request: the key, empty for none, and the address; and that of this server."""
 
     key: str
     address: str
+    server: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,7 @@ class TranslationRequest:
         is_checked: whether confidence and findings are wanted too.
         rules: how HTML or XML is read; of plain text, the line ends that end a sentence.
         splits: whether the sentences of a line may be translated one by one.
+        is_document: whether the texts are parts of a document, which wait in the queue one by one.
     """
 
     texts: Sequence[str]
@@ -96,6 +109,7 @@ class TranslationRequest:
     is_checked: bool = False
     rules: MarkupRules = field(default_factory=MarkupRules)
     splits: bool = True
+    is_document: bool = False
 
 
 class TranslationResult(NamedTuple):
@@ -120,6 +134,24 @@ class Service:
             directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
         )
         self.metrics = Metrics(self.scheduler)
+        self.results = Results(_KEPT * limits.file_bytes, limits.kept_seconds)
+        # Characters of a part of a document; those of all documents fill half of the queue.
+        self.max_part = _CHARACTERS * limits.queue_tokens // (2 * _DOCUMENTS)
+        self._turns = asyncio.Semaphore(_DOCUMENTS)
+
+    @asynccontextmanager
+    async def document_turn(self) -> AsyncIterator[None]:
+        """Wait for the turn of a document, and give it its time.
+
+        Raises:
+            RequestError: if both take too long.
+        """
+        try:
+            async with asyncio.timeout(self.limits.seconds), self._turns:
+                yield
+        except TimeoutError:
+            message = f"the document took longer than {self.limits.seconds:g} s"
+            raise RequestError(503, message, closes_connection=True) from None
 
     def admit(self, caller: Caller, cost: int = 1) -> str:
         """The key of a caller as `Access.key_hash` gives it; texts to translate count for the rate.
@@ -147,13 +179,14 @@ class Service:
             RequestError: if it is over a limit, or a language is not available.
         """
         limits = self.limits
-        _check_size(len(request.texts), "text", limits.texts)
-        for text in request.texts:
-            _check_size(len(text), "text", limits.characters)
+        if not request.is_document:
+            _check_size(len(request.texts), "text", limits.texts)
+            for text in request.texts:
+                _check_size(len(text), "text", limits.characters)
         _check_size(sum(text.count("\n") + 1 for text in request.texts), "line", limits.lines)
         if request.alternatives > limits.alternatives:
             raise invalid(f"alternatives parameter must be <= {limits.alternatives}")
-        given, target = self._codes(request.source, request.target)
+        given, target = self.codes(request.source, request.target)
         if given:
             source, is_language = Detected(given, 100.0), True
         else:
@@ -213,8 +246,12 @@ class Service:
         detected = await self._detected(texts, self.directions.languages)
         return [language for language in detected if language.confidence][:3] or detected[:1]
 
-    def _codes(self, source: str, target: str) -> Direction:
-        """The public codes that a client means; the source is empty if it is not given."""
+    def codes(self, source: str, target: str) -> Direction:
+        """The public codes that a client means; the source is empty if it is not given.
+
+        Raises:
+            RequestError: if the server does not have one of them.
+        """
         directions = self.directions
         usual = self._known(source) if source else "", self._known(target)
         if directions.find(*usual):
@@ -271,9 +308,12 @@ class Service:
         self, translator: Translator, request: TranslationRequest, direction: Direction
     ) -> tuple[list[list[TranslatedText]], list[list[list[WordLink]]], list[Checked]]:
         limits, scheduler = self.limits, self.scheduler
+        groups = [[text] for text in request.texts] if request.is_document else [request.texts]
+        texts = list[list[TranslatedText]]()
         try:
             # Before the texts are split into subwords, their number is not known.
-            scheduler.check(sum(map(len, request.texts)) / _CHARACTERS)
+            largest = max((sum(map(len, group)) for group in groups), default=0)
+            scheduler.check(largest / _CHARACTERS)
             async with asyncio.timeout(limits.seconds):
                 checker = await self._checker(direction) if request.is_checked else None
                 if request.glossary:
@@ -283,9 +323,10 @@ class Service:
                     vary = functools.partial(translator.variant, glossary=glossary)
                     translator = await scheduler.in_thread("torch", vary)
                 with scheduler.request(translator, request.alternatives + 1) as queued:
-                    texts = await translate_texts(
-                        scheduler, queued, request.texts, request.form, request.rules
-                    )
+                    for group in groups:
+                        texts += await translate_texts(
+                            scheduler, queued, group, request.form, request.rules
+                        )
                 links: list[list[list[WordLink]]] = [[[] for _ in of_text] for of_text in texts]
                 if request.with_links:
                     links = await link_words(scheduler, translator, texts)

@@ -196,10 +196,15 @@ def test_usual_values_are_accepted(
     assert one(served, "one two", **fields) == expected[0]
 
 
+PARTS = (
+    b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n1\r\n--x--\r\n'
+)
+
+
 @pytest.mark.parametrize("path", ["/v2/document", "/v2/document/ABC", "/v2/document/ABC/result"])
 @pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "application/json"])
 def test_documents_are_not_supported(served: Served, path: str, kind: str) -> None:
-    body = b"{}" if "json" in kind else b"--x\r\n\r\n--x--\r\n"
+    body = b"{}" if "json" in kind else PARTS
     reply = served.ask("POST", path, body, Content_Type=kind)
     assert reply.status == 400
     assert reply.json == {"message": "Document translation is not supported."}

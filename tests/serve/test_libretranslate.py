@@ -10,6 +10,7 @@ import pytest
 from conftest import claim_checkpoints, copied_run, reseal
 from support.served import Served
 
+from mtkit.documents import FORMATS
 from mtkit.run_folder import Run
 from mtkit.serve import Limits, texts
 from mtkit.translate import Translator
@@ -273,7 +274,7 @@ def test_health_settings_and_what_is_not_there(served: Served) -> None:
         "charLimit": 50_000,
         # It has no confidence.json.
         "checks": [],
-        "filesTranslation": False,
+        "filesTranslation": True,
         "frontendTimeout": 500,
         "keyRequired": False,
         "language": {
@@ -281,16 +282,10 @@ def test_health_settings_and_what_is_not_there(served: Served) -> None:
             "target": {"code": "de", "name": "German"},
         },
         "suggestions": False,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": [".txt", ".html", ".htm", *(f".{ending}" for ending in FORMATS)],
     }
-    parts = (
-        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n1\r\n--x--'
-    )
-    kind = "multipart/form-data; boundary=x"
-    files = served.ask("POST", "/translate_file", parts, Content_Type=kind)
     suggestions = served.form("/suggest", {"q": "x"})
-    assert files.status == suggestions.status == 403
-    assert files.json == {"error": "Files translation are disabled on this server."}
+    assert suggestions.status == 403
     assert suggestions.json == {"error": "Suggestions are disabled on this server."}
     assert served.form("/detect", {}).json == {"error": "Invalid request: missing q parameter"}
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.browsed import HOSTILE
 from support.browser import CHROMIUM, Browser
+from support.documents import run, word, zipped
 from support.served import Gate, Served
 
 from mtkit.run_folder import Run
@@ -216,6 +217,50 @@ def test_a_file_that_is_no_text_is_refused_in_words(
     browser.value("document.getElementById('file-start').click()")
     state = "document.getElementById('file-state').textContent"
     browser.until(f"{state}.startsWith('The file is not text in UTF-8')")
+
+
+STATE = "document.getElementById('file-state').textContent"
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
+    browser: Browser, served: Served, tmp_path: Path, is_dropped: bool
+) -> None:
+    data = zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p>"))
+    (tmp_path / "my report.docx").write_bytes(data)
+    show(browser, served, downloads=tmp_path / "there")
+    browser.until("document.getElementById('file-kinds').textContent.includes('.docx, ')")
+    if is_dropped:
+        # Anywhere on the page.
+        browser.drop_files(200, 200, tmp_path / "my report.docx")
+        browser.until("document.activeElement.id === 'file-start'")
+    else:
+        browser.choose_file("file", tmp_path / "my report.docx")
+    browser.value("document.getElementById('terms').value = 'two = zwo'")
+    browser.value("document.getElementById('file-start').click()")
+    browser.until("!document.getElementById('file-done').hidden")
+    assert browser.value(STATE).startswith("my report.docx is translated into German.\n")
+    browser.value("document.getElementById('download').click()")
+    result = tmp_path / "there" / "my report.de.docx"
+    deadline = time.monotonic() + 600
+    while not result.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    terms = json.dumps({"two": "zwo"})
+    assert result.read_bytes() == served.fetch(served.upload("a.docx", data, glossary=terms))
+    check_is_alone(browser, served)
+
+
+def test_a_document_that_cannot_be_read_is_refused_in_words(
+    browser: Browser, served: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "a.docx").write_bytes(b"%PDF-1.7")
+    (tmp_path / "b.docx").write_bytes(b"")
+    show(browser, served)
+    browser.drop_files(200, 200, tmp_path / "a.docx", tmp_path / "b.docx")
+    browser.until(f"{STATE} === 'Only the first file is taken: a.docx'")
+    browser.value("document.getElementById('file-start').click()")
+    browser.until(f"{STATE}.includes('a.docx: it is a PDF')")
 
 
 class BusyOnce(Access):

@@ -175,6 +175,12 @@ class Browser:
         node = self.send("DOM.querySelector", nodeId=root, selector=f"#{element}")["nodeId"]
         self.send("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
 
+    def drop_files(self, x: float, y: float, *paths: Path) -> None:
+        """Drop files on a place of the page."""
+        data = {"items": [], "files": list(map(str, paths)), "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.send("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
     def picture(self, path: Path) -> None:
         """Write a picture of the whole page, in PNG."""
         reply = self.send("Page.captureScreenshot", captureBeyondViewport=True)

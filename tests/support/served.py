@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Directions, Limits, Server, Service, listen
@@ -97,8 +97,28 @@ class Served:
         body = urlencode(fields, doseq=True).encode()
         return self.ask("POST", path, body, Content_Type=kind, **headers)
 
+    def upload(self, name: str, data: bytes, **fields: str) -> Reply:
+        """Send a document as browsers do; with languages, and with other fields of a form."""
+        kind = "multipart/form-data; boundary=--x"
+        body = parts({"source": "en", "target": "de"} | fields, name, data)
+        return self.ask("POST", "/translate_file", body, Content_Type=kind)
+
+    def fetch(self, reply: Reply) -> bytes:
+        """The document to which an answer leads."""
+        assert reply.status == 200, reply.body
+        return self.get(urlsplit(reply.json["translatedFileUrl"]).path).body
+
     def translate(self, q: str | list[str], **fields: Any) -> Reply:
         return self.post("/translate", {"q": q, "source": "en", "target": "de"} | fields)
+
+
+def parts(fields: dict[str, str], name: str, data: bytes) -> bytes:
+    """A form in parts with a file, and the boundary `--x`."""
+    head = b'----x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    body = b"".join(head % (field.encode(), text.encode()) for field, text in fields.items())
+    shown = name.encode().replace(b'"', b"%22")
+    body += b'----x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n' % shown
+    return body + b"Content-Type: text/plain\r\n\r\n%s\r\n----x--\r\n" % data
 
 
 class FakeTranslator:

@@ -1,5 +1,5 @@
 "use strict";
-// The page at / of the server: translates what is typed, and files. It loads nothing from elsewhere.
+// The page at / of the server: translates what is typed, files and documents. It loads nothing from elsewhere.
 (() => {
   const byId = (id) => document.getElementById(id);
   const text = byId("text"), result = byId("result"), mirror = byId("mirror");
@@ -50,7 +50,7 @@
   function problemOf(status, said, wait) {
     if (status === 403) return new Problem("The server does not know this API key.");
     if (status === 400 && /API key/.test(said)) return new Problem(WITHOUT_KEY);
-    if (status === 413) return new Problem("The text is too large for this server.");
+    if (status === 413) return new Problem(`This is too large for this server: ${said}.`);
     if (status === 429) {
       const why = /queue/.test(said) ? "The server is busy." : "You have sent many texts in a short time.";
       return new Problem(why, wait || 5);
@@ -62,9 +62,9 @@
   }
 
   async function ask(path, body, signal) {
-    const options = body && {
+    const options = body && (body instanceof FormData ? { method: "POST", body } : {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
-    };
+    });
     let reply, answer = null;
     try {
       reply = await fetch(path, { ...options, signal });
@@ -544,41 +544,64 @@
     }, { once: true });
   });
 
-  async function translatePart(body, signal, state) {
+  async function askUntilDone(path, body, signal) {
     for (let tries = 1; ; tries++) {
       try {
-        return await ask("translate", body, signal);
+        return await ask(path, body, signal);
       } catch (error) {
         if (!error.wait || tries === MAX_TRIES) throw error;
-        state(`${error.message} It goes on in ${error.wait} s.`);
+        put("file-state", `${error.message} It goes on in ${error.wait} s.`);
         await pause(error.wait, signal);
       }
     }
   }
 
+  // The endings of documents, which the server translates as a whole.
+  const documents = () => settings.supportedFilesFormat.filter((ending) => ending !== ".txt");
+  const isDocument = (file) =>
+    documents().some((ending) => file.name.toLowerCase().endsWith(ending));
+
+  async function translateDocument(file, signal) {
+    const wanted = order(undefined, {}), form = new FormData();
+    wanted.glossary &&= JSON.stringify(wanted.glossary);
+    for (const name of ["source", "target", "api_key", "glossary"]) {
+      if (wanted[name]) form.append(name, wanted[name]);
+    }
+    form.append("file", file);
+    byId("file-progress").removeAttribute("value");
+    put("file-state", `Translating ${file.name}…`);
+    const answer = await askUntilDone("translate_file", form, signal);
+    // The page may be in a folder of a proxy, of which the server does not know.
+    offer(file, `download_file/${answer.translatedFileUrl.split("/").pop()}`, wanted.target,
+      ["The server deletes the result in a few minutes.", ...(answer.notes ?? [])]);
+  }
+
   async function translateFile(file, signal) {
-    const state = (message) => put("file-state", message);
     const progress = byId("file-progress"), wanted = order("", {}), translated = [];
     const parts = partsOf(await readFile(file));
     for (const [number, part] of parts.entries()) {
       progress.value = number / parts.length;
-      state(`Translating ${file.name}…`);
+      put("file-state", `Translating ${file.name}…`);
       if (!part.trim()) {
         translated.push(part);
         continue;
       }
-      const answer = await translatePart({ ...wanted, q: part }, signal, state);
+      const answer = await askUntilDone("translate", { ...wanted, q: part }, signal);
       translated.push(answer.translatedText);
       // A file is in one language.
       if (answer.detectedLanguage?.confidence) wanted.source = answer.detectedLanguage.language;
     }
-    const name = file.name.replace(/(\.[^.]*)?$/, (ending) => `.${wanted.target}${ending}`);
     URL.revokeObjectURL(address);
     address = URL.createObjectURL(new Blob([translated.join("\n")], { type: "text/plain;charset=utf-8" }));
-    const link = byId("download");
-    Object.assign(link, { href: address, download: name, textContent: `Download ${name}` });
+    offer(file, address, wanted.target, []);
+  }
+
+  // Offer the translation of a file, with lines about it.
+  function offer(file, href, language, notes) {
+    const download = file.name.replace(/(\.[^.]*)?$/, (ending) => `.${language}${ending}`);
+    Object.assign(byId("download"), { href, download, textContent: `Download ${download}` });
     byId("file-done").hidden = false;
-    state(`${file.name} is translated into ${nameOf(wanted.target)}.`);
+    put("file-state", [`${file.name} is translated into ${nameOf(language)}.`, ...notes].join("\n"));
   }
 
   // The button starts the translation of a file, and stops it.
@@ -595,7 +618,8 @@
     button.textContent = "Stop";
     try {
       if (settings.keyRequired && !key.value) throw new Problem(WITHOUT_KEY);
-      await translateFile(byId("file").files[0], signal);
+      const [file] = byId("file").files;
+      await (isDocument(file) ? translateDocument : translateFile)(file, signal);
     } catch (error) {
       const message = signal.aborted ? "Stopped." : error instanceof Problem ? error.message
         : "The file cannot be read.";
@@ -605,6 +629,33 @@
     button.textContent = "Translate file";
     button.disabled = !byId("file").files.length;
     filing = null;
+  }
+
+  function fileChosen() {
+    const { files } = byId("file");
+    byId("file-start").disabled = !files.length && !filing;
+    put("file-state", files.length > 1 ? `Only the first file is taken: ${files[0].name}` : "");
+    byId("file-done").hidden = true;
+  }
+
+  // A file that is dropped anywhere on the page is chosen; the browser would leave the page.
+  function listenToDrops() {
+    const box = byId("file-box"), isFile = (event) => event.dataTransfer.types.includes("Files");
+    document.addEventListener("dragover", (event) => {
+      if (!isFile(event)) return;
+      event.preventDefault();
+      box.classList.add("over");
+    });
+    document.addEventListener("dragleave", () => box.classList.remove("over"));
+    document.addEventListener("drop", (event) => {
+      if (!isFile(event)) return;
+      event.preventDefault();
+      box.classList.remove("over");
+      if (filing) return;
+      byId("file").files = event.dataTransfer.files;
+      fileChosen();
+      byId("file-start").focus();
+    });
   }
 
   // ---- The beginning
@@ -627,6 +678,9 @@
     const [from, to] = options.some(([code]) => code === kept[0]) ? kept : usual;
     fill(source, options, from);
     fillTargets(to);
+    byId("file").accept = [...settings.supportedFilesFormat, "text/plain"].join(",");
+    byId("file-kinds").textContent =
+      `Documents: ${documents().join(", ")}. Text files: .txt in UTF-8 or UTF-16.`;
     byId("key-box").hidden = !settings.keyRequired;
     if (settings.keyRequired) key.value = stored("sessionStorage", "mtkit-key") ?? "";
     textChanged();
@@ -664,12 +718,9 @@
   });
   byId("copy").addEventListener("click", copy);
   byId("again").addEventListener("click", () => (languages.size ? translateNow() : start()));
-  byId("file").addEventListener("change", ({ target: { files } }) => {
-    byId("file-start").disabled = !files.length && !filing;
-    byId("file-state").textContent = "";
-    byId("file-done").hidden = true;
-  });
+  byId("file").addEventListener("change", fileChosen);
   byId("file-start").addEventListener("click", startFile);
   listenToWords();
+  listenToDrops();
   start();
 })();

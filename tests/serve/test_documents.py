@@ -1,0 +1,323 @@
+"""Documents over HTTP: an upload, its translation, and how long it is there."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import Place
+from support.documents import odt, run, word, xliff, zipped
+from support.served import Gate, Served, parts, until
+
+from mtkit.run_folder import Run
+from mtkit.serve import Access, Limits
+
+SRT = b"1\n00:00:01,000 --> 00:00:02,000\n%s\n\n"
+FILES = {
+    "a.srt": b"".join(map(SRT.__mod__, [b"<i>one two</i> nine.", b"- four.\n- five", b"12"])),
+    "a.vtt": b"WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 line:0\none two.\n",
+    "a.md": b"# one two\n\n- three **four** `code`\n\n```\nsix\n```\n\none two\n",
+    "a.po": b'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "one <b>"\nmsgstr ""\n',
+    "a.xlf": xliff("<trans-unit id='1'><source>one <g id='x'>two</g></source></trans-unit>"),
+    "a.docx": zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p>")),
+    "a.odt": zipped(odt("<text:p>one <text:span>two</text:span></text:p>")),
+    "a.txt": b"\xef\xbb\xbfone two\r\n\r\nthree\r\nfour <b>",
+    "a.HTML": b"<p>one <b>two</b>\nnine</p>\n<pre>six\n\n</pre><ul><li>three",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_document_is_translated_as_by_mtkit_translate(
+    served: Served, untrained: Run, place: Place, name: str
+) -> None:
+    (place.folder / name).write_bytes(FILES[name])
+    # Text that needs no alignment must have the same words with other parts, too.
+    for size in (served.service.max_part, 1):
+        served.service.max_part, usual = size, served.service.max_part
+        try:
+            found = served.fetch(served.upload(name, FILES[name]))
+        finally:
+            served.service.max_part = usual
+        options = ("--run", untrained.path, "--device", "cpu", "--output", f"out{name[1:]}")
+        assert place.mtkit("translate", name, *options, "--restart").status == 0
+        if name in ("a.txt", "a.HTML"):
+            # Here the mark, the line ends and the missing last one are those of the file.
+            found = found.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n") + b"\n"
+        assert found == (place.folder / f"out{name[1:]}").read_bytes()
+        assert found != FILES[name]
+
+
+def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate) -> None:
+    gate.open()
+    data = b"".join(map(SRT.__mod__, [b"one two.", b"three.", b"one two.", b"one two."]))
+    with Served([untrained], changed=gate.close) as server:
+        assert server.upload("a.srt", data).status == 200
+    assert sorted(gate.texts) == ["one two.", "three."]
+
+
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [
+        ("report.docx", "report.de.docx"),
+        ("my.film.en.DOCX", "my.film.en.de.DOCX"),
+        ("../../etc/pass wd.docx", "pass%20wd.de.docx"),
+        (r"C:\Users\me\für x.docx", "f%C3%BCr%20x.de.docx"),
+        ("猫.docx", "%E7%8C%AB.de.docx"),
+        ("a;b=c.docx", "a%3Bb%3Dc.de.docx"),
+    ],
+)
+def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(
+    served: Served, name: str, saved: str
+) -> None:
+    reply = served.upload(name, FILES["a.docx"])
+    address = reply.json["translatedFileUrl"]
+    base = f"http://127.0.0.1:{served.port}/download_file/"
+    # 256 bits.
+    assert re.fullmatch(rf"{re.escape(base)}[\w-]{{43}}\.docx", address)
+    found = served.get(address.removeprefix(base[: -len("/download_file/")]))
+    assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{saved}"
+    # A browser must not show what others have written as a page of this server.
+    assert found.headers["content-type"] == "application/octet-stream"
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert found.headers["cache-control"] == "no-store"
+    assert found.headers["access-control-allow-origin"] == "*"
+    assert served.upload(name, FILES["a.docx"]).json["translatedFileUrl"] != address
+
+
+def test_the_address_has_the_host_that_the_client_names(served: Served) -> None:
+    body = parts({"source": "en", "target": "de"}, "a.txt", b"one")
+    kind = "multipart/form-data; boundary=--x"
+    headers = {"Host": "mt.example:81", "X-Forwarded-Proto": "https", "Content_Type": kind}
+    reply = served.ask("POST", "/translate_file", body, **headers)
+    assert reply.json["translatedFileUrl"].startswith("https://mt.example:81/download_file/")
+
+
+@pytest.mark.parametrize("name", ["x", "..", "%2e%2e%2fetc%2fpasswd", "a/b", "", "x" * 5000])
+def test_other_names_are_not_found(served: Served, name: str) -> None:
+    reply = served.get(f"/download_file/{name}")
+    assert reply.status == 404
+    assert reply.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fields", "status", "message"),
+    [
+        ("a.pdf", b"%PDF-1.7", {}, 400, "file format not supported"),
+        ("a", b"one", {}, 400, "file format not supported"),
+        ("", b"one", {}, 400, "file format not supported"),
+        (".docx", b"one", {}, 400, "file format not supported"),
+        ("a.docx", b"one", {}, 400, "a.docx: it is not a zip file"),
+        ("a.docx", b"%PDF-1.7", {}, 400, "a.docx: it is a PDF"),
+        ("a.docx", FILES["a.docx"][:-40], {}, 400, "its end is missing"),
+        ("a.txt", b"f\xfcr", {}, 400, "not UTF-8"),
+        ("a.txt", b"one", {"source": ""}, 400, "missing source parameter"),
+        ("a.txt", b"one", {"target": ""}, 400, "missing target parameter"),
+        ("a.txt", b"one", {"target": "zz"}, 400, "zz is not supported"),
+        (
+            "a.txt",
+            b"one",
+            {"source": "de", "target": "en"},
+            400,
+            "not available as a target language",
+        ),
+        ("a.txt", b"one", {"glossary": "[1]"}, 400, "glossary parameter is not a mapping"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_with_the_reason(
+    served: Served, name: str, data: bytes, fields: dict[str, str], status: int, message: str
+) -> None:
+    reply = served.upload(name, data, **fields)
+    assert reply.status == status
+    assert message in reply.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        (b"", "multipart/form-data; boundary=x", "missing file"),
+        (b"--x--", "multipart/form-data", "boundary"),
+        (b"no form", "multipart/form-data; boundary=x", "Invalid form"),
+        (b"--x\r\n\r\n1\r\n--x--", "multipart/form-data; boundary=x", "Invalid form"),
+        (b'{"file": "a", "source": "en", "target": "de"}', "application/json", "is not a file"),
+        (b"file=a&source=en&target=de", "application/x-www-form-urlencoded", "is not a file"),
+    ],
+)  # fmt: skip
+def test_a_request_without_a_file_is_refused(
+    served: Served, body: bytes, kind: str, message: str
+) -> None:
+    reply = served.ask("POST", "/translate_file", body, Content_Type=kind)
+    assert reply.status == 400
+    assert message in reply.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.txt", b"x" * 4000),
+        ("a.docx", zipped(word("<w:p/>", **{"media/a.bin": "x" * 40_000}))),
+        ("a.srt", b"".join(SRT % b"%cine." % (97 + i) for i in range(21))),
+        ("a.txt", b"\n" * 20),
+        ("a.txt", b"one " * 51),
+        ("a.md", b"one " * 51),
+    ],
+)
+def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes) -> None:
+    with Served([untrained], limits=Limits(file_bytes=3000, lines=20, characters=200)) as server:
+        reply = server.upload(name, data)
+        assert reply.status == 413
+        assert reply.json["error"]
+        assert server.upload("a.txt", b"\n" * 19).status == 200
+
+
+def test_a_document_may_have_more_than_the_queue(untrained: Run) -> None:
+    lines = [f"one {word}" for word in ("two", "three", "four", "five", "six")] * 4
+    with Served([untrained], limits=Limits(queue_tokens=64)) as server:
+        assert server.translate("\n".join(lines)).status == 413
+        found = server.fetch(server.upload("a.txt", "\n".join(lines).encode()))
+        expected = [server.translate(line).json["translatedText"] for line in lines]
+        assert found.decode().split("\n") == expected
+
+
+def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run) -> None:
+    limits = Limits(kept_seconds=0.5)
+    with Served([untrained], limits=limits) as server:
+        reply = server.upload("a.txt", b"one")
+        assert server.service.results._files
+        until(lambda: not server.service.results._files)
+        path = reply.json["translatedFileUrl"].partition("/download_file/")[2]
+        assert server.get(f"/download_file/{path}").status == 404
+    with Served([untrained], limits=Limits(file_bytes=3000)) as server:
+        # 20 uploads' worth are kept.
+        replies = [server.upload("a.txt", b"12 " * 900) for _ in range(25)]
+        paths = [reply.json["translatedFileUrl"][-60:].partition("/")[2] for reply in replies]
+        found = [server.get(f"/download_file/{path[-47:]}").status for path in paths]
+        assert found == [404] * 3 + [200] * 22
+
+
+def test_uploads_at_the_same_time_get_their_own_documents(served: Served) -> None:
+    numbers = range(60)
+    with ThreadPoolExecutor(30) as clients:
+        replies = clients.map(lambda n: served.upload("a.srt", SRT % b"12 %d" % n), numbers)
+        assert [served.fetch(reply) for reply in replies] == [SRT % b"12 %d" % n for n in numbers]
+
+
+def send(server: Served, body: bytes, cut: int = 0) -> Any:
+    """A client that has sent an upload without so many bytes of its end."""
+    client = server.connect()
+    client.sendall(
+        b"POST /translate_file HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"
+        b"Content-Type: multipart/form-data; boundary=--x\r\n\r\n" % len(body)
+    )
+    client.sendall(body[: len(body) - cut])
+    return client
+
+
+def test_an_upload_that_is_cut_leaves_nothing(
+    untrained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "_TemporaryFileWrapper", None)
+    body = parts({"source": "en", "target": "de"}, "a.txt", b"one\n" * 2**19)
+    with Served([untrained]) as server:
+        free = server.service._turns._value
+        for cut in (1, 100, len(body) // 2, len(body) - 10):
+            send(server, body, cut).close()
+        metric = b'mtkit_requests_total{endpoint="/translate_file",status="400"} 4.0'
+        until(lambda: metric in server.get("/metrics").body)
+        assert server.service._turns._value == free
+        assert not server.service.results._files
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_client_that_goes_has_the_rest_of_its_document_dropped(
+    untrained: Run, gate: Gate
+) -> None:
+    data = "\n".join(f"three {'x' * n}" for n in range(40)).encode()
+    body = parts({"source": "en", "target": "de"}, "a.txt", data)
+    with Served([untrained], changed=gate.close) as server:
+        server.service.max_part = 1
+        client = send(server, body)
+        assert gate.begun.acquire(timeout=600)
+        client.close()
+        until(lambda: b"} 1.0" in server.get("/metrics").body.partition(b'status="499"')[2])
+        gate.open()
+        assert server.upload("a.txt", b"one").status == 200
+    assert len(gate.texts) == 2
+
+
+def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Gate) -> None:
+    with (
+        Served([untrained], limits=Limits(seconds=1), changed=gate.close) as server,
+        ThreadPoolExecutor(40) as clients,
+    ):
+        running = [clients.submit(server.upload, "a.txt", b"one") for _ in range(20)]
+        replies = [one.result(600) for one in running]
+        assert {reply.status for reply in replies} == {503}
+        assert "took longer than 1 s" in replies[0].json["error"]
+        gate.open()
+        until(lambda: server.upload("a.txt", b"one").status == 200)
+
+
+def test_neither_texts_nor_names_of_files_are_logged(
+    untrained: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr("mtkit.documents.subtitles.Subtitles.write", lambda *_: 1 / 0)
+    with Served([untrained]) as server:
+        assert server.upload("secret.srt", SRT % b"secret one").status == 500
+        assert server.upload("secret.txt", b"secret <a {x}").status == 200
+        assert server.upload("secret.docx", b"secret").status == 400
+        broken = b"--secret\r\nsecret\r\n"
+        kind = "multipart/form-data; boundary=x"
+        assert server.ask("POST", "/translate_file", broken, Content_Type=kind).status == 400
+        assert b"secret" not in server.get("/metrics").body
+    assert "ZeroDivisionError" in caplog.text
+    assert "secret" not in caplog.text
+    assert "boundary" not in caplog.text
+
+
+def test_a_document_needs_a_key_and_its_result_none(untrained: Run) -> None:
+    access = Access([hashlib.sha256(b"right").hexdigest()], per_minute=12)
+    with Served([untrained], access=access, limits=Limits(characters=1000)) as server:
+        assert server.upload("a.txt", b"one").status == 400
+        wrong = server.upload("a.txt", b"one", api_key="wrong")
+        assert (wrong.status, wrong.json) == (403, {"error": "Invalid API key"})
+        # It counts as a text for each 1,000 bytes.
+        reply = server.upload("a.txt", b"12\n" * 3000, api_key="right")
+        assert server.fetch(reply) == b"12\n" * 3000
+        assert server.upload("a.txt", b"12\n" * 3000, api_key="right").status == 429
+
+
+def test_the_language_is_found_and_terms_are_used(both: Served) -> None:
+    german = b"Die Kinder spielen heute mit ihrem neuen Ball im Garten."
+    found = both.fetch(both.upload("a.txt", german, source="auto", target="en")).decode()
+    assert found == both.translate(german.decode(), source="de", target="en").json["translatedText"]
+    terms = {"two": "zwo"}
+    found = both.fetch(both.upload("a.srt", SRT % b"one two", glossary=json.dumps(terms))).decode()
+    assert "zwo" in found
+    # A text in the target language comes back as it is.
+    assert both.fetch(both.upload("a.txt", german, source="auto")) == german
+
+
+def test_a_lost_format_and_a_signature_are_said(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.documents.document.has_same_codes", lambda *_: False)
+    reply = served.upload("a.srt", FILES["a.srt"])
+    (note,) = [note for note in reply.json["notes"] if "keep their source" in note]
+    assert note.startswith("3 of 3 segments")
+    assert served.fetch(reply) == FILES["a.srt"]
+
+
+def test_a_form_that_is_compressed_is_no_form(served: Served) -> None:
+    body = gzip.compress(parts({"source": "en", "target": "de"}, "a.txt", b"one"))
+    kind = "multipart/form-data; boundary=--x"
+    assert served.ask("POST", "/translate_file", body, Content_Type=kind).status == 400
