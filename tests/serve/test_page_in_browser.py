@@ -328,10 +328,10 @@ def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served) -> No
     show(browser, served)
     browser.write(TEXT)
     browser.until(RESULT)
-    for key, word in (("Home", 0), ("End", 1)):
+    for key, number in (("Home", 0), ("End", 1)):
         browser.press(key)
         browser.until("document.querySelectorAll('#mirror .marked').length")
-        assert words_of(browser, "mirror") == [TEXT.split()[word]]
+        assert words_of(browser, "mirror") == [TEXT.split()[number]]
 
 
 def test_words_can_be_tapped(browser: Browser, served: Served) -> None:
