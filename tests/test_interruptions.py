@@ -40,8 +40,8 @@ def some_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
 @pytest.mark.parametrize(
     ("how", "times", "seed", "workers"),
     [
-        ("SIGKILL", 3, 1, "1"),
-        ("SIGINT", 3, 2, "1"),
+        ("SIGKILL", 2, 1, "1"),
+        ("SIGINT", 2, 2, "1"),
         pytest.param("SIGKILL", 20, 3, "1", marks=pytest.mark.slow),
         pytest.param("SIGKILL", 10, 4, "2", marks=pytest.mark.slow),
         pytest.param("SIGINT", 10, 5, "2", marks=pytest.mark.slow),

@@ -312,7 +312,7 @@ def test_a_block_is_encoded_as_its_lines_are(
         assert ids_of(block_encoder.encode(lines), "<u2") == expected
 
 
-@pytest.mark.parametrize("form", ["{0}", "{0}{0}", "a{0} {0}b", "a {0} b"])
+@pytest.mark.parametrize("form", ["{0}", "{0}{0} a{0} {0}b a {0} b"])
 def test_every_character_is_encoded_in_a_block_as_it_is_alone(
     block_encoder: CachedEncoder, odd_tokenizer: Tokenizer, form: str
 ) -> None:

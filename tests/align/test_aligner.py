@@ -213,7 +213,7 @@ lines = st.text(max_size=40) | st.sampled_from(TEXTS) | st.just("word " * 300)
 
 
 @settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(lines, lines), min_size=1, max_size=6))
 def test_every_pair_has_links_within_its_lines_whatever_is_beside_it(

@@ -111,7 +111,7 @@ def test_the_library_is_given_a_long_text_once_in_parts(
         "segment",
         lambda code, text: sizes.append(len(text)) or segment(code, text),
     )
-    long = (text * 30_000)[:30_000]
+    long = (text * 20_000)[:20_000]
     assert "".join(split(long, language)) == long
     assert max(sizes) <= 10_000
     assert sum(sizes) <= 1.5 * len(long)

@@ -37,6 +37,10 @@ VARIANTS = [
 ]
 # A pass for each batch of an update, and all of them in one.
 PATHS = ["plain", "packed"]
+# What tests of one device prove of a CPU too: this file has the comparison only to check it.
+DEVICES = pytest.mark.parametrize(
+    "device", [slow("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True
+)
 LINES = ["one two three", "", "nine", "four five four five one two six zero", "zero", "seven eight"]
 
 
@@ -94,6 +98,7 @@ def test_logits_and_gradients_are_those_of_float64(
         assert_near(gradients, gradients_of(wanted, GROUPS), within, whole=rough)
 
 
+@DEVICES
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 1e-2)])
 def test_the_losses_of_twenty_updates_are_those_of_float64(
@@ -141,9 +146,7 @@ def test_one_pass_has_the_gradients_of_batch_after_batch(
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "device", [slow("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True
-)
+@DEVICES
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
 def test_compiled_layers_have_the_gradients_of_others(
     path: str,
@@ -221,6 +224,7 @@ def test_dropout_is_decided_by_seed_and_step(
         assert other != pytest.approx(losses[0], rel=1e-4)
 
 
+@DEVICES
 def test_a_run_that_is_resumed_continues_as_one_that_was_not(
     device: torch.device, trainings: Trainings
 ) -> None:
@@ -236,6 +240,7 @@ def test_a_run_that_is_resumed_continues_as_one_that_was_not(
     assert parts == pytest.approx(whole, rel=1e-4)
 
 
+@DEVICES
 def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(
     device: torch.device, trainings: Trainings
 ) -> None:
