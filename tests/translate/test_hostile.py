@@ -118,19 +118,6 @@ def test_memory_does_not_grow_with_the_number_of_lines(
     assert min(peaks) < most
 
 
-def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: Run):
-    from mtkit.translate import Translator
-
-    lines, out, _, _ = answered[1]
-    config = tiny_run.config.decode.model_copy(update=SETTINGS)
-    translator = Translator.load(tiny_run, config=config, device="cpu")
-    found = out.decode().split("\n")
-    # A prime, so that all kinds have their turn.
-    for number in range(0, LINES, 13):
-        line = lines[number].decode().removesuffix("\r")
-        assert list(translator.translate([line])) == [found[number]]
-
-
 @pytest.mark.parametrize("broken", INVALID)
 def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
     broken: bytes, tiny_run: Run, place: Place
