@@ -10,14 +10,13 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, Literal, TypeVar
-
-Meaning = TypeVar("Meaning")
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "point"], int]
 
 _CODE = re.compile(r"<(?P<open>g\d+)>|</(?P<close>g\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
+_FORMS = {"open": "<g{}>", "shown": "<x{}/>", "unseen": "<!--{}-->"}
 _NOT_IN_A_LINE = re.compile(r"[\t\r\n]")
 
 
@@ -87,45 +86,26 @@ def with_tags(line: str, tags: Tags, text: Callable[[str], str] = str) -> str:
     )
 
 
-class LineWriter(Generic[Meaning]):
-    """Writes a line, and remembers what each of its codes stands for.
+def coded(parts: Iterable[tuple[str, Any]]) -> tuple[str, dict[int, Any]]:
+    """A line, and what each of its codes stands for, by its number.
 
-    Attributes:
-        meanings: what code N stands for, by N.
+    Args:
+        parts: `("text", "a < b")`, `("open", meaning)`, `("close", None)`; of what stands at one
+            place, `("shown", meaning)` if readers see something there, else `("unseen", meaning)`.
     """
-
-    def __init__(self) -> None:
-        self.meanings: dict[int, Meaning] = {}
-        self._parts: list[str] = []
-
-    @property
-    def line(self) -> str:
-        """What was written so far."""
-        return "".join(self._parts)
-
-    def text(self, text: str) -> None:
-        """Write text, in which `&` and `<` have no meaning."""
-        self._parts.append(escaped(text))
-
-    def point(self, meaning: Meaning, *, is_shown: bool = True) -> None:
-        """Write a code for what stands at one place."""
-        number = self._number_of(meaning)
-        self._parts.append(f"<x{number}/>" if is_shown else f"<!--{number}-->")
-
-    def open(self, meaning: Meaning) -> int:
-        """Write the begin of a code around words; `close` takes the number that this returns."""
-        number = self._number_of(meaning)
-        self._parts.append(f"<g{number}>")
-        return number
-
-    def close(self, number: int) -> None:
-        """Write the end of a code around words."""
-        self._parts.append(f"</g{number}>")
-
-    def _number_of(self, meaning: Meaning) -> int:
-        number = len(self.meanings) + 1
-        self.meanings[number] = meaning
-        return number
+    line, opened, meanings = list[str](), list[int](), dict[int, Any]()
+    for kind, value in parts:
+        if kind == "text":
+            line.append(escaped(value))
+        elif kind == "close":
+            line.append(f"</g{opened.pop()}>")
+        else:
+            number = len(meanings) + 1
+            meanings[number] = value
+            line.append(_FORMS[kind].format(number))
+            if kind == "open":
+                opened.append(number)
+    return "".join(line), meanings
 
 
 def partners_of(names: Sequence[str]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from itertools import chain, groupby
 from typing import Any, ClassVar
 
 from mtkit.base.copied import has_letters
-from mtkit.documents.inline import LineWriter, events
+from mtkit.documents.inline import coded, events
 
 # An element of lxml, which has no type information.
 Element = Any
@@ -52,7 +52,7 @@ class Piece:
         is_break: whether it separates texts.
         pair: of a begin and its end the same; of elements around others it is empty.
         parts: the pieces that are written for it, if it is several.
-        end: of `open`: its `close`.
+        end, base: of `open`: its `close`, and the text whose look is that of most inside.
         run, look: of Office: the run that it is in, and what its format looks like to readers.
     """
 
@@ -63,6 +63,7 @@ class Piece:
     pair: str = ""
     parts: Iterable[Piece] = ()
     end: Piece | None = None
+    base: Piece | None = None
     run: Element = None
     look: tuple[object, ...] = ()
 
@@ -76,48 +77,43 @@ class Text:
 
     def __init__(self, paragraph: Paragraph, pieces: list[Piece]) -> None:
         self.paragraph, self._pieces = paragraph, pieces
-        self._writer: LineWriter[Piece] = LineWriter()
-        # What text directly inside each code looks like; 0 is the whole text.
-        self._bases = {0: _base(pieces)}
-        self._write()
-        line = self._writer.line
+        line, self._codes = coded(self._parts())
         self.line = line.strip()
         self._before, _, self._after = line.partition(self.line)
 
-    def _write(self) -> None:
-        writer, numbers = self._writer, [0]
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        bases = [_base(self._pieces)]
         for stop, piece in enumerate(self._pieces, 1):
             if piece.kind == "text":
-                is_base = piece.look == self._bases[numbers[-1]].look or not piece.text.strip()
-                number = 0 if is_base else writer.open(piece)
-                writer.text(_SPACES.sub(" ", piece.text))
-                if number:
-                    self._bases[number] = piece
-                    writer.close(number)
+                part = "text", _SPACES.sub(" ", piece.text)
+                is_base = piece.look == bases[-1].look or not piece.text.strip()
+                yield from [part] if is_base else [("open", piece), part, ("close", None)]
             elif piece.kind == "open":
-                numbers.append(writer.open(piece))
-                self._bases[numbers[-1]] = _base(self._pieces[stop:])
+                piece.base = _base(self._pieces[stop:])
+                bases.append(piece.base)
+                yield "open", piece
             elif piece.kind == "close":
-                writer.close(numbers.pop())
+                bases.pop()
+                yield "close", None
             else:
-                writer.point(piece, is_shown=piece.kind != "unseen")
+                yield "unseen" if piece.kind == "unseen" else "shown", piece
 
     def put(self, line: str) -> None:
         """Replace the pieces of the text by those of a translation of its line."""
-        pieces: list[Piece | None] = []
-        numbers = [0]
+        pieces: list[Piece] = []
+        bases = [_base(self._pieces)]
         for kind, value in events(self._before + line + self._after):
             if isinstance(value, str):
-                pieces.append(replace(self._bases[numbers[-1]], text=value))
+                pieces.append(replace(bases[-1], text=value))
                 continue
+            piece = self._codes[value]
             if kind == "open":
-                numbers.append(value)
+                bases.append(piece.base or piece)
             elif kind == "close":
-                numbers.pop()
-            piece = self._writer.meanings[value]
+                bases.pop()
             if piece.kind != "text":
                 pieces.append(piece.end if kind == "close" else piece)
-        self._pieces[:] = filter(None, pieces)
+        self._pieces[:] = pieces
 
 
 class Paragraph:

@@ -9,11 +9,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
-from mtkit.documents.inline import LineWriter, Tags, partners_of
+from mtkit.documents.inline import Tags, coded, partners_of
 
 # A part of a text, from its first character to the one behind it, and what stands there instead.
 Edit = tuple[int, int, str]
@@ -123,18 +123,18 @@ def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> 
     Args:
         is_shown: whether readers see something at the place of a tag without a partner.
     """
-    writer, numbers = LineWriter[tuple[str, str]](), dict[int, int]()
     partners = partners_of([piece.name or "" for piece in pieces])
+    parts: list[tuple[str, Any]] = []
     for i, (_, value, name) in enumerate(pieces):
         if name is None:
-            writer.text(value)
+            parts.append(("text", value))
         elif i not in partners:
-            writer.point((value, ""), is_shown=is_shown(value))
+            parts.append(("shown" if is_shown(value) else "unseen", (value, "")))
         elif partners[i] > i:
-            numbers[partners[i]] = writer.open((value, pieces[partners[i]].value))
+            parts.append(("open", (value, pieces[partners[i]].value)))
         else:
-            writer.close(numbers[i])
-    return writer.line, writer.meanings
+            parts.append(("close", None))
+    return coded(parts)
 
 
 class Word(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from mtkit.base.errors import MtkitError
 from mtkit.documents import open_document
 from mtkit.documents.document import Document, Segment
-from mtkit.documents.inline import LineWriter, events, has_same_codes, plain_text
+from mtkit.documents.inline import coded, events, has_same_codes, plain_text
 
 
 def test_a_line_is_read_as_texts_and_codes_in_order():
@@ -46,16 +46,11 @@ def test_codes_are_the_same_if_each_is_there_once_inside_the_same_ones(
 
 
 def test_what_is_written_is_read_again():
-    writer = LineWriter[str]()
-    writer.text("a\tb\r\n<g7> &amp; ")
-    number = writer.open("bold")
-    writer.point("image")
-    writer.text("c")
-    writer.close(number)
-    writer.point("bookmark", is_shown=False)
-    assert writer.line == "a b  &lt;g7&gt; &amp;amp; <g1><x2/>c</g1><!--3-->"
-    assert writer.meanings == {1: "bold", 2: "image", 3: "bookmark"}
-    assert plain_text(writer.line) == "a b  <g7> &amp; c"
+    parts = [("text", "a\tb\r\n<g7> &amp; "), ("open", "bold"), ("shown", "image"), ("text", "c")]
+    line, meanings = coded([*parts, ("close", None), ("unseen", "bookmark")])
+    assert line == "a b  &lt;g7&gt; &amp;amp; <g1><x2/>c</g1><!--3-->"
+    assert meanings == {1: "bold", 2: "image", 3: "bookmark"}
+    assert plain_text(line) == "a b  <g7> &amp; c"
 
 
 class Words(Document):
