@@ -19,7 +19,7 @@ from mtkit.base.files import json_text, write_whole
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.rules.findings import KINDS, Finding
 
-HEADING = "line\tkind\tseverity\treason\tsource\ttranslation\n"
+HEADING = "kind\tseverity\treason\tsource\ttranslation\n"
 # Characters before a row that it is sorted by: how mild it is, and the number of the pair.
 _KEY = 22
 
@@ -137,7 +137,7 @@ class FindingTable:
 
     def __init__(self, path: Path, *, has_places: bool = False, line: str = "line") -> None:
         self._path = path
-        self._heading = f"file\t{HEADING}" if has_places else HEADING.replace("line", line, 1)
+        self._heading = ("file\t" if has_places else "") + f"{line}\t{HEADING}"
         self._database = sqlite3.connect("")
         self._database.execute("CREATE TABLE findings (row TEXT)")
 

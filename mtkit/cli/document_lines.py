@@ -16,6 +16,7 @@ from mtkit.documents import FORMATS, DistinctLines, Document, open_document, pla
 
 log = logging.getLogger(__name__)
 
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _HTML = ("html", "htm", "xhtml")
 # Documents that cannot be read; as text, their fault would be another one.
 _UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
@@ -25,10 +26,16 @@ _MAX_PRINTED = 20
 
 def format_of(given: str | None, path: Path | None) -> str:
     """The format of the input: `text`, `html`, or the ending of a document."""
-    ending = given or ("" if path is None else path.suffix.lower().removeprefix("."))
+    ending = given or _ending_of(path)
     if ending in _HTML:
         return "html"
     return ending if ending in FORMATS or ending in _UNREAD else "text"
+
+
+def _ending_of(path: Path | None) -> str:
+    """The ending of a file; of `film.srt.gz`, it is that of `film.srt`."""
+    path = path or Path()
+    return (path.with_suffix("") if path.suffix in _COMPRESSED else path).suffix.lower()[1:]
 
 
 def check_document_options(
@@ -39,7 +46,7 @@ def check_document_options(
         shared.refuse_given(["below"], "requires a document")
     if format_ not in ("po", "pot", "xlf", "xliff"):
         shared.refuse_given(["everything"], "requires a PO or XLIFF file")
-    ending = "" if output_path is None else output_path.suffix.lower().removeprefix(".")
+    ending = _ending_of(output_path)
     if format_ not in FORMATS:
         if ending in FORMATS and not FORMATS[ending].is_text:
             raise click.UsageError(f"--output has the ending .{ending}, and the input is {format_}")
@@ -86,24 +93,31 @@ class DocumentLines:
         document = open_document(name, data, format=format_, **options)
         return cls(name, document, below=below)
 
-    def place_of(self, number: int) -> str:
-        """Where a line is in the document."""
-        first, *others = self._distinct.segments[self.lines[number - 1]]
-        place = self._document.segments[first].place
-        return f"{place} and {len(others):,} more" if others else place
+    def places_of(self, number: int) -> list[str]:
+        """Where the segments with a line are in the document."""
+        segments = self._distinct.segments[self.lines[number - 1]]
+        return [self._document.segments[segment].place for segment in segments]
+
+    def counted(self, number: int) -> str:
+        """How many segments have one of the first lines, in words."""
+        count = sum(len(self._distinct.segments[line]) for line in self.lines[:number])
+        return f"{count:,} segments"
 
     def joined(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """The document with the translated lines."""
-        translated = b"".join(parts).decode().split("\n")[:-1]
-        for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
-            is_rejected = "rejected" in self.checks.get(number, {})
-            self._distinct.put(line, None if is_rejected else translation, self._mark(number))
+        self._put(parts)
         yield self._distinct.write()
 
     def rows(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """A JSON object for each segment."""
-        for _ in self.joined(parts):
-            yield self._rows().encode()
+        self._put(parts)
+        yield self._rows().encode()
+
+    def _put(self, parts: Iterable[bytes]) -> None:
+        translated = b"".join(parts).decode().split("\n")[:-1]
+        for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
+            is_rejected = "rejected" in self.checks.get(number, {})
+            self._distinct.put(line, None if is_rejected else translation, self._mark(number))
 
     def report(self, *, with_rows: bool) -> None:
         """Print what there is to know of the document that was written, and perhaps its rows."""

@@ -68,7 +68,7 @@ class LineChecks:
 
     Attributes:
         reject: lines with a lower confidence are left empty; None for none.
-        places: names a segment by its number, in a document.
+        places: of a document, where the segments are that have the line with a number.
         table: of the findings, if it is wanted.
         rejected: how many lines were left empty.
         rejected_and_marked: how many of these have a finding.
@@ -78,7 +78,7 @@ class LineChecks:
     counts: Counts
     reject: float | None
     table: FindingTable | None
-    places: Callable[[int], str] | None = None
+    places: Callable[[int], list[str]] | None = None
     rejected: int = 0
     rejected_and_marked: int = 0
     _checked: list[Checked] = field(default_factory=list)
@@ -96,15 +96,16 @@ class LineChecks:
             best = translations[0]
             checked = self.checker.check(line, best.text, decoded_of(best))
             self._checked.append(checked)
-            self.counts.add_pair(checked.findings)
-            if self.table is not None:
-                name = number if self.places is None else self.places(number)
+            names = [number] if self.places is None else self.places(number)
+            for name in names:
+                self.counts.add_pair(checked.findings)
                 pair = line, best.text
-                rows = sortable_rows(checked.findings, pair, number=name, order=number)
-                self.table.add(rows)
+                if self.table is not None:
+                    rows = sortable_rows(checked.findings, pair, number=name, order=number)
+                    self.table.add(rows)
             if self._is_rejected(checked):
-                self.rejected += 1
-                self.rejected_and_marked += bool(checked.findings)
+                self.rejected += len(names)
+                self.rejected_and_marked += len(names) * bool(checked.findings)
                 translations = [replace(t, text="", parts=()) for t in translations]
             left.append(translations)
         return left
@@ -127,13 +128,13 @@ def line_checks(
     reject: float | None,
     findings_path: Path | None,
     unit: str = "lines",
-    places: Callable[[int], str] | None = None,
+    places: Callable[[int], list[str]] | None = None,
 ) -> Iterator[LineChecks]:
     """The checks of a translator; at the end they are reported, and the table is written.
 
     Args:
         unit: what is checked: lines, or segments, which keep their source if they are rejected.
-        places: names each of them by its number, in a document.
+        places: see `LineChecks`.
 
     Raises:
         MtkitError: if the run has no facts for it, or no confidence and `reject` is given.

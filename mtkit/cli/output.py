@@ -17,6 +17,7 @@ from mtkit.cli.console import Output, print_text
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
+    from mtkit.translate import IncompleteTranslations
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,9 @@ def write_output(
     typed: Iterator[list[str]] | None = None,
     recut: Recut = iter,
     join: Join = iter,
-    unit: str = "lines",
+    counted: Callable[[int], str] = "{:,} lines".format,
+    window_lines: int | None = None,
+    doubts: IncompleteTranslations | None = None,
 ) -> None:
     """Write a file that appears when it is complete; or, to a stream, each result when it is ready.
 
@@ -157,23 +160,26 @@ def write_output(
         typed: windows that a person types, instead of `lines`.
         recut: makes other windows of the same lines.
         join: makes the output of the results.
-        unit: what the lines are, for messages.
+        counted: a number of lines in words, for messages.
+        window_lines: how many lines of a file are saved at a time; None for 2,048.
+        doubts: are saved with them.
     """
     from mtkit.translate import ResumableOutput, ready_lines, windows
 
     if output is not None and is_resumable(output):
-        resumable = ResumableOutput(output, settings, restart=restart, join=join)
+        resumable = ResumableOutput(
+            output, settings, restart=restart, join=join, counted=counted, doubts=doubts
+        )
         replaced = "; the file that was there is replaced" if output.exists() else ""
-        full = (window for _, window in windows(lines, size=len))
+        full = (window for _, window in windows(lines, size=len, count=window_lines))
         try:
             resumable.run(progress.numbered(recut(full)), translate)
-            log.info("wrote %s, for %s %s%s", output, f"{progress.lines:,}", unit, replaced)
+            log.info("wrote %s, for %s%s", output, counted(progress.lines), replaced)
         except KeyboardInterrupt:
-            saved = f"no {unit} are saved yet"
+            saved = "nothing is saved yet"
             if resumable.has_parts():
-                count = (
-                    f"the first {progress.done:,} {unit}" if progress.done else "partial results"
-                )
+                done = progress.done
+                count = f"the first {counted(done)}" if done else "partial results"
                 saved = f"{count} are saved; to continue, run the same command again"
             raise KeyboardInterrupt(saved) from None
         return
@@ -189,4 +195,6 @@ def write_output(
         except KeyboardInterrupt:
             if typed is not None:
                 raise
-            raise KeyboardInterrupt(f"{progress.done:,} {unit} were written") from None
+            # What is joined is written at the end.
+            written = counted(progress.done if join is iter else 0)
+            raise KeyboardInterrupt(f"{written} were written") from None

@@ -254,7 +254,7 @@ def translate(
                 target=options.others["tgt_lang"] or of_run.tgt_lang,
                 everything=everything,
             )
-            lines, places = iter(document.lines), document.place_of
+            lines, places = iter(document.lines), document.places_of
         elif input_path is None:
             lines = shared.lines_of(Path("-"))
         else:
@@ -329,7 +329,9 @@ def translate(
             typed=typed,
             recut=recut,
             join=iter if document is None else document.rows if only_rows else document.joined,
-            unit="lines" if document is None else "segments",
+            doubts=line_translator.doubts,
+            counted="{:,} lines".format if document is None else document.counted,
+            window_lines=None if document is None else 512,
         )
         line_translator.doubts.report()
         if document is not None:
@@ -458,6 +460,9 @@ class _LineTranslator:
         shown = replace(best, text=markup_text(result).strip())
         self.checks.apply(number, [text], [[shown]])
         checked = self.checks.as_dict(0)
+        if "rejected" in checked:
+            # The places in findings are in this text.
+            checked["rejected_translation"] = shown.text
         if self.checks_by_line is not None:
             self.checks_by_line[number] = checked
         return not checked.get("rejected", False)

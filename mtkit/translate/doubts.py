@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 
@@ -25,13 +26,13 @@ class IncompleteTranslations:
     """The lines whose translation is probably incomplete, for one warning at the end.
 
     Args:
-        places: names a line by its number, if it is not a line of the input.
+        places: of a document, where the segments are that have the line with a number.
 
     Attributes:
         copied: how many texts were not translated, because they have no letters of a language.
     """
 
-    def __init__(self, facts: LineFacts, places: Callable[[int], str] | None = None) -> None:
+    def __init__(self, facts: LineFacts, places: Callable[[int], list[str]] | None = None) -> None:
         self._facts, self.places = facts, places
         self._begin()
 
@@ -58,15 +59,15 @@ class IncompleteTranslations:
         """Warn in one line of all that was found, and count copies; then begin again."""
         parts = []
         for fault, numbers in self._lines.items():
-            noun, verb = ("line", "is") if len(numbers) == 1 else ("lines", "are")
-            name = self.places or "{:,}".format
-            named = list(map(name, list(numbers)[:_MAX_NAMED]))
-            if len(numbers) > _MAX_NAMED:
-                named.append("…")
+            named = [f"{number:,}" for number in numbers]
+            if self.places:
+                named = [place for number in numbers for place in self.places(number)]
+            unit = "segment" if self.places else "line"
+            noun, verb = (unit, "is") if len(named) == 1 else (f"{unit}s", "are")
+            where = ", ".join(named[:_MAX_NAMED] + ["…"] * (len(named) > _MAX_NAMED))
             if numbers:
-                where = ", ".join(named) if self.places else f"{noun} {', '.join(named)}"
-                noun = noun.replace("line", "segment") if self.places else noun
-                parts.append(f"{len(numbers):,} {noun} {verb} {fault} ({where})")
+                where = where if self.places else f"{noun} {where}"
+                parts.append(f"{len(named):,} {noun} {verb} {fault} ({where})")
         if parts:
             log.warning("check the translations: %s", "; ".join(parts))
         if self.copied:
@@ -78,11 +79,22 @@ class IncompleteTranslations:
             )
         self._begin()
 
+    def saved(self) -> str:
+        """What was found, as text for `restore`."""
+        return json.dumps([self.copied, *map(list, self._lines.values())])
+
+    def restore(self, text: str) -> None:
+        """Begin with what an earlier start had found."""
+        self.copied, *numbers = json.loads(text)
+        self._lines = dict(zip(_FAULTS, map(dict.fromkeys, numbers), strict=True))
+
 
 def place_of(number: int, doubts: IncompleteTranslations | None) -> str:
     """The name of a line for a message."""
-    places = None if doubts is None else doubts.places
-    return f"line {number}" if places is None else places(number)
+    if doubts is None or doubts.places is None:
+        return f"line {number}"
+    place, *others = doubts.places(number)
+    return f"{place} and {len(others):,} more" if others else place
 
 
 def check_sentence(

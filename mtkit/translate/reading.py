@@ -76,13 +76,20 @@ def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
             raise item
 
 
-def windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
-    """Full windows, each with the number of its first line, from 1; `size` is in characters."""
+def windows(
+    items: Iterable[T], *, size: Callable[[T], int], count: int | None = None
+) -> Iterator[tuple[int, list[T]]]:
+    """Full windows, each with the number of its first line, from 1.
+
+    Args:
+        size: of a line, in characters.
+        count: of the lines in a window, if it is not `WINDOW_LINES`.
+    """
     first, window, characters = 1, [], 0
     for item in items:
         window.append(item)
         characters += size(item)
-        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+        if len(window) == (count or WINDOW_LINES) or characters > WINDOW_CHARACTERS:
             yield first, window
             first, window, characters = first + len(window), [], 0
     if window:

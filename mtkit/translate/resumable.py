@@ -17,6 +17,7 @@ from pathlib import Path
 from mtkit.base import files
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import compressed
+from mtkit.translate.doubts import IncompleteTranslations
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class ResumableOutput:
         settings: everything that the translation depends on besides its input, by option name.
         restart: delete the parts of an earlier start.
         join: makes the content of the file of the parts.
+        counted: a number of lines in words, for messages.
+        doubts: are saved with the parts.
     """
 
     def __init__(
@@ -52,8 +55,11 @@ class ResumableOutput:
         *,
         restart: bool = False,
         join: Join = iter,
+        counted: Callable[[int], str] = "{:,} lines".format,
+        doubts: IncompleteTranslations | None = None,
     ) -> None:
         self.output = output
+        self._counted, self._doubts = counted, doubts
         self._job = _Job(settings=settings)
         self._restart, self._join = restart, join
         self._parts = output.with_name(f".{output.name}.parts")
@@ -100,7 +106,12 @@ class ResumableOutput:
 
     def _translate_and_join(self, windows: Windows, translate: Translate) -> None:
         names: dict[int, str] = {}
+        saved = self._parts / "doubts.json"
+        if self._doubts and saved.exists():
+            self._doubts.restore(saved.read_text())
         for first_line, text in translate(self._missing(windows, names)):
+            if self._doubts:
+                self._write(saved, [self._doubts.saved().encode()])
             self._write(self._parts / f"{names[first_line]}-{_digest(text)}", [text])
         parts = self._files()
         if len(parts) > len(names):
@@ -122,7 +133,7 @@ class ResumableOutput:
                 done += len(window)
                 continue
             if done:
-                log.info("%s: %s lines are done already", self.output, f"{done:,}")
+                log.info("%s: %s are done already", self.output, self._counted(done))
                 done = 0
             yield first_line, window
 

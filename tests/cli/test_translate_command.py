@@ -428,7 +428,7 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
     ("output", "times", "says"),
     [
         ([], 1, b"mtkit: interrupted: 2 lines were written\n"),
-        (["--output", "out.txt"], 0, b"mtkit: interrupted: no lines are saved yet\n"),
+        (["--output", "out.txt"], 0, b"mtkit: interrupted: nothing is saved yet\n"),
     ],
 )
 def test_an_interrupt_says_how_much_there_is(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import re
 
 import pytest
 from support.command_line import Place
 from support.documents import names_of, run, trees, unit, word, xliff, zipped
 
+from mtkit.base.text import open_binary
 from mtkit.documents import open_document
 from mtkit.documents.subtitles import Subtitles
 from mtkit.run_folder import Run
-from mtkit.translate import Translator
+from mtkit.translate import IncompleteTranslations, Translator
 
 SRT = "".join(
     f"{i}\n00:00:{i:02},000 --> 00:00:{i:02},900\n{text}\n\n"
@@ -78,9 +81,8 @@ def test_a_document_comes_back_with_its_texts_translated(documents: Place, name:
     written = (documents.folder / f"out.{name[3:]}").read_bytes()
     assert written != data
     assert kept_of(name, written) == kept_of(name, data)
-    # Each different text is translated once.
-    lines = {segment.line for segment in open_document(name, data).segments}
-    assert f"wrote out.{name[3:]}, for {len(lines)} segments" in outcome.err
+    count = len(open_document(name, data).segments)
+    assert f"wrote out.{name[3:]}, for {count} segments" in outcome.err
     given = ("-q", "translate", "--format", name[3:])
     for printed in (
         documents.mtkit("-q", "translate", "--input", name),
@@ -290,3 +292,96 @@ def test_a_glossary_is_used_in_a_document(documents: Place):
     documents.write("terms.tsv", "two\tZweiwort\n")
     outcome = documents.mtkit("-q", "translate", "in.srt", "--glossary", "terms.tsv")
     assert outcome.out.count("Zweiwort") == 2
+
+
+TWICE = SRT.replace("- four.\n- five six.", "one two three.")
+
+
+def test_each_different_text_is_translated_once_and_each_segment_is_counted(
+    place: Place, checked: list[str]
+):
+    place.write("in.srt", TWICE.replace("one two three", "猫"))
+    arguments = ["in.srt", "--output", "out.srt", "--findings", "found.tsv", "--reject", "100"]
+    outcome = place.mtkit(*checked, *arguments)
+    assert "wrote out.srt, for 3 segments" in outcome.err
+    assert " of 3 segments are marked" in outcome.err
+    assert "kept the source of 3 of 3 segments" in outcome.err
+    rows = (place.folder / "found.tsv").read_text(encoding="utf-8").splitlines()
+    places = [row.split("\t")[0] for row in rows if "\tunknown\t" in row]
+    assert places.count("cue 1") == places.count("cue 2") == 1
+
+
+def test_a_rejected_translation_is_in_the_rows_in_which_its_findings_are(
+    place: Place, checked: list[str]
+):
+    rows = place.mtkit("-q", *checked, "in.srt", "--json", "--reject", "100").out.splitlines()
+    plain = place.mtkit("-q", *checked, "in.srt", "--json").out.splitlines()
+    for row, kept in zip(map(json.loads, plain), map(json.loads, rows), strict=True):
+        assert kept["translation"] == row["source"]
+        assert kept["rejected_translation"] == row["translation"]
+
+
+def test_rows_are_printed_without_writing_a_document(
+    documents: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Subtitles, "write", None)
+    assert len(documents.mtkit("-q", "translate", "in.srt", "--json").out.splitlines()) == 4
+
+
+def test_an_interrupted_document_on_standard_output_was_not_written(
+    documents: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Subtitles, "write", interrupted)
+    outcome = documents.mtkit("translate", "in.srt")
+    assert outcome.status == 130
+    assert "interrupted: 0 segments were written" in outcome.err
+
+
+def test_a_document_is_saved_every_512_segments(documents: Place, monkeypatch: pytest.MonkeyPatch):
+    documents.write("long.md", "\n\n".join(f"w{'x' * i}" for i in range(600)))
+    windows: list[int] = []
+
+    def copied(_translator: object, _aligner: object, lines: list[str], **_: object) -> list[str]:
+        windows.append(len(lines))
+        if len(windows) == 2:
+            raise KeyboardInterrupt
+        return lines
+
+    monkeypatch.setattr("mtkit.translate.translate_markup", copied)
+    command = ("translate", "long.md", "--output", "out.md")
+    assert "the first 512 segments are saved" in documents.mtkit(*command).err
+    outcome = documents.mtkit(*command)
+    assert windows == [512, 88, 88]
+    assert "512 segments are done already" in outcome.err
+
+
+def test_warnings_of_an_earlier_start_are_printed_when_the_document_is_complete(
+    documents: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device", "out.srt")
+
+    def check(self: IncompleteTranslations, number: int, *_: object) -> None:
+        self.add_missing(number)
+
+    command = ("translate", "in.srt", "--output", "out.srt")
+    documents.write("in.srt", TWICE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Subtitles, "write", full)
+        patch.setattr(IncompleteTranslations, "check", check)
+        assert documents.mtkit(*command).status == 1
+    outcome = documents.mtkit(*command)
+    assert "3 segments are without a translation (cue 1, cue 2, cue 3)" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["in.srt.gz", "in.po.xz"])
+def test_a_compressed_document_is_read_and_written(documents: Place, name: str):
+    plain = documents.folder / name.rpartition(".")[0]
+    packed = {"gz": gzip.compress, "xz": lzma.compress}[name[-2:]]
+    documents.write(name, packed(plain.read_bytes()))
+    assert documents.mtkit("-q", "translate", name, "--output", f"out.{name[3:]}").status == 0
+    with open_binary(documents.folder / f"out.{name[3:]}") as file:
+        assert file.read().decode() == documents.mtkit("-q", "translate", plain.name).out
