@@ -369,8 +369,10 @@ class DecodeConfig(Section):
     length_penalty_form: Literal["gnmt", "power"] = setting(
         "gnmt", "length penalty; gnmt: ((5 + length) / 6) ** alpha (paper), power: length ** alpha"
     )
-    stop: Literal["exact", "likely"] = setting(
-        "exact", "when a beam search ends: when no other hypothesis can win, or is likely to win"
+    stop: Literal["auto", "exact", "likely"] = setting(
+        "auto",
+        "when a beam search ends; exact: when no other hypothesis can win; likely: when none can "
+        "win within three more subwords; auto: exact, but likely for translate and serve",
     )
     max_extra_length: Number = setting(
         50, "maximum output length, in subwords beyond the length of the input"

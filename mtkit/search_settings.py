@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 PenaltyForm = Literal["gnmt", "power"]
 StopRule = Literal["exact", "likely"]
+# With the rule `likely`, within how many further tokens another hypothesis must be able to win. Of
+# 1, 2 and 3, the first with which no BLEU on Multi30k was lost (benchmarks/README.md).
+LOOKAHEAD = 3
 
 
 class TokenMask(Protocol):

@@ -360,9 +360,10 @@ beam_options = together(
     search_option("--beam-size N", help="Beam size. 1: greedy search."),
     length_penalty_option,
     search_option(
-        "--stop [exact|likely]",
-        help="When beam search ends a sentence: when no other hypothesis can win, or when none is"
-        " likely to. likely is faster, most of all on text unlike the training text.",
+        "--stop [auto|exact|likely]",
+        help="When beam search ends a sentence. exact: when no other hypothesis can win. likely:"
+        " when none can win within three more subwords, which is faster, most of all on text unlike"
+        " the training text. auto (default): exact, but likely for translate and serve.",
     ),
 )
 

@@ -22,7 +22,7 @@ from mtkit.native.library import (
     library,
 )
 from mtkit.native.packed_weights import load
-from mtkit.search_settings import Constraints, Hypothesis, Sampling, SearchSettings
+from mtkit.search_settings import LOOKAHEAD, Constraints, Hypothesis, Sampling, SearchSettings
 
 Ints = npt.NDArray[np.int32]
 
@@ -107,7 +107,7 @@ class NativeModel:
             n_best=n_best,
             rank_cut_off=rank_cut_off,
             power_penalty=search.penalty_form == "power",
-            likely_stop=search.stop == "likely",
+            lookahead=LOOKAHEAD if search.stop == "likely" else 0,
             alpha=search.alpha,
             bos_id=search.bos_id,
             eos_id=search.eos_id,

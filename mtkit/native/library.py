@@ -48,7 +48,7 @@ class Settings(ctypes.Structure):
     """`Settings` in search.h."""
 
     _fields_ = (
-        *_fields("beam_size n_best rank_cut_off power_penalty likely_stop", c_int32),
+        *_fields("beam_size n_best rank_cut_off power_penalty lookahead", c_int32),
         ("alpha", c_double),
         *_fields("bos_id eos_id min_length no_repeat_ngram samples top_k", c_int32),
         *_fields("temperature top_p", c_double),

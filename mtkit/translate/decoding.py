@@ -223,7 +223,7 @@ class Backend:
             self.config.length_penalty,
             self.config.length_penalty_form,
             self._constraints(sentences, limits),
-            stop=self.config.stop,
+            stop="likely" if self.config.stop == "likely" else "exact",
         )
 
     @cached_property

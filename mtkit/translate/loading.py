@@ -48,6 +48,7 @@ def load_runs(
     tgt_lang: str | None,
     tokenized: bool,
     linearised: bool,
+    exact: bool,
 ) -> LoadedRuns:
     """Load one run, or those of an ensemble; arguments are those of `Translator.load`.
 
@@ -61,6 +62,8 @@ def load_runs(
     config = config or first.config.decode
     if config.split_sentences == "auto":
         config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
+    if config.stop == "auto" and not exact:
+        config = config.model_copy(update={"stop": "likely"})
     _check_ensemble(runs, vocabularies)
     task = Task()
     if origin.task == "parsing" and not linearised:

@@ -102,8 +102,7 @@ class Translator(AbstractContextManager["Translator"]):
                 run's configuration.
             config: by default that of the first run.
             device: `auto`, `cpu` or `cuda`.
-            prepared: pack the weights for fast decoding in `decode.precision`; False leaves the
-                model as trained, for access to its weights.
+            prepared: pack the weights for fast decoding; False leaves the model as trained.
             workers: threads of the native engine, by default one per core; their results are
                 equal. PyTorch translates in this process, on one GPU; with more than 1, or without
                 a number where there are several GPUs, a warning says so.
@@ -113,8 +112,8 @@ class Translator(AbstractContextManager["Translator"]):
                 if it has several.
             linearised: of a parser: read and return the text of the model itself, which is words
                 separated by spaces, and linearised trees that are not repaired.
-            exact: `decode.precision` auto is fp32, so that results do not depend on the CPU. If
-                False, it is bf16 for the native engine on a CPU with AMX.
+            exact: `decode.precision` auto is fp32, so that results do not depend on the CPU, and
+                `decode.stop` auto is exact. If False, bf16 where it is faster, and likely.
 
         Raises:
             MtkitError: if the run, the checkpoint or the device does not exist, if the runs cannot
@@ -133,6 +132,7 @@ class Translator(AbstractContextManager["Translator"]):
             tgt_lang=tgt_lang,
             tokenized=tokenized,
             linearised=linearised,
+            exact=exact,
         )
         choice = choose(
             loaded.config,

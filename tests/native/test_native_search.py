@@ -18,7 +18,7 @@ from torch import Tensor
 
 import mtkit
 from mtkit.native.library import Request, Settings
-from mtkit.search_settings import Constraints, uniforms
+from mtkit.search_settings import LOOKAHEAD, Constraints, uniforms
 from mtkit.translate.search import beam as search_module
 from mtkit.translate.search.beam import Hypothesis, SearchSettings, beam_search
 from mtkit.translate.search.independent import greedy_search
@@ -118,7 +118,7 @@ def natively(
     constraints, room = case.constraints, max(case.limits) + 1
     settings = Settings(
         *(case.beam_size, case.n_best, case.rank_cut_off, case.form == "power"),
-        *(case.stop == "likely", case.alpha),
+        *(LOOKAHEAD if case.stop == "likely" else 0, case.alpha),
         *(BOS, EOS, constraints.min_length, constraints.no_repeat_ngram, case.samples),
         *(case.sampling.top_k, case.sampling.temperature, case.sampling.top_p),
     )

@@ -91,7 +91,8 @@ def by_the_rule(case: Case, stop: str, next_token: Next, eos: int = EOS) -> Foun
         live = [candidate for candidate in best if candidate[1][-1] != eos][: case.width]
         if stop == "likely" and length < case.limit and len(finished) == case.n_best:
             worst_wanted, _ = finished[-1]
-            if all(total / case.penalty(length + 1) <= worst_wanted for total, _ in live):
+            penalty = max(case.penalty(length + more) for more in (1, 2, 3))
+            if all(total / penalty <= worst_wanted for total, _ in live):
                 live = []
         if not live:
             break
@@ -183,27 +184,27 @@ def found_in(rows: dict[Tokens, list[float]], stop: str, *, block: int) -> Token
 
 @pytest.mark.parametrize("block", [1, 8])
 def test_likely_ends_a_sentence_that_a_longer_hypothesis_could_still_win(block: int) -> None:
-    """At length 1 the end has -1 / (6/6), and token 2 at best -1.2 / (7/6) = -1.03.
+    """At length 1 the end has -1 / (6/6), and token 2 until length 4 at best -1.6 / (9/6) = -1.07.
 
-    At length 3 its score is -1.23 / (8/6) = -0.92.
+    At length 7 its score is -1.66 / (12/6) = -0.83.
     """
     none = -math.inf
-    rows = {(): [none, -1.0, -1.2, none], (2,): [none, none, -0.01, none]}
-    rows[2, 2] = [none, -0.02, none, none]
-    assert found_in(rows, "exact", block=block) == (2, 2)
+    rows = {(2,) * length: [none, none, -0.01, none] for length in range(1, 6)}
+    rows |= {(): [none, -1.0, -1.6, none], (2,) * 6: [none, -0.01, none, none]}
+    assert found_in(rows, "exact", block=block) == (2,) * 6
     assert found_in(rows, "likely", block=block) == ()
 
 
 @pytest.mark.parametrize("block", [1, 8])
 def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int) -> None:
-    """At length 1 the end has -1, token 2 at best -1.1 / (7/6) = -0.94, and token 3 -1.03.
+    """At length 1 the end has -1, token 2 until length 4 at best -0.93, and token 3 -1.07.
 
-    Then nothing follows token 2, and token 3 ends with -1.22 / (8/6) = -0.915.
+    Then nothing follows token 2. Token 3 has at best -0.97 at length 2, and -0.83 at its end.
     """
     none = -math.inf
-    rows = {(): [none, -1.0, -1.1, -1.2], (3,): [none, none, -0.01, none]}
-    rows[3, 2] = [none, -0.01, none, none]
-    assert found_in(rows, "likely", block=block) == (3, 2)
+    rows = {(3, *[2] * length): [none, none, -0.01, none] for length in range(5)}
+    rows |= {(): [none, -1.0, -1.4, -1.6], (3, *[2] * 5): [none, -0.01, none, none]}
+    assert found_in(rows, "likely", block=block) == (3, *[2] * 5)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ private:
     }
 
     // `Finished.update` for sentence b: remove the hypotheses that cannot win any more, those at
-    // the length limit, and all where the rule `likely` ends the sentence.
+    // the length limit, and, with the rule `likely`, all if none can win within `lookahead` tokens.
     void prune(int b, int length, double penalty, double next_penalty) {
         Ended& ended = ended_[b];
         const double worst = ended.worst(n_best_);
@@ -180,8 +180,10 @@ private:
         const double ahead = std::max(next_penalty, at_limit_[b]);
         const size_t first = size_t(b) * beam_;
         // The first is the most probable.
-        const bool over = settings_.likely_stop && length < request_.limits[b] &&
-                          next_[first].log_prob / next_penalty <= worst;
+        const double near =
+            std::max(next_penalty, length_penalty(settings_, length + settings_.lookahead));
+        const bool over = settings_.lookahead > 0 && length < request_.limits[b] &&
+                          next_[first].log_prob / near <= worst;
         size_t missing = n_best_ - ended.finished.size();
         for (size_t slot = first; slot < first + beam_; ++slot) {
             Live& live = next_[slot];

@@ -31,7 +31,7 @@ struct Settings {
     int32_t n_best;          // hypotheses returned of each sentence, at most W
     int32_t rank_cut_off;    // 1: hypotheses at the length limit are ranked among the finished
     int32_t power_penalty;   // 1 for `length_penalty_form: power`
-    int32_t likely_stop;     // 1 for `stop: likely`
+    int32_t lookahead;       // for `stop: likely`, see `Search::prune`; 0 for `exact`
     double alpha;            // strength of the length penalty
     int32_t bos_id, eos_id;
     int32_t min_length;

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.search_settings import Array, Hypothesis, SearchSettings
+from mtkit.search_settings import LOOKAHEAD, Array, Hypothesis, SearchSettings
 from mtkit.translate.search.constrainer import Constrainer
 from mtkit.translate.search.on_device import indices_of, to_host, top_k
 
@@ -130,7 +130,8 @@ def beam_search(
     the worst of `n_best` finished ones is pruned, and a sentence without live hypotheses is
     finished. This never changes the result: the hypotheses that a pruned one would have removed
     from the beam are even less probable. With the rule `likely`, a sentence is also finished when
-    no live hypothesis would beat that worst one if it ended next with probability 1.
+    no live hypothesis would beat that worst one if it ended within `LOOKAHEAD` tokens, all of them
+    with probability 1.
 
     Args:
         step: from tokens, slots and cache to log-probabilities.
@@ -205,7 +206,7 @@ class Finished:
         limits = np.array(settings.max_lengths, dtype=np.int64)[:, None]
         # By length. A GPU multiplies by the reciprocal of a number of the host, which would round
         # differently; by one of its own it divides.
-        penalties = np.array([1.0, *settings.penalties(int(limits.max(initial=0)) + 1)])
+        penalties = np.array([1.0, *settings.penalties(int(limits.max(initial=0)) + LOOKAHEAD)])
         self._penalties = torch.as_tensor(penalties, device=settings.device)
         self._own = torch.arange(slots, device=settings.device)
         self.limits = torch.as_tensor(limits, device=settings.device)
@@ -236,8 +237,9 @@ class Finished:
             self._add(ranks, cut, (self._own + 2 * length * W).expand_as(cut))
             log_probs = log_probs.masked_fill(self.limits <= length, -torch.inf)
         if self._stops_likely:
-            nearest = log_probs[:, :1] / self._penalties[length + 1]  # of the most probable
-            log_probs = log_probs.masked_fill(nearest <= self.ranks[:, -1:], -torch.inf)
+            near = self._penalties[length + 1 : length + LOOKAHEAD + 1].max()
+            best = log_probs[:, :1] / near  # of the most probable
+            log_probs = log_probs.masked_fill(best <= self.ranks[:, -1:], -torch.inf)
         return log_probs
 
     def _add(self, ranks: Tensor, totals: Tensor, pointers: Tensor) -> None:
