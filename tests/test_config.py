@@ -315,8 +315,9 @@ def test_the_defaults_are_the_papers_base_model():
     assert decode.average_checkpoints == 5
 
 
-def test_base_is_the_defaults():
-    assert load_config("base") == load_config("base.yaml") == Config()
+def test_base_is_the_defaults_with_an_exact_search():
+    expected = Config(decode=DecodeConfig(stop="exact"))
+    assert load_config("base") == load_config("base.yaml") == expected
 
 
 def test_big_differs_from_base_in_what_the_paper_says():

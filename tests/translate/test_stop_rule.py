@@ -26,6 +26,7 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate import Translator
 from mtkit.translate.pytorch.ensemble import Ensemble
 from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.requests import Sentence
@@ -282,3 +283,18 @@ def test_the_setting_is_that_of_the_search(engine: str, untrained: Run) -> None:
         config = untrained.config.decode.model_copy(update={"stop": stop})
         with loaded(untrained, engine, config=config) as translator:
             assert translator.decoder.settings([Sentence(1, [5])]).stop == stop
+
+
+@pytest.mark.parametrize(
+    ("setting", "exact", "expected"),
+    [
+        *(("auto", True, "exact"), ("auto", False, "likely")),
+        *(("exact", False, "exact"), ("likely", True, "likely")),
+    ],
+)
+def test_auto_is_likely_only_where_speed_counts(
+    setting: str, exact: bool, expected: str, untrained: Run
+) -> None:
+    config = untrained.config.decode.model_copy(update={"stop": setting})
+    with Translator.load(untrained, config=config, device="cpu", exact=exact) as translator:
+        assert translator.decoder.settings([Sentence(1, [5])]).stop == expected
