@@ -390,8 +390,8 @@ device_option = hardware_option(
 precision_option = hardware_option(
     "--precision [auto|fp32|bf16|int8]",
     help="Precision of matrix products. auto (default): fp32, but for translate and serve bf16 if"
-    " the native engine runs on a CPU with AMX. int8 is the fastest on most CPUs, and slightly"
-    " less accurate.",
+    " the native engine runs on a CPU with AMX, or on AMD since Zen 4. int8 is the fastest on most"
+    " CPUs, and slightly less accurate.",
 )
 
 processes_option = hardware_option(
