@@ -175,7 +175,6 @@ def align(
 
 
 def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Translator) -> None:
-    """Refuse a reverse model of other languages."""
     if (forward.src_lang, forward.tgt_lang) == (backward.tgt_lang, backward.src_lang):
         return
     advice = ""

@@ -176,7 +176,6 @@ def check(
 
 
 def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
-    """Check a block, in any process."""
     from mtkit.check import check_block
 
     first, pairs, decoded = block
@@ -187,7 +186,6 @@ def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
 def _fit_to_pairs(
     run: Run, pairs: Iterator[Pair], src_lang: str | None, tgt_lang: str | None
 ) -> None:
-    """Fit the checks of a run to pairs, and say where they are."""
     from mtkit.check import fit_pairs
 
     some = list(islice(pairs, _MAX_FITTED))
@@ -198,7 +196,6 @@ def _fit_to_pairs(
 
 
 def _fit_to_data(run: Run) -> None:
-    """Fit the checks of a run to the data that it was trained on, and say where they are."""
     from mtkit.check import fit_run
 
     data = shared.data_of(run, advice="give SRC and TGT instead")

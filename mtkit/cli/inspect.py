@@ -178,7 +178,6 @@ def _check_sources(sources: Sequence[str], name: str) -> None:
 def _write_pages(
     folder: Path, page: Callable[[Inspection], str], inspections: Iterable[Inspection], *, run: str
 ) -> None:
-    """A folder with a page for each sentence, and an index."""
     from mtkit.base.folders import new_folder
     from mtkit.inspect import PageEntry, index_page
 

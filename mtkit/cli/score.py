@@ -79,7 +79,6 @@ class _Scores:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether scores of texts are printed with their intervals."""
         return not (self.no_interval or self.sentence)
 
     def of_lines(self, systems: Sequence[tuple[str, int]]) -> list[SegmentMetric]:
@@ -186,7 +185,6 @@ def score(
 def _score_files(
     paths: Sequence[Path], references: Sequence[Path], choice: TextChoice, scores: _Scores
 ) -> None:
-    """Print the scores of files of translations."""
     from mtkit.score import ScoredText, System, refuse_unequal
 
     shared.refuse_given(

@@ -358,7 +358,6 @@ def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
 
 
 def _escaped(text: str) -> str:
-    """A text for a cell, whose brackets are not markup."""
     from rich.markup import escape
 
     return escape(text)

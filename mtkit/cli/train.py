@@ -198,7 +198,6 @@ def _say_what_next(path: Path, data: PreparedData) -> None:
 
 
 def _run_to_continue(path: Path | None) -> Run:
-    """The run that continues without `--config`."""
     from mtkit.run_folder import Run
 
     if path is None or not Run.is_run(path):

@@ -138,7 +138,6 @@ class _ArgosAgreement(Agreement):
         return super().holds(bounds) and is_as_good
 
     def required(self, bounds: Bounds) -> str:
-        """What is required, in words."""
         if self.ties is not None:
             return f"all lines but ties and at most {bounds.difference:g}"
         return f"{bounds} and a BLEU that is at most {_MAX_BLEU_LOST} less than that of the run"
@@ -187,7 +186,6 @@ def _refuse_impossible(translator: Translator, run: Run) -> None:
 
 
 def _is_archive(path: Path) -> bool:
-    """Whether it is an exported file."""
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(f"/{RECORD}") for name in archive.namelist())

@@ -264,7 +264,6 @@ class _TaggedTokenizer(Tokenizer):
         return [self._pieces.piece_to_id(tag), *ids]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of each line, as from `encode`."""
         return [self.encode(line) for line in lines]
 
 

@@ -154,13 +154,11 @@ class _Graph:
         self.rounded: dict[str, list[str]] = {}
 
     def branch(self, prefix: str) -> _Graph:
-        """A graph inside this one."""
         inner = copy(self)
         inner.start_afresh(prefix)
         return inner
 
     def node(self, op: str, *inputs: str, to_name: str = "", **attributes: Any) -> str:
-        """The result of an operation."""
         return self.nodes_of(op, *inputs, outputs=[to_name] if to_name else 1, **attributes)[0]
 
     def nodes_of(
@@ -194,7 +192,6 @@ class _Graph:
         return self.constant(f"number_{value!r}", np.array(value, dtype=np.float32))
 
     def weight(self, name: str) -> str:
-        """A weight as it is."""
         return self.constant(name, _array(self.weights[name]))
 
     def size(self, x: str, axis: int) -> str:
@@ -231,7 +228,6 @@ class _Graph:
     # Linear maps ----------------------------------------------------------------------------
 
     def linear(self, name: str, x: str) -> str:
-        """A linear layer of the model."""
         matrix = _array(self.weights[f"{name}.weight"])
         if self.config.narrow_attention and name.endswith("in_proj"):
             matrix = full_matrix(matrix, self.config.n_heads)

@@ -165,7 +165,6 @@ def _svg(width: float, height: float, title: str) -> str:
 
 
 def _row_height(words: Sequence[str]) -> float:
-    """The height of a row of words that stand upright."""
     longest = max((_letters(_short(word)) for word in words), default=1)
     return 10 + longest * SHAPE.font * SHAPE.letter
 

@@ -273,7 +273,6 @@ def _findings_of_text(
 
 
 def _lengths_chart(sides: Sequence[_Side]) -> Chart:
-    """A histogram of the lengths of each side."""
     end = max(_quantile(side.lengths, _ON_CHART) for side in sides)
     width = max(1, -(-end // _MAX_BARS))
     bars = -(-end // width)

@@ -190,7 +190,6 @@ def _number(text: str) -> float | None:
 
 
 def _in_json(row: str, name: str, place: str) -> float:
-    """The number on a line of JSON."""
     try:
         value = json.loads(row)
     except (ValueError, RecursionError):

@@ -116,7 +116,6 @@ def note_weights(run: Run, description: str) -> None:
 
 
 def _languages(run: Run) -> tuple[str, str]:
-    """Codes of the source and target language, if the run knows them."""
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 

@@ -179,7 +179,6 @@ class _Side:
         return word
 
     def cover(self, keys: Sequence[str], others: set[str]) -> SideCoverage:
-        """The coverage of the words of a line."""
         words, values = self.words, []
         highest = current = 0.0
         start, worst, new = 0, (0, 0), 0
@@ -395,7 +394,6 @@ def _fit_regression(
     ratio: float,
     pick: random.Random,
 ) -> Regression:
-    """Fit the regression that finds omissions, or additions."""
 
     def features(source: Text, translation: Text) -> list[float]:
         return _pair_coverage(*sides, source, translation, ratio).features(kind)

@@ -135,7 +135,6 @@ def numbers_in_words(text: str, language: str) -> InWords:
 
 @functools.cache
 def _begins(code: str) -> frozenset[str]:
-    """The first words of the phrases that are known."""
     return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
 
 
@@ -154,7 +153,6 @@ def single_words(language: str) -> dict[str, int]:
 
 @functools.cache
 def _cardinals(code: str) -> frozenset[str]:
-    """The words of 2 to 99 that are nothing but numbers."""
     return frozenset(itertools.chain(*_names(code)[2:])) - _AMBIGUOUS
 
 

@@ -220,11 +220,9 @@ class _Reader:
 
     @property
     def written(self) -> str:
-        """The number as it is in the text."""
         return self.text[self.start : self.end] if self.is_clear else self.digits
 
     def number(self) -> Number:
-        """What was read."""
         # The m of metres may be read as that of millions.
         measures = frozenset(
             name

@@ -288,7 +288,6 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
 
 
 def _mark_shown(nodes: Iterable[Node], text: str) -> None:
-    """Mark the elements without text."""
     for node in nodes:
         if node.close:
             node.is_shown = node.is_shown or not text[node.start : node.end].strip()

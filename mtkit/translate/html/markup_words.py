@@ -126,7 +126,6 @@ class _WordCutter:
             self.places[word] = other, sorted(set(places))
 
     def alignment(self) -> Alignment:
-        """The alignment of the words and the parts of words."""
         from mtkit.align import Alignment
 
         given = self._given
