@@ -157,14 +157,14 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.unlink()
 
 
-def write_whole(path: Path, parts: str | Iterable[str]) -> None:
-    """Replace a text file atomically, by a text or by parts that are made while it is written.
+def write_whole(path: Path, parts: str | Iterable[str | bytes]) -> None:
+    """Replace a file atomically, by a text or by parts that are made while it is written.
 
     It is compressed if its name ends so. Raises as `replacing`.
     """
     texts = [parts] if isinstance(parts, str) else parts
     with replacing(path) as partial, partial.open("xb") as raw, compressed(path, raw) as file:
-        file.writelines(part.encode() for part in texts)
+        file.writelines(part.encode() if isinstance(part, str) else part for part in texts)
 
 
 def sync(path: Path) -> None:
@@ -186,15 +186,11 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return text
 
 
-def sealed_text(record: Record) -> str:
-    """The content of a sealed JSON file: the record and the checksum of its content."""
-    content = record.model_dump(exclude_unset=True)
-    return json_text({**content, _CHECKSUM: sha256_of_json(content)}, indent=2) + "\n"
-
-
 def write_record(path: Path, record: Record) -> None:
     """Write a sealed JSON file atomically; raises as `write_whole`."""
-    write_whole(path, sealed_text(record))
+    content = record.model_dump(exclude_unset=True)
+    sealed = {**content, _CHECKSUM: sha256_of_json(content)}
+    write_whole(path, json_text(sealed, indent=2) + "\n")
 
 
 def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:

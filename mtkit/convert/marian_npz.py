@@ -12,16 +12,16 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
-from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.config import DecodeConfig, Heads, Layers, ModelConfig, Width
 from mtkit.convert.export_record import given_settings
 from mtkit.convert.marian import (
     MarianSource,
@@ -103,21 +103,18 @@ _NAMES = {
     },
 }
 
-_Depth = Annotated[int, Field(ge=1, le=1000)]
-_Width = Annotated[int, Field(ge=1, le=2**20)]
-
 
 class _Settings(BaseModel):
     """The shape of a model; numbers are texts."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
-    enc_depth: _Depth
-    dec_depth: _Depth
-    dim_emb: _Width
-    transformer_dim_ffn: _Width
+    enc_depth: Layers
+    dec_depth: Layers
+    dim_emb: Width
+    transformer_dim_ffn: Width
     transformer_decoder_dim_ffn: int = 0
-    transformer_heads: Annotated[int, Field(ge=1, le=4096)]
+    transformer_heads: Heads
     transformer_ffn_activation: Literal["relu", "swish"] = "swish"
 
 

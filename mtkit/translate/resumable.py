@@ -16,7 +16,6 @@ from pathlib import Path
 
 from mtkit.base import files
 from mtkit.base.errors import MtkitError
-from mtkit.base.text import compressed
 from mtkit.translate.doubts import IncompleteTranslations
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,8 @@ class ResumableOutput:
         path = self._parts / "job.json"
         # Without a part, translations with different settings cannot be mixed.
         if not self.has_parts():
-            self._write(path, [files.sealed_text(self._job).encode()])
+            with files.naming_file(path):
+                files.write_record(path, self._job)
         now, begun = self._job.settings, files.read_record(path, _Job, advice=_ADVICE).settings
         for name in sorted({*now, *begun}):
             if now.get(name) != begun.get(name):
@@ -156,14 +156,8 @@ class ResumableOutput:
         return sorted(self._parts.glob("[0-9]*-*[0-9a-f]"))
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
-        """Write a file, which appears under its name when it is complete and on the disk."""
-        with (
-            files.naming_file(path),
-            files.replacing(path) as partial,
-            partial.open("xb") as file,
-            compressed(path, file) as stream,
-        ):
-            stream.writelines(pieces)
+        with files.naming_file(path):
+            files.write_whole(path, pieces)
 
 
 def _digest(content: bytes) -> str:
