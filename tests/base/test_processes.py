@@ -15,55 +15,17 @@ from typing import Any
 
 import pytest
 from support.program import printed, python
+from support.work import (
+    breaks_at_five,
+    dies_at_five,
+    refuses_five,
+    sleeps,
+    slow_if_even,
+    squared,
+)
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import Worker, ordered_map
-
-HERE = Path(__file__).parent
-
-
-def squared(number: int) -> tuple[int, int]:
-    return number * number, os.getpid()
-
-
-def slow_if_even(number: int) -> int:
-    time.sleep(0.02 if number % 2 == 0 else 0)
-    return number
-
-
-def refuses_five(number: int) -> int:
-    if number == 5:
-        error = MtkitError("five: is refused; take six")
-        error.status = 7
-        raise error
-    return number
-
-
-class UnsendableError(Exception):
-    """An exception that cannot be made again from its text."""
-
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
-
-
-def breaks_at_five(number: int) -> int:
-    if number == 5:
-        raise UnsendableError(1, 2)
-    return number
-
-
-def dies_at_five(number: int, *, how: str) -> int:
-    if number == 5:
-        if how == "left":
-            os._exit(3)
-        os.kill(os.getpid(), signal.Signals[how])
-    return number
-
-
-def sleeps(number: int) -> int:
-    if number:
-        time.sleep(1000)  # longer than a test may last
-    return number
 
 
 def counted(taken: list[int], limit: int = 1000) -> Iterator[int]:
@@ -193,14 +155,12 @@ def test_cores_are_those_this_process_may_use():
 
 def run_script(folder: Path, text: str, **values: Any) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
-    script.write_text(text.format(here=str(HERE), **values))
+    script.write_text(text.format(**values))
     return python(script)
 
 
 STOPPED = """
-import sys
-sys.path.insert(0, {here!r})
-from test_processes import sleeps
+from support.work import sleeps
 from mtkit.base.processes import ordered_map
 if __name__ == "__main__":
     for number in ordered_map(sleeps, range(100), workers=2):
@@ -219,9 +179,7 @@ def test_sigterm_to_a_group_of_processes_is_handled_by_the_parent():
 
 
 UNGUARDED = """
-import sys
-sys.path.insert(0, {here!r})
-from test_processes import squared
+from support.work import squared
 from mtkit.base.processes import Worker, ordered_map
 {work}
 """
@@ -251,7 +209,7 @@ def test_however_the_parent_ends_its_workers_do_and_print_nothing(
     how: signal.Signals, tmp_path: Path
 ):
     script = tmp_path / "script.py"
-    script.write_text(STOPPED.format(here=str(HERE)))
+    script.write_text(STOPPED)
     parent: Any = subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -275,10 +233,9 @@ def test_however_the_parent_ends_its_workers_do_and_print_nothing(
 
 
 INTERRUPTED_AT_A_START = """
-import multiprocessing, multiprocessing.util, os, signal, sys, threading, time
-sys.path.insert(0, {here!r})
+import multiprocessing, multiprocessing.util, os, signal, threading, time
 from mtkit.base.processes import Worker
-from test_processes import squared
+from support.work import squared
 spawn = multiprocessing.util.spawnv_passfds
 def spawn_and_interrupt(*arguments):
     process = spawn(*arguments)
