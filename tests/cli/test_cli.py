@@ -501,11 +501,13 @@ PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}
 ENDS = """
 import os, sys
 import click
+import mtkit.cli.prepare, mtkit.cli.serve
 from mtkit import prepare, serve
 from mtkit.__main__ import program
 from mtkit.base.errors import LostWorkerError, MtkitError
 class Unexpected(Exception):
     pass
+_ = prepare.prepare, serve.read_keys, serve.Server  # loads once what each process needs
 def raising(error):
     def broken(*_, **__):
         raise error
