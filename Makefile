@@ -34,11 +34,13 @@ demo: $(VENV)/installed ## prepare the demo corpus, train on it, translate three
 	$(BIN)/mtkit translate --run runs/demo-en-de-demo < examples/demo/input.txt
 	$(BIN)/mtkit score --run runs/demo-en-de-demo
 
+# Types are checked while the tests run.
 test: $(VENV)/compared ## format and lint checks, types, and the tests that every change needs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(PYTEST) -m "not slow and not gpu"
+	@mkdir -p build
+	$(BIN)/mypy > build/mypy.txt 2>&1 & $(PYTEST) -m "not slow and not gpu"; tests=$$?; \
+		wait $$!; types=$$?; cat build/mypy.txt; exit $$((tests + types))
 
 test-slow: $(VENV)/compared ## the tests that take long: more repetitions, larger models
 	$(PYTEST) -m slow
