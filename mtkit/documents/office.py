@@ -66,17 +66,14 @@ class OfficeParagraph(Paragraph):
         """What a node is in a text."""
         name = local_name(node)
         if name == "fldChar":
-            return next(
-                (value for key, value in node.items() if key.endswith("fldCharType")), "break"
-            )
+            return str(node.get(f"{node.tag}Type", "break"))
         if name == "fldSimple" and not any(map(self.written.match, node.attrib.values())):
             return "shown"
         return "kept" if name.endswith("Pr") and name not in self.kinds else super().kind(node)
 
     def holder(self, element: Element) -> Element:
         """Where the content of an element is."""
-        inside = element.find("{*}sdtContent") if local_name(element) == "sdt" else None
-        return element if inside is None else inside
+        return next(element.iterchildren("{*}sdtContent"), element)
 
     def _content(self, holder: Element) -> Iterator[Piece]:
         for child in holder:
@@ -148,10 +145,10 @@ class OfficeDocument(XmlDocument):
     labels: ClassVar[dict[str, str]]
 
     def _labelled_parts(self) -> Iterator[tuple[str, str]]:
-        types: dict[str, str] = {}
-        for node in self._tree(_TYPES):
-            key = node.get("PartName") or node.get("Extension", "")
-            types[key] = node.get("ContentType", "")
+        types = {
+            node.get("PartName") or node.get("Extension"): node.get("ContentType", "")
+            for node in self._tree(_TYPES)
+        }
         names = self._package.names
         endings = {name: types.get(name.rpartition(".")[2], "") for name in names}
         self._types = {name: types.get(f"/{name}") or endings[name] for name in names}

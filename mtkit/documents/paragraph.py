@@ -15,7 +15,7 @@ from itertools import chain, groupby
 from typing import Any, ClassVar
 
 from mtkit.base.copied import has_letters
-from mtkit.documents.inline import coded, events
+from mtkit.documents.inline import coded, events, partners_of
 
 # An element of lxml, which has no type information.
 Element = Any
@@ -50,7 +50,7 @@ class Piece:
     Attributes:
         kind: `text`; `open` or `close`; of all others, the kind of its element.
         is_break: whether it separates texts.
-        pair: of a begin and its end the same; of elements around others it is empty.
+        pair: of a begin or an end: its name for `partners_of`.
         parts: the pieces that are written for it, if it is several.
         end, base: of `open`: its `close`, and the text whose look is that of most inside.
         run, look: of Office: the run that it is in, and what its format looks like to readers.
@@ -139,7 +139,7 @@ class Paragraph:
         self.element = element
         self.texts: list[Text] = []
         self._pieces: list[list[Piece]] = []
-        pieces = self._folded(self._content(self.holder(element)))
+        pieces = self._folded([*self._content(self.holder(element))])
         for _, group in groupby(pieces, lambda piece: piece.is_break):
             part = list(group)
             start, stop = _trimmed(part)
@@ -202,39 +202,36 @@ class Paragraph:
     def _child(self, child: Element) -> Iterator[Piece]:
         kind = self.kind(child)
         if kind in ("around", "block"):
-            yield Piece("open", child)
+            yield Piece("open", child, pair="*")
             if kind == "block":
                 yield Piece("text", is_break=True)
             yield from self._content(self.holder(child))
-            yield Piece("close")
+            yield Piece("close", pair="/*")
         elif kind not in ("kept", "dropped"):
             # What a begin and its end have in common in XLIFF 1.2 and 2.0; nothing in Office.
             pair = f"={child.get('startRef') or child.get('rid') or child.get('id')}"
-            yield Piece(kind, child, is_break=kind == "break", pair=pair)
+            pairs = {"begin": pair, "end": f"/{pair}"}
+            yield Piece(kind, child, is_break=kind == "break", pair=pairs.get(kind, ""))
 
-    def _folded(self, pieces: Iterable[Piece]) -> list[Piece]:
+    def _folded(self, pieces: list[Piece]) -> list[Piece]:
         """Pieces with each begin and its end as an `open` and a `close`, and less of them."""
+        partners = partners_of([piece.pair for piece in pieces])
         done: list[Piece] = []
-        # What has no end yet: its begin, and where this is in `done`, and what is inside of it.
-        opened: list[tuple[Piece, int, int]] = []
-        for piece in pieces:
+        # Of what has no end yet: where in `done` it begins, and where what is inside begins.
+        opened: list[tuple[int, int]] = []
+        for i, piece in enumerate(pieces):
             if done and _is_same(done[-1], piece):
                 done[-1].text += piece.text
                 continue
             done.append(piece)
-            if piece.kind == "open" or (piece.kind == "begin" and len(opened) < MAX_NESTED):
-                opened.append((piece, len(done) - 1, len(done)))
-            elif piece.kind == "separate" and opened and opened[-1][0].kind == "begin":
-                opened[-1] = (*opened[-1][:2], len(done))
-            elif piece.kind in ("close", "end"):
-                at = len(opened) - 1
-                # No pair goes over the begin or the end of an element.
-                while at >= 0 and opened[at][0].pair not in ("", piece.pair):
-                    at -= 1
-                if at >= 0 and opened[at][0].pair == piece.pair:
-                    _, start, inside = opened[at]
-                    del opened[at:]
+            if partners.get(i, 0) > i:
+                opened.append((len(done) - 1, len(done)))
+            elif i in partners:
+                start, inside = opened.pop()
+                if piece.kind == "close" or len(opened) < MAX_NESTED:
                     done[start:] = self._code(done[start:inside], done[inside:-1], piece)
+            elif piece.kind == "separate" and opened and done[opened[-1][0]].kind == "begin":
+                opened[-1] = (opened[-1][0], len(done))
         return done
 
     def _code(self, begin: list[Piece], inside: list[Piece], end: Piece) -> list[Piece]:
