@@ -181,7 +181,7 @@ def mtkit(setting: Setting) -> Engine:
             config.length_penalty,
             config.length_penalty_form,
             Constraints(min_length=setting.length or 0),
-            stop=config.stop,
+            stop="exact" if config.stop == "exact" else "likely",
         )
         sources = [[*ids, EOS] for ids in sentences]
         found = model.translate(sources, settings, beam_size=setting.beam)
@@ -229,7 +229,7 @@ def mtkit_torch(setting: Setting) -> Engine:
             config.length_penalty_form,
             Constraints(min_length=setting.length or 0),
             device,
-            stop=config.stop,
+            stop="exact" if config.stop == "exact" else "likely",
         )
         cache = decoder.start(padded(sentences), setting.beam)
         if setting.beam == 1:
