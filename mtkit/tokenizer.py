@@ -286,7 +286,7 @@ class Tokenizer:
         A tag is one subword, the first of a source, and says which language to translate to. No
         text is encoded to a tag, and `decode` leaves tags out.
         """
-        return self._tags(_LANGUAGE_TAG)
+        return self._tags(_LANGUAGE_TAG, b">>")
 
     @cached_property
     def corpus_tags(self) -> dict[str, int]:
@@ -295,15 +295,17 @@ class Tokenizer:
         The sources of such a corpus begin with its tag, so that the model can tell them from those
         of other corpora. Otherwise they are as `language_tags`.
         """
-        return self._tags(_CORPUS_TAG)
+        return self._tags(_CORPUS_TAG, b"<tag:")
 
     @cached_property
     def tag_ids(self) -> tuple[int, ...]:
         """The ids of all tags, of languages and of corpora, in order."""
         return tuple(sorted([*self.language_tags.values(), *self.corpus_tags.values()]))
 
-    def _tags(self, form: re.Pattern[str]) -> dict[str, int]:
+    def _tags(self, form: re.Pattern[str], start: bytes) -> dict[str, int]:
         """The ids of the control subwords of this form, by what its group has."""
+        if start not in self.model:
+            return {}
         pieces = ((i, self.piece(i)) for i in range(len(self)) if self._pieces.is_control(i))
         return {tag[1]: i for i, piece in pieces if (tag := form.fullmatch(piece))}
 

@@ -7,6 +7,7 @@ have is narrowed down, because a false one would take words out of a sentence: `
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -76,22 +77,23 @@ PLACEHOLDERS = r"""
 """
 
 # They have letters but no language. Alone they are copied; inside of a sentence they are text.
-_CODES = re.compile(
-    r"""\b(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}     # RFC 9562
-      | 0[xX][\da-fA-F]+|\d+(?:\.\d+)?[eE][+-]?\d+                 # numbers of programs
-      | (?:[vV]\d+|\d+\.\d+)(?:\.\d+)*(?:-?(?:alpha|beta|rc)[.\d]*)?  # versions
-      | \d{4}-\d\d-\d\dT\d\d:[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?         # times, ISO 8601
-      | (?=[a-f]*\d)[\da-f]{32,})(?!\w)                            # checksums
-      | \#(?=[a-fA-F]*\d)(?:[\da-fA-F]{3}){1,2}(?!\w)              # colours""",
-    re.VERBOSE,
-)
-# The group of a match is its kind. All placeholders begin with one of these signs.
-COPIED = re.compile(
-    rf"(?P<addresses>{ADDRESSES})|(?=[%{{$#@\[<:&\\*_])(?P<placeholders>{PLACEHOLDERS})", re.VERBOSE
-)
+_CODES = r"""\b(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}     # RFC 9562
+    | 0[xX][\da-fA-F]+|\d+(?:\.\d+)?[eE][+-]?\d+                 # numbers of programs
+    | (?:[vV]\d+|\d+\.\d+)(?:\.\d+)*(?:-?(?:alpha|beta|rc)[.\d]*)?  # versions
+    | \d{4}-\d\d-\d\dT\d\d:[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?         # times, ISO 8601
+    | (?=[a-f]*\d)[\da-f]{32,})(?!\w)                            # checksums
+    | \#(?=[a-fA-F]*\d)(?:[\da-fA-F]{3}){1,2}(?!\w)              # colours"""
 # What stands beside the signs of some of them.
 _NAME_BEHIND = re.compile(r"\.(?:[^\W\d]\w|\d[^\W\d])")
 _WORD_BEHIND = re.compile(r":(?://|[A-Za-z_])|\$[A-Za-z_(]|/(?<![^\s~.(\"'„“‘«=]/)[\w.]")
+
+
+@functools.cache
+def copied() -> re.Pattern[str]:
+    """Matches an address or a placeholder; the group of a match is its kind."""
+    # All placeholders begin with one of these signs.
+    placeholders = rf"(?=[%{{$#@\[<:&\\*_])(?P<placeholders>{PLACEHOLDERS})"
+    return re.compile(rf"(?P<addresses>{ADDRESSES})|{placeholders}", re.VERBOSE)
 
 
 def may_have_copied_parts(text: str) -> bool:
@@ -107,7 +109,9 @@ def may_have_copied_parts(text: str) -> bool:
 def copied_parts(texts: Iterable[str]) -> Counter[str]:
     """The addresses and placeholders in some texts, each by itself."""
     return Counter(
-        match[0] for text in filter(may_have_copied_parts, texts) for match in COPIED.finditer(text)
+        match[0]
+        for text in filter(may_have_copied_parts, texts)
+        for match in copied().finditer(text)
     )
 
 
@@ -120,5 +124,7 @@ def has_language(text: str) -> bool:
     """Whether a text has letters outside of addresses, placeholders and codes of programs."""
     if not has_letters(text):
         return False
-    rest = COPIED.sub(" ", text) if may_have_copied_parts(text) else text
-    return has_letters(_CODES.sub(" ", rest))
+    rest = copied().sub(" ", text) if may_have_copied_parts(text) else text
+    # All codes have a digit or a hyphen.
+    may_have_codes = "-" in rest or any(map(str.isdigit, rest))
+    return has_letters(re.sub(_CODES, " ", rest, flags=re.VERBOSE) if may_have_codes else rest)

@@ -43,8 +43,7 @@ _OF_NO_FLAG = "".join(f"(?<!\U0001f3f4[{_TAG}]{{{count}}}.)" for count in range(
 # A neighbour may be dropped before. U+200B is a space between the words of unspaced scripts, as in
 # SentencePiece; elsewhere a line may be broken there. U+200C and U+200D join or separate letters
 # and emoji, and in German or English only the parts of ligatures.
-_DROPPED = re.compile(
-    rf"""[{IGNORABLE}](?:
+_DROPPED = rf"""[{IGNORABLE}](?:
         (?<=[{_NEVER_NEEDED}{_BEYOND}])
       | (?<=\u200b)(?<![{_UNSPACED}{_NEVER_NEEDED}].)(?![{_UNSPACED}{_NEVER_NEEDED}])
       | (?<=[\u115f\u1160\u200c\u200d\u3164\uffa0])
@@ -52,16 +51,14 @@ _DROPPED = re.compile(
       | (?<=[\ufe0e\ufe0f])(?<![{_EMOJI}].)(?:(?<![#*0-9].)|(?!\u20e3))
       | (?<=[\u180b-\u180f])(?<![{_MONGOLIAN}].)(?<![{_MONGOLIAN}][\u180b-\u180f].)
       | (?<=[{_TAG}]){_OF_NO_FLAG}
-    )""",
-    re.VERBOSE,
-)
+    )"""
 
 
 def visible(text: str) -> str:
     """A text without its invisible characters that mean nothing."""
     if text.isascii():
         return text
-    while (shown := _DROPPED.sub("", text)) != text:
+    while (shown := re.sub(_DROPPED, "", text, flags=re.VERBOSE)) != text:
         text = shown
     return text
 

@@ -7,7 +7,6 @@ takes a second to load, so nothing here loads it unless there may be a GPU.
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from typing import Literal, NamedTuple
 
 from mtkit import native
@@ -124,6 +123,8 @@ def torch_precision(config: DecodeConfig, reason: str, *, on_gpu: bool) -> Liter
 def describe_engine() -> str:
     """The engine of `mtkit translate` on the CPU of this machine, in words."""
     if reason := native.available():
+        from importlib.metadata import version
+
         return f"PyTorch {version('torch')} ({reason})"
     kernels = ", ".join(f"{name} by {native.kernels(name)}" for name in native.PRECISIONS)
     chosen = native_precision("auto", exact=False)

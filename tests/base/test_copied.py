@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mtkit.base.copied import COPIED, copied_parts, has_language, may_have_copied_parts
+from mtkit.base.copied import copied, copied_parts, has_language, may_have_copied_parts
 
 
 def found(text: str) -> list[str]:
     """The parts that are copied, in order."""
-    parts = [match[0] for match in COPIED.finditer(text)]
+    parts = [match[0] for match in copied().finditer(text)]
     assert may_have_copied_parts(text) or not parts
     assert sum(copied_parts([text]).values()) == len(parts)
     return parts
@@ -159,5 +159,5 @@ def test_long_texts_are_read_once(piece: str):
 
 def test_no_pattern_has_a_group_of_its_own():
     # The name of the last group is the kind of a match.
-    assert set(COPIED.groupindex) == {"addresses", "placeholders"}
-    assert COPIED.groups == 2
+    assert set(copied().groupindex) == {"addresses", "placeholders"}
+    assert copied().groups == 2

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from mtkit.base.copied import COPIED, may_have_copied_parts
+from mtkit.base.copied import copied, may_have_copied_parts
 from mtkit.base.text import LETTER_MARKS, UNSPACED, WORD, base_language
 from mtkit.check.rules import limits
 
@@ -67,7 +67,7 @@ class Text:
     def plain(self) -> str:
         """As long as the text, with spaces in place of the parts that a translation copies."""
         text = self.raw
-        for pattern in (COPIED, _TAG, _ENTITY) if may_have_copied_parts(text) else ():
+        for pattern in (copied(), _TAG, _ENTITY) if may_have_copied_parts(text) else ():
             text = pattern.sub(lambda match: " " * len(match[0]), text)
         return text
 
@@ -88,7 +88,7 @@ class Text:
 
 def placeholders(text: str) -> Counter[str]:
     """The placeholders of programs, without spaces and the texts of plurals and cases."""
-    parts = (match[0] for match in COPIED.finditer(text) if match.lastgroup == "placeholders")
+    parts = (match[0] for match in copied().finditer(text) if match.lastgroup == "placeholders")
     return Counter(_ARGUMENT.sub(r"\1}", re.sub(r"\s", "", part)) for part in parts)
 
 
@@ -97,7 +97,7 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 
     def numbered(text: str) -> str:
         counted = itertools.count(1)
-        return COPIED.sub(
+        return copied().sub(
             lambda match: _NO_POSITION.sub(lambda _: f"%{next(counted)}$", match[0]), text
         )
 
@@ -126,7 +126,7 @@ def addresses(text: str) -> Counter[str]:
     # Not those without a semicolon, as in "?x=1&copy=2".
     urls = (
         _ENTITY.sub(lambda entity: html.unescape(entity[0]), match[0])
-        for match in COPIED.finditer(text)
+        for match in copied().finditer(text)
         if match.lastgroup == "addresses"
     )
     # Some write the name of a site with the accents of its words.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from mtkit.base.copied import COPIED, copied_parts, has_language, may_have_copied_parts
+from mtkit.base.copied import copied, copied_parts, has_language, may_have_copied_parts
 from mtkit.translate.html.markup_reading import Item, Reader
 from mtkit.translate.requests import Range
 
@@ -104,7 +104,7 @@ class Segment:
         return [
             match
             for start, end in pairwise(edges)
-            for match in COPIED.finditer(self.text, start, end)
+            for match in copied().finditer(self.text, start, end)
         ]
 
     def without_placeholders(self) -> Segment:
