@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field
-
 from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import sync
+from mtkit.base.models import Natural
 from mtkit.weights import OTHER_CHECKPOINT, NotFiniteError, WeightFile, Weights
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class _Saved(files.Record):
     """
 
     run: str
-    step: int = Field(ge=0)
+    step: Natural
     extra: bool
     sha256: dict[str, str]
     state: dict[str, Any]

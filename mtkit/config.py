@@ -10,93 +10,84 @@ Precedence: these defaults, the YAML file, then overrides such as ``train.max_st
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import itertools
 import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
-from mtkit.base.overrides import expecting, explain, parse_value
+from mtkit.base.models import Around, Limits, Model, Taken
+from mtkit.base.overrides import Expecting, explain, parse_value
 from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
+
+_PRESETS = Path(__file__).with_name("presets")
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
-Number = Annotated[int, Field(ge=0, le=LARGEST)]
-Layers = Annotated[int, Field(ge=1, le=1000)]
-Heads = Annotated[int, Field(ge=1, le=4096)]
-Width = Annotated[int, Field(ge=1, le=2**20)]
-Seed = Annotated[int, Field(ge=0, lt=2**64)]
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Count = Annotated[int, Limits(ge=1, le=LARGEST)]
+Number = Annotated[int, Limits(ge=0, le=LARGEST)]
+Layers = Annotated[int, Limits(ge=1, le=1000)]
+Heads = Annotated[int, Limits(ge=1, le=4096)]
+Width = Annotated[int, Limits(ge=1, le=2**20)]
+Seed = Annotated[int, Limits(ge=0, lt=2**64)]
+Probability = Annotated[float, Limits(ge=0.0, lt=1.0)]
 
 
 DeviceTokens = Annotated[
-    Count | Annotated[str, Field(pattern=r"^auto(:[1-9]\d{0,17})?$")] | None,
-    expecting("a whole number from 1 to 10^18, auto or null"),
+    Count | Annotated[str, Limits(pattern=r"^auto(:[1-9]\d{0,17})?$")] | None,
+    Expecting("a whole number from 1 to 10^18, auto or null"),
 ]
-AutoSwitch = Annotated[bool | Literal["auto"], expecting("true, false or auto")]
+AutoSwitch = Annotated[bool | Literal["auto"], Expecting("true, false or auto")]
 
 
-def _as_names(value: Any) -> Any:
+class _AsNames(Around):
     """YAML has lists, but no tuples; one name needs no list."""
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value) if isinstance(value, list) else value
+
+    def take(self, value: Any, taken: Taken) -> Any:
+        if isinstance(value, str):
+            return taken((value,))
+        return taken(tuple(value) if isinstance(value, list) else value)
 
 
-Names = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(_as_names),
-    PlainSerializer(list, return_type=list[str]),
-]
+Names = Annotated[tuple[Annotated[str, Limits(min_length=1)], ...], _AsNames()]
 
 
-class Section(BaseModel):
+class Section(Model):
     """A group of settings."""
 
     # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan;
     # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        protected_namespaces=(),
-        defer_build=True,  # it takes time, and many programs read no settings
-    )
+    model_config: ClassVar[dict[str, Any]] = {
+        **Model.model_config,
+        "allow_inf_nan": False,
+        "protected_namespaces": (),
+    }
 
     def changed(self, *keys: str) -> list[str]:
         """Those of some settings whose values are not the defaults."""
-        return [k for k in keys if getattr(self, k) != type(self).model_fields[k].default]
+        return [key for key in keys if getattr(self, key) != self._fields[key].default]
 
 
 def setting(default: Any, description: str) -> Any:
     """A field of a section."""
-    return Field(default, description=description)
+    return dataclasses.field(default=default, metadata={"description": description})
 
 
 class DataConfig(Section):
     """Which prepared data a run is trained on."""
 
     # No operating system has file names with a NUL.
-    dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = setting(
+    dir: Annotated[str, Limits(pattern=r"^[^\x00]*$")] | None = setting(
         None, "prepared folder; --data takes precedence"
     )
     src_lang: str | None = setting(None, "refuse data with another source language")
@@ -113,7 +104,7 @@ class ModelConfig(Section):
     n_heads: Heads = setting(8, "attention heads, h (Section 3.2.2)")
     d_k: Width | None = setting(None, "width of a head's keys; null: d_model / n_heads")
     d_v: Width | None = setting(None, "width of a head's values; null: d_k")
-    attention_scale: Annotated[float, Field(gt=0.0)] | None = setting(
+    attention_scale: Annotated[float, Limits(gt=0.0)] | None = setting(
         None, "factor on the products of queries and keys (3.2.1); null: 1 / sqrt(d_k)"
     )
     narrow_attention: bool = setting(
@@ -144,7 +135,7 @@ class ModelConfig(Section):
         "swish), for imported models",
     )
     output_bias: bool = setting(False, "bias of the logits, for imported models; none in the paper")
-    norm_epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(
+    norm_epsilon: Annotated[float, Limits(gt=0.0, lt=1.0)] = setting(
         1e-6,
         "added to the variance by layer norm; 1e-6 as in tensor2tensor and Marian, 1e-5 in models "
         "imported from transformers",
@@ -171,8 +162,7 @@ class ModelConfig(Section):
         scale = self.attention_scale
         return 1.0 if scale is None else scale * math.sqrt(self.key_width)
 
-    @model_validator(mode="after")
-    def _check_widths(self) -> ModelConfig:
+    def _check(self) -> None:
         if self.d_k is None and self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads: {self.n_heads} heads do not divide d_model {self.d_model}; give d_k"
@@ -188,7 +178,6 @@ class ModelConfig(Section):
             raise ValueError(
                 f"d_model: {self.d_model}, but positions {self.positions} need a multiple of {unit}"
             )
-        return self
 
 
 class TrainConfig(Section):
@@ -215,10 +204,10 @@ class TrainConfig(Section):
         "learning rate after the warm-up; paper: the formula of Section 5.3, constant: "
         "train.learning_rate, linear or cosine: from there to zero at max_steps",
     )
-    learning_rate_scale: Annotated[float, Field(gt=0.0)] = setting(
+    learning_rate_scale: Annotated[float, Limits(gt=0.0)] = setting(
         1.0, "factor on the learning rate of the schedule paper"
     )
-    learning_rate: Annotated[float, Field(ge=0.0)] | None = setting(
+    learning_rate: Annotated[float, Limits(ge=0.0)] | None = setting(
         None, "highest learning rate of the schedules constant, linear and cosine"
     )
     decay_steps: Number = setting(
@@ -234,13 +223,13 @@ class TrainConfig(Section):
     lora_rank: Number = setting(
         0, "train only a change of this rank per matrix (LoRA, Hu et al. 2022); 0: all weights"
     )
-    lora_alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = setting(
+    lora_alpha: Annotated[float, Limits(gt=0.0, le=1e6)] | None = setting(
         None, "factor on that change, divided by the rank; null: twice the rank"
     )
     lora_matrices: Names = setting(
         ("*attention.*", "*feed_forward.*"), "matrices that lora_rank changes, named as in freeze"
     )
-    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
+    ema: Annotated[float, Limits(ge=0.0, lt=1.0)] = setting(
         0.0,
         "exponential moving average of the weights, which is validated and saved: the share that "
         "stays in each update, such as 0.999; 0 is off",
@@ -251,7 +240,7 @@ class TrainConfig(Section):
         "probability of skipping a BPE merge, each time a pair is read (Provilkov et al. 2020, "
         "who use 0.1, for small corpora); 0 in the paper",
     )
-    guided_alignment: Annotated[float, Field(ge=0.0)] = setting(
+    guided_alignment: Annotated[float, Limits(ge=0.0)] = setting(
         0.0,
         "weight of the loss that trains one attention head on the word alignments of the data, or "
         "of a parser on the word that it reads next; 0 is off, others use 0.05 to 0.1 for word "
@@ -267,7 +256,7 @@ class TrainConfig(Section):
     )
     adam_beta1: Probability = setting(0.9, "Adam's beta_1 (Section 5.3)")
     adam_beta2: Probability = setting(0.98, "Adam's beta_2 (Section 5.3)")
-    adam_epsilon: Annotated[float, Field(gt=0.0)] = setting(1e-9, "Adam's epsilon (5.3)")
+    adam_epsilon: Annotated[float, Limits(gt=0.0)] = setting(1e-9, "Adam's epsilon (5.3)")
     precision: Literal["auto", "fp32", "bf16"] = setting(
         "auto", "precision of matrix products; auto: bf16 if the hardware has it, else fp32"
     )
@@ -297,7 +286,7 @@ class TrainConfig(Section):
         "updates between two checkpoints; 1,500 took the paper ten minutes (6.1); a new best "
         "model is also saved",
     )
-    sustained_flops: Annotated[float, Field(gt=0.0)] | None = setting(
+    sustained_flops: Annotated[float, Limits(gt=0.0)] | None = setting(
         None,
         "sustained operations per second of all devices, to estimate the cost as in Table 2; the "
         "paper assumes 9.5e12 for each of its eight GPUs",
@@ -311,7 +300,7 @@ class TrainConfig(Section):
     patience: Count | None = setting(
         None, "stop after this many validations in a row without a new best; null: never"
     )
-    stall_timeout: Annotated[float, Field(gt=0.0)] = setting(
+    stall_timeout: Annotated[float, Limits(gt=0.0)] = setting(
         1800.0, "with several workers: seconds that one waits for another before the run ends"
     )
 
@@ -335,8 +324,7 @@ class TrainConfig(Section):
         """Whether the model is validated after this update."""
         return step % self.valid_every == 0 or step in (self.last_step, *self.early_validations)
 
-    @model_validator(mode="after")
-    def _check_schedule(self) -> TrainConfig:
+    def _check(self) -> None:
         if self.schedule == "paper" and self.learning_rate is not None:
             raise ValueError(
                 "learning_rate: the schedule paper has a formula instead; set train.schedule to "
@@ -344,10 +332,6 @@ class TrainConfig(Section):
             )
         if self.schedule != "paper" and self.learning_rate is None:
             raise ValueError(f"learning_rate: the schedule {self.schedule} needs it")
-        return self
-
-    @model_validator(mode="after")
-    def _check_trained(self) -> TrainConfig:
         if not self.lora_rank:
             for key in self.changed("lora_alpha", "lora_matrices"):
                 raise ValueError(f"{key}: has no effect without train.lora_rank")
@@ -356,14 +340,13 @@ class TrainConfig(Section):
                 raise ValueError("device_batch_tokens: auto cannot be combined with train.fsdp")
             for key in self.changed("lora_rank", "ema", "freeze", "optimizer"):
                 raise ValueError(f"{key}: cannot be combined with train.fsdp")
-        return self
 
 
 class DecodeConfig(Section):
     """How a run translates (Section 6.1)."""
 
-    beam_size: Annotated[int, Field(ge=1, le=1000)] = setting(4, "beam size; 1 is greedy search")
-    length_penalty: Annotated[float, Field(ge=-10, le=10)] = setting(
+    beam_size: Annotated[int, Limits(ge=1, le=1000)] = setting(4, "beam size; 1 is greedy search")
+    length_penalty: Annotated[float, Limits(ge=-10, le=10)] = setting(
         0.6, "length penalty alpha; higher favours longer translations"
     )
     length_penalty_form: Literal["gnmt", "power"] = setting(
@@ -383,14 +366,16 @@ class DecodeConfig(Section):
     )
     no_repeat_ngram: Number = setting(0, "block repeated n-grams of this many subwords; 0 is off")
     sample: bool = setting(False, "sample translations instead of beam search")
-    mbr_samples: Annotated[int, Field(ge=0, le=256)] = setting(
+    mbr_samples: Annotated[int, Limits(ge=0, le=256)] = setting(
         0,
         "minimum Bayes risk decoding: samples per line, of which the one with the highest mean "
         "chrF to the others is chosen; 0 is off",
     )
-    temperature: Annotated[float, Field(ge=0.001)] = setting(1.0, "softmax temperature of sampling")
+    temperature: Annotated[float, Limits(ge=0.001)] = setting(
+        1.0, "softmax temperature of sampling"
+    )
     top_k: Number = setting(0, "sample from this many most probable subwords; 0 is off")
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+    top_p: Annotated[float, Limits(gt=0.0, le=1.0)] = setting(
         1.0, "nucleus sampling: sample from the fewest subwords that sum to this probability"
     )
     seed: Seed = setting(1, "random seed; the same seed and line number give the same sample")
@@ -436,8 +421,7 @@ class DecodeConfig(Section):
         """`batch_tokens`, or its default for `cpu` or another type of device."""
         return self.batch_tokens or (4096 if device_type == "cpu" else 32_768)
 
-    @model_validator(mode="after")
-    def _check_sampling(self) -> DecodeConfig:
+    def _check(self) -> None:
         if not self.sample and not self.mbr_samples:
             for key in self.changed("temperature", "top_k", "top_p"):
                 value = getattr(self, key)
@@ -446,7 +430,6 @@ class DecodeConfig(Section):
             raise ValueError(
                 f"max_length: {self.max_length} is less than min_length, {self.min_length}"
             )
-        return self
 
     def greedy(self) -> DecodeConfig:
         """The same with greedy search, without sampling, and every line by the model as a whole."""
@@ -458,17 +441,15 @@ class DecodeConfig(Section):
 class Config(Section):
     """Everything that a run depends on besides its data."""
 
-    data: DataConfig = Field(default_factory=DataConfig)
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    train: TrainConfig = Field(default_factory=TrainConfig)
-    decode: DecodeConfig = Field(default_factory=DecodeConfig)
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()
 
-    @model_validator(mode="after")
-    def _check_guided_layer(self) -> Config:
+    def _check(self) -> None:
         layer, layers = self.train.guided_layer, self.model.decoder_layers
         if layer is not None and layer > layers:
             raise ValueError(f"train.guided_layer: {layer}, but model.decoder_layers is {layers}")
-        return self
 
     def for_weights_of(self, other: Config, *, origin: str) -> Config:
         """This configuration, for a training that starts from the weights of a run.
@@ -522,10 +503,7 @@ def setting_fields(section: type[Section]) -> dict[str, FieldInfo]:
 
 def presets() -> list[str]:
     """Names of the configurations that ship with mtkit."""
-    folder = resources.files("mtkit") / "presets"
-    return sorted(
-        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
-    )
+    return sorted(file.stem for file in _PRESETS.glob("*.yaml"))
 
 
 def describe_preset(name: str) -> str:
@@ -571,7 +549,8 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
     """
     try:
         return Config.model_validate(tree)
-    except ValidationError as error:
+    except ValueError as invalid:
+        error = cast("ValidationError", invalid)
         mistake = first_mistake(error, Config)
         where = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         for override in overrides:
@@ -616,7 +595,7 @@ def _preset_text(name: str) -> str:
         raise MtkitError(
             f"{cut(name)}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
         )
-    return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
+    return (_PRESETS / f"{stem}.yaml").read_text(encoding="utf-8")
 
 
 def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict, Field
 
 from mtkit.base.arrays import concat_ranges, pad_rows
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, parse_record, read_record, sha256_of, sha256_of_json
+from mtkit.base.models import Limits, Natural
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import read_lines
 from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
@@ -112,10 +112,10 @@ class Weighted(Record):
     of them once more.
     """
 
-    model_config = ConfigDict(extra="ignore")
+    model_config: ClassVar[dict[str, Any]] = {**Record.model_config, "extra": "ignore"}
 
-    kept: int = Field(0, ge=0)
-    weight: float = Field(1.0, gt=0)
+    kept: Natural = 0
+    weight: Annotated[float, Limits(gt=0)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,9 @@ class PreparedDirection(Direction):
     `valid` and `test` are numbers of pairs, `also` names its further validation sets.
     """
 
-    valid: int = Field(ge=1)
-    test: int = Field(ge=0)
-    also: list[str] = Field(default_factory=list)
+    valid: Annotated[int, Limits(ge=1)]
+    test: Natural
+    also: list[str] = field(default_factory=list)
 
 
 class DataManifest(Record):
@@ -204,12 +204,12 @@ class DataManifest(Record):
     tgt_lang: str = ""
     directions: list[PreparedDirection] | None = None
     temperature: float | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    versions: dict[str, str] = Field(default_factory=dict)
-    sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
-    counts: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
     lines: LineFacts | None = None
-    misaligned: list[dict[str, Any]] = Field(default_factory=list)
+    misaligned: list[dict[str, Any]] = field(default_factory=list)
     tokenizer_from: dict[str, Any] | None = None
     token_type: Literal["<u2", "<u4"]
     files: dict[str, FileFacts]

@@ -6,16 +6,17 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.models import Limits
 from mtkit.base.overrides import parse_value
 from mtkit.base.yaml import cut
 from mtkit.config import Count, Section, Seed, first_mistake, setting
 from mtkit.tokenizer import LARGEST_VOCABULARY
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-VocabSize = Annotated[int, Field(ge=4, le=LARGEST_VOCABULARY)]
+Share = Annotated[float, Limits(ge=0.0, le=1.0)]
+VocabSize = Annotated[int, Limits(ge=4, le=LARGEST_VOCABULARY)]
 
 
 class NoiseConfig(Section):
@@ -43,21 +44,19 @@ class NoiseConfig(Section):
     @property
     def probabilities(self) -> dict[str, float]:
         """The probability of each kind of noise."""
-        return {kind: getattr(self, kind) for kind in NoiseConfig.model_fields if kind != "seed"}
+        return {kind: getattr(self, kind) for kind in self._fields if kind != "seed"}
 
     @property
     def is_on(self) -> bool:
         """Whether any pair may be changed."""
         return any(self.probabilities.values())
 
-    @model_validator(mode="after")
-    def _check_sum(self) -> NoiseConfig:
+    def _check(self) -> None:
         if (total := math.fsum(self.probabilities.values())) > 1 + 1e-9:
             raise ValueError(
                 f"{', '.join(self.probabilities)} add up to {total:g}, and must not exceed 1: a "
                 "pair gets at most one of them"
             )
-        return self
 
 
 class PrepareConfig(Section):
@@ -91,7 +90,7 @@ class PrepareConfig(Section):
     learn_from_pairs: Count = setting(5_000_000, "maximum pairs to learn BPE from, evenly sampled")
     max_tokens: Count = setting(256, "maximum length of a side of a training pair, in subwords")
     max_chars: Count = setting(5_000, "maximum length of a side in characters, checked before BPE")
-    max_ratio: Annotated[float, Field(ge=1.0)] = setting(
+    max_ratio: Annotated[float, Limits(ge=1.0)] = setting(
         4.0, "maximum length ratio of the two sides of a training pair, in subwords"
     )
     drop_control_characters: bool = setting(
@@ -121,14 +120,12 @@ class PrepareConfig(Section):
     )
     noise: NoiseConfig = setting(NoiseConfig(), "noise in the training pairs")
 
-    @model_validator(mode="after")
-    def _check_sizes(self) -> PrepareConfig:
+    def _check(self) -> None:
         for key in ("src_vocab_size", "tgt_vocab_size"):
             if self.shared_vocab and getattr(self, key) is not None:
                 raise ValueError(
                     f"{key}: requires one vocabulary for each side, shared_vocab=false"
                 )
-        return self
 
 
 # Overrides that keep every usable pair: not empty, not too long, and valid text.

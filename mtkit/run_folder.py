@@ -22,15 +22,12 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
+from typing import TYPE_CHECKING, Any
 
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import (
     FileLock,
-    Record,
     lock,
     naming_file,
     read_record,
@@ -53,6 +50,9 @@ from mtkit.config import Config, change_decoding, dump_config, load_config
 from mtkit.run_manifest import FORMAT, RunManifest, fixed_settings
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 log = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
@@ -73,35 +73,6 @@ CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 
 _TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"
-
-
-class MetricsRow(Record):
-    """A row of `metrics.jsonl`: numbers by their names.
-
-    Rows of training have `loss`, rows of validations `valid_loss`, and `valid_bleu` and the like.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | float | None]
-
-    step: int = Field(ge=0)
-    # Of further validation sets, by their names.
-    valid_also: dict[str, dict[str, float]] | None = None
-
-
-class _Sample(Record):
-    src: str
-    ref: str
-    hyp: str
-
-
-class _SamplesRow(Record):
-    """A row of `samples.jsonl`."""
-
-    step: int = Field(ge=0)
-    samples: list[_Sample]
-    # Half the width of the 95 % interval of a score, by its name, such as bleu or bleu@news.
-    intervals: dict[str, float] = Field(default_factory=dict)
 
 
 class Run:
@@ -420,13 +391,17 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`."""
+        from mtkit.metrics_rows import MetricsRow
+
         return self._rows(METRICS, MetricsRow)
 
     def samples(self) -> list[dict[str, Any]]:
         """The rows of `samples.jsonl`: the translations of some lines by each validation."""
-        return self._rows(SAMPLES, _SamplesRow)
+        from mtkit.metrics_rows import SamplesRow
 
-    def _rows(self, name: str, kind: type[Record]) -> list[dict[str, Any]]:
+        return self._rows(SAMPLES, SamplesRow)
+
+    def _rows(self, name: str, kind: type[BaseModel]) -> list[dict[str, Any]]:
         """The rows of a file; damaged rows are left out, with a warning."""
         rows, damaged = [], 0
         try:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
-
-from pydantic import Field
 
 from mtkit.base.files import FileName, Record, sha256_of_json, shareable_name
 from mtkit.base.sentences import LineFacts
@@ -96,7 +95,7 @@ class DataOrigin(Record):
     fingerprint: str = ""
     src_lang: str = ""
     tgt_lang: str = ""
-    directions: list[Direction] = Field(default_factory=list)
+    directions: list[Direction] = field(default_factory=list)
     task: TaskName = "translation"
     pairs: int | None = None
     licence: str = ""
@@ -155,15 +154,15 @@ class RunManifest(Record):
     kind: Literal["run folder"] = "run folder"
     format: int = FORMAT
     data: DataOrigin = DataOrigin()
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     seed: int | None = None
-    command: list[FileName] = Field(default_factory=list)
+    command: list[FileName] = field(default_factory=list)
     launch: str = ""
     started_from: Initialisation | None = None
     exported: dict[str, Any] | None = None
     imported: ImportRecord | None = None
-    files: dict[str, str] = Field(default_factory=dict)
-    settings: dict[str, Any] = Field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def shareable(self) -> RunManifest:
         """The same without the folders of this machine."""

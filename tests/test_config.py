@@ -9,7 +9,6 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import (
@@ -529,9 +528,9 @@ def test_a_run_is_named_after_its_configuration_however_it_was_given(written: st
 
 def test_a_configuration_does_not_change():
     config = Config()
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(AttributeError, match="frozen"):
         config.train.max_steps = 1  # type: ignore[misc]
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(AttributeError, match="frozen"):
         config.model = ModelConfig()  # type: ignore[misc]
 
 

@@ -1,7 +1,7 @@
 """Safe files: atomic writing, checksums, JSON records, locks.
 
 A file is written under a temporary name, synced and renamed, so a file with its final name is
-complete. A JSON file is parsed with a strict pydantic model. A sealed JSON file has the checksum of
+complete. A JSON file is parsed as a strict model. A sealed JSON file has the checksum of
 its own content, so a changed file is refused.
 """
 
@@ -15,19 +15,19 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import shutil
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
-
-from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.models import Around, Model, Taken
 from mtkit.base.text import compressed
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _NAME_IN_PARTIAL = 50
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
-class Record(BaseModel):
+class Record(Model):
     """The content of a JSON file: every key is known and has its type.
 
     Its key `format` is the version of its format; a file without it has version 1.
@@ -49,13 +49,11 @@ class Record(BaseModel):
             other kinds.
     """
 
-    # Most programs read few kinds of files, so a kind is made ready when it is first read.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
     newest_formats: ClassVar[Mapping[str, int]] = {}
 
 
 RecordT = TypeVar("RecordT", bound=Record)
+ParsedT = TypeVar("ParsedT", bound="Record | BaseModel")
 
 
 class NewerFormatError(MtkitError):
@@ -68,8 +66,13 @@ class NewerFormatError(MtkitError):
         )
 
 
+class _AnyText(Around):
+    def take(self, value: Any, taken: Taken) -> Any:
+        return value if isinstance(value, str) else taken(value)
+
+
 # A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.
-FileName = InstanceOf[str]
+FileName = Annotated[str, _AnyText()]
 
 
 def resolved(path: Path) -> Path:
@@ -143,7 +146,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: if writing fails, with the name of the file, which is unchanged then.
     """
-    unique = f"{path.name[:_NAME_IN_PARTIAL]}.{secrets.token_hex(4)}"
+    unique = f"{path.name[:_NAME_IN_PARTIAL]}.{os.urandom(4).hex()}"
     partial = path.with_name(f".{unique}.partial")
     try:
         with naming_target(partial, path):
@@ -209,8 +212,8 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
     if checksum != sha256_of_json(content):
         raise MtkitError(f"{path}: changed since it was written (its checksum is wrong); {advice}")
-    if "kind" in kind.model_fields and "kind" in content:
-        (wanted,) = get_args(kind.model_fields["kind"].annotation)
+    if "kind" in kind.__annotations__ and "kind" in content:
+        (wanted,) = get_args(get_type_hints(kind)["kind"])
         if content["kind"] != wanted:
             raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
     # First, because a newer version may also have other keys.
@@ -220,16 +223,16 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     return parse_record(content, kind, name=str(path), advice=advice)
 
 
-def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
+def parse_record(content: Any, kind: type[ParsedT], *, name: str, advice: str) -> ParsedT:
     """Parse a plain value as a record; `name` is its origin, for messages.
 
     Raises:
         MtkitError: naming the first key that is wrong.
     """
     try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
+        return cast(ParsedT, kind.model_validate(content))
+    except ValueError as error:
+        first = cast("ValidationError", error).errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "content"
         raise MtkitError(
             f"{name}: written by another version of mtkit ({key}: {first['msg'].lower()}); {advice}"
@@ -305,6 +308,8 @@ def _take(held: FileLock, what: Path, doing: str) -> None:
 
 def _write_owner(held: FileLock) -> None:
     """Write this process to the lock file; errors such as a full disk are ignored."""
+    import socket
+
     now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     owner = f"process {os.getpid()} on {socket.gethostname()} since {now}"
     with contextlib.suppress(OSError):

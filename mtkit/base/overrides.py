@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import ValidationError, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticCustomError
+from typing import TYPE_CHECKING, Any
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.models import Around, Taken
 from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 def parse_value(override: str, text: str) -> Any:
@@ -24,16 +25,20 @@ def parse_value(override: str, text: str) -> Any:
         ) from None
 
 
-def expecting(what: str) -> WrapValidator:
-    """Describe in its error message all that a setting of several types may be."""
+class Expecting(Around):
+    """Describes in its error message all that a setting of several types may be."""
 
-    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def take(self, value: Any, taken: Taken) -> Any:
+        """As `Around.take`."""
         try:
-            return validate(value)
-        except ValidationError:
-            raise PydanticCustomError("several_types", what) from None
+            return taken(value)
+        except ValueError:
+            from pydantic_core import PydanticCustomError
 
-    return WrapValidator(check)
+            raise PydanticCustomError("several_types", self.what) from None
 
 
 def explain(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
@@ -24,8 +24,10 @@ from mtkit.prepare.treebank import Treebank
 from mtkit.prepare_config import prepare_config
 
 
-class _Part(Section):
+class _Part(BaseModel):
     """A mapping in the file, whose unknown keys are refused with a suggestion."""
+
+    model_config = ConfigDict(**Section.model_config)  # type: ignore[typeddict-item]
 
     @model_validator(mode="before")
     @classmethod

@@ -225,7 +225,7 @@ def _prepare(
         # Each once, in the order of the directions.
         "src_lang": ",".join(dict.fromkeys(direction.src_lang for direction in corpus.directions)),
         "tgt_lang": ",".join(dict.fromkeys(direction.tgt_lang for direction in corpus.directions)),
-        "settings": config.model_dump(mode="json"),
+        "settings": config.model_dump(),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
         "licence": corpus.licence,
         "temperature": corpus.temperature if corpus.is_multilingual else None,

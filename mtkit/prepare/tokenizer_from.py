@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
-
-from pydantic import ConfigDict, Field
 
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import Record, json_text, read_record, sha256_of, shareable_name
@@ -34,24 +32,31 @@ _ADVICE = "give another --tokenizer-from"
 _MAX_UNSEEN = 0.2
 
 
-class _Origin(Record):
-    """What a manifest says about the text of vocabularies, or about one direction of it.
+class _Languages(Record):
+    model_config: ClassVar[dict[str, Any]] = {**Record.model_config, "extra": "ignore"}
+
+    src_lang: str = ""
+    tgt_lang: str = ""
+
+
+class _DataOrigin(_Languages):
+    directions: list[_Languages] = field(default_factory=list)
+    task: TaskName = "translation"
+
+
+class _Origin(_DataOrigin):
+    """What a manifest says about the text of vocabularies.
 
     A run has the languages in `data`. `files` are checksums, in prepared folders with sizes.
     """
 
-    model_config = ConfigDict(extra="ignore")
     newest_formats: ClassVar[Mapping[str, int]] = {
         **DataManifest.newest_formats,
         **RunManifest.newest_formats,
     }
 
-    src_lang: str = ""
-    tgt_lang: str = ""
-    directions: list[_Origin] = Field(default_factory=list)
-    task: TaskName = "translation"
-    data: _Origin | None = None
-    files: dict[str, str | FileFacts] = Field(default_factory=dict)
+    data: _DataOrigin | None = None
+    files: dict[str, str | FileFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ class ExistingVocabularies:
 
 
 def _check_tags(
-    path: Path, origin: _Origin, directions: Sequence[tuple[str, str]], tags: Mapping[str, int]
+    path: Path, origin: _DataOrigin, directions: Sequence[tuple[str, str]], tags: Mapping[str, int]
 ) -> None:
     """Refuse target languages without a tag, and languages that the folder does not have."""
     known = {code for d in origin.directions for code in (d.src_lang, d.tgt_lang)}
@@ -208,7 +213,9 @@ def _check_tags(
             )
 
 
-def _is_reverse(path: Path, origin: _Origin, wanted: tuple[str, str], *, is_joint: bool) -> bool:
+def _is_reverse(
+    path: Path, origin: _DataOrigin, wanted: tuple[str, str], *, is_joint: bool
+) -> bool:
     """Whether the sides are exchanged; refuses other languages than those of the folder."""
     has = origin.src_lang, origin.tgt_lang
     if not any(has):

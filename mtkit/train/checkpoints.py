@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import NewerFormatError, Record, naming_file, parse_record, partial_name
+from mtkit.base.files import NewerFormatError, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
-from mtkit.run_folder import CHECKPOINTS, MetricsRow, Run
+from mtkit.metrics_rows import MetricsRow
+from mtkit.run_folder import CHECKPOINTS, Run
 from mtkit.train.distributed import Workers
 
 log = logging.getLogger(__name__)
@@ -24,14 +25,16 @@ CONTINUE = "to continue, run the same command again"
 _BESIDE = 2**20
 
 
-class _Position(Record):
+class _Position(BaseModel):
     """As in `TokenBatches.state_dict`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     epoch: int = Field(ge=0)
     position: int = Field(ge=0)
 
 
-class TrainingCost(Record):
+class TrainingCost(BaseModel):
     """The cost of a run so far.
 
     Attributes:
@@ -40,7 +43,7 @@ class TrainingCost(Record):
         seconds: time in updates, without validation and saving.
     """
 
-    model_config = ConfigDict(frozen=False)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     tokens: int = Field(ge=0)
     flops: float = Field(ge=0)
@@ -60,7 +63,7 @@ class _Scores(MetricsRow):
         return self
 
 
-class TrainerState(Record):
+class TrainerState(BaseModel):
     """The counters of a checkpoint.
 
     Attributes:
@@ -69,6 +72,8 @@ class TrainerState(Record):
         validations: all of them, oldest first; they determine the best one and early stopping.
         scores: of this step, if it was validated.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     max_steps: int = Field(ge=1)
     precision: str | None = None

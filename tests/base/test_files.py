@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import Field
 from support.command_line import full_disk
 
 from mtkit.base.errors import MtkitError
@@ -26,14 +26,15 @@ from mtkit.base.files import (
     write_whole,
 )
 from mtkit.base.folders import new_folder
+from mtkit.base.models import Natural
 
 
 class Thing(Record):
     kind: Literal["thing"] = "thing"
-    count: int = Field(ge=0)
+    count: Natural
     share: float = 0.5
-    names: list[FileName] = []  # noqa: RUF012 - pydantic copies it
-    more: dict[str, Any] = {}  # noqa: RUF012
+    names: list[FileName] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 class Other(Record):

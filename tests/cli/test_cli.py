@@ -80,7 +80,8 @@ OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "m
                 "mtkit.parsing.trees",
                 "mtkit.translate.glossary.terms",
             }
-            | {"safetensors", "rich", "mtkit.align", "mtkit.cli.check", "mtkit.cli.score"},
+            | {"safetensors", "rich", "mtkit.align", "mtkit.cli.check", "mtkit.cli.score"}
+            | {"pydantic", "pydantic_core", "ruamel", "importlib.metadata"},
         ),
         ("score {text} --reference {text}", {"pydantic", "ruamel", "rich", "mtkit.cli.translate"}),
         ("check {text} {text}", {"sacrebleu", "safetensors", "google.protobuf"}),

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
 
 from mtkit.base.files import Record
 from mtkit.check.model.coverage import PairCoverage
@@ -93,12 +91,10 @@ class Forecast(Record):
     high: list[float]
     quality: Quality
 
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
+    def _check(self) -> None:
         columns = self.means, self.deviations, self.weights, self.low, self.high
         if {len(column) for column in columns} != {len(FEATURES)}:
             raise ValueError(f"{len(FEATURES)} features are needed")
-        return self
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""

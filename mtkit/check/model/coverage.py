@@ -16,11 +16,10 @@ import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
 
 from mtkit.base.files import Record
 from mtkit.check.model.lexicon import Entries, Lexicon
@@ -77,15 +76,13 @@ class CoverageSettings(Record):
     omission: Regression
     addition: Regression
 
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
+    def _check(self) -> None:
         odds = (len(limits.FOUND_STEPS) + 1) * _COLUMNS
         if {len(self.src_odds), len(self.tgt_odds)} != {odds}:
             raise ValueError(f"log-odds of {odds} classes are needed")
         for model in (self.omission, self.addition):
             if {len(model.means), len(model.deviations), len(model.weights)} != {_FEATURES}:
                 raise ValueError(f"{_FEATURES} features are needed")
-        return self
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 
 import numpy as np
-from pydantic import Field
 
 from mtkit.base.copied import may_have_copied_parts
 from mtkit.base.files import Record
@@ -63,16 +63,16 @@ class PairFacts(Record):
     tgt_lang: str
     sampled: int = 0
     is_latin: bool = False
-    lengths: list[LengthFacts] = Field(default_factory=list)
+    lengths: list[LengthFacts] = field(default_factory=list)
     longest: float = limits.MAX_SIGMAS
     shortest: float = limits.MAX_SIGMAS
-    src_words: list[str] = Field(default_factory=list)
-    tgt_words: list[str] = Field(default_factory=list)
+    src_words: list[str] = field(default_factory=list)
+    tgt_words: list[str] = field(default_factory=list)
     usual_share: float = 0.0
-    never_last: list[str] = Field(default_factory=list)
+    never_last: list[str] = field(default_factory=list)
     ends_kept: float = 0.95
     cut_below: float = limits.MIN_CUT_SIGMAS
-    loose: list[str] = Field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
     is_strict_about_numbers: bool = False
 
     @classmethod

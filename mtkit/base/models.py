@@ -1,0 +1,250 @@
+"""Frozen values, checked without pydantic where they are plainly right.
+
+Pydantic and its models take longer to load than NumPy. What is plainly right is taken without it;
+for all else, pydantic makes a model of the same fields, and decides and explains.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import re
+import typing
+from collections.abc import Callable, Container, Iterator
+from dataclasses import MISSING, Field, field
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, cast, dataclass_transform
+
+Taken = Callable[[Any], Any]
+# For mypy, classes with `__hash__` are not hashable.
+_cached: Callable[[Taken], Taken] = functools.cache
+# Whether a value is within a limit; of pydantic's other limits, `operator` has functions.
+_WITHIN: dict[str, Callable[[Any, Any], Any]] = {
+    "min_length": lambda text, least: len(text) >= least,
+    "pattern": lambda text, pattern: re.fullmatch(pattern, text),
+}
+
+
+class _UnclearError(ValueError):
+    """A value that is wrong, or that pydantic would take as another one."""
+
+
+class Limits:
+    """Limits of a number (`ge`, `gt`, `le`, `lt`), or of a text (`min_length`, `pattern`)."""
+
+    def __init__(self, **limits: Any) -> None:
+        vars(self).update(limits)
+
+    def take(self, value: Any, taken: Taken) -> Any:
+        """The value, if it is plainly right; `taken` is the function for the type itself."""
+        value = taken(value)
+        for name, limit in vars(self).items():
+            if not (_WITHIN.get(name) or getattr(operator, name))(value, limit):
+                raise _UnclearError
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Taken) -> Any:
+        return handler(source) | vars(self)
+
+
+Natural = Annotated[int, Limits(ge=0)]
+
+
+class Around:
+    """What is done around the check of the type that it annotates."""
+
+    def take(self, value: Any, taken: Taken) -> Any:
+        """As `Limits.take`, also for pydantic."""
+        return taken(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Taken) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(self.take, handler(source))
+
+
+class _PydanticFields:
+    def __get__(self, _: object, owner: type[Model]) -> Any:
+        return _in_pydantic(owner).model_fields
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class Model:
+    """Frozen values, which are checked when they are made; the methods are those of pydantic.
+
+    Raises:
+        ValidationError: of pydantic, which is a `ValueError`.
+    """
+
+    model_config: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    model_fields: ClassVar[Any] = _PydanticFields()
+    model_fields_set: ClassVar[set[str]]  # of an instance: the values that were given
+    _fields: ClassVar[dict[str, Field[Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = dict(cls._fields)
+        for name, kind in vars(cls).get("__annotations__", {}).items():
+            if "ClassVar" not in str(kind):
+                value = vars(cls).get(name, MISSING)
+                cls._fields[name] = value if isinstance(value, Field) else field(default=value)
+                if value is not MISSING:
+                    delattr(cls, name)
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(vars(self.model_validate(values)))
+
+    def _check(self) -> None:
+        """Refuse values that do not go together: a `ValueError` that begins with one's name."""
+
+    @classmethod
+    def model_validate(cls, content: Any) -> Self:
+        """An instance of the values in a dictionary."""
+        try:
+            return cls._taken(content)
+        except ValueError:
+            return cast(Self, _in_pydantic(cls).model_validate(content))
+
+    def model_copy(self, *, update: dict[str, Any]) -> Self:
+        """The same with some values changed, which are not checked."""
+        copied = object.__new__(type(self))
+        vars(copied).update(self, **update, model_fields_set=self.model_fields_set | update.keys())
+        return copied
+
+    def model_dump(
+        self, *, include: Container[str] | None = None, exclude_unset: bool = False
+    ) -> dict[str, Any]:
+        """The values as plain ones: dictionaries, and lists for tuples too."""
+        if include is None:
+            include = self.model_fields_set if exclude_unset else self._fields
+        return {name: _plain(value, exclude_unset) for name, value in self if name in include}
+
+    @classmethod
+    def _taken(cls, content: Any) -> Self:
+        if isinstance(content, cls):
+            return content
+        kinds = _kinds(cls)
+        if type(content) is not dict:
+            raise _UnclearError
+        if cls.model_config["extra"] == "ignore":
+            content = {name: value for name, value in content.items() if name in kinds}
+        if not content.keys() <= kinds.keys():
+            raise _UnclearError
+        finite = not cls.model_config.get("allow_inf_nan", True)
+        return cls._made({name: _taken(content[name], kinds[name], finite) for name in content})
+
+    @classmethod
+    def _made(cls, given: dict[str, Any]) -> Self:
+        """An instance of values that were checked each by itself."""
+        made = object.__new__(cls)
+        for name, of in cls._fields.items():
+            default = of.default if of.default_factory is MISSING else of.default_factory()
+            vars(made)[name] = given.get(name, default)
+        if MISSING in vars(made).values():
+            raise _UnclearError
+        vars(made)["model_fields_set"] = {*given}
+        made._check()
+        return made
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Taken) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, taken: value if isinstance(value, cls) else taken(value),
+            handler(_in_pydantic(cls)),
+        )
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return ((name, getattr(self, name)) for name in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and (type(self), *self) == (type(other), *other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self)})"
+
+    def __setattr__(self, name: str, _: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be changed")
+
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
+
+
+@_cached
+def _kinds(cls: Any) -> dict[str, Any]:
+    """The types of the fields."""
+    kinds = typing.get_type_hints(cls, include_extras=True)
+    return {name: kinds[name] for name in cls._fields}
+
+
+def _taken(value: Any, kind: Any, finite: bool) -> Any:
+    """A value of a type as pydantic takes it in strict mode; `ValueError` if that is not plain."""
+    origin, of = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        inner, *rules = of
+        take: Taken = lambda value: _taken(value, inner, finite)  # noqa: E731
+        for rule in rules:
+            take = functools.partial(rule.take, taken=take)
+        return take(value)
+    if origin in (Union, UnionType):
+        for each in of:
+            try:
+                return _taken(value, each, finite)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if any(type(value) is type(choice) and value == choice for choice in of):
+            return value
+    elif type(value) is origin in (list, tuple):
+        if origin is list or of[1:] == (...,):
+            return origin(_taken(item, of[0], finite) for item in value)
+    elif type(value) is origin is dict:
+        keys, items = of
+        return {_taken(k, keys, finite): _taken(v, items, finite) for k, v in value.items()}
+    elif isinstance(kind, type) and issubclass(kind, Model):
+        return kind._taken(value)
+    elif kind is Any or (type(value) is kind and _is_plain(value, finite)):
+        return value
+    raise _UnclearError
+
+
+def _is_plain(value: Any, finite: bool) -> bool:
+    if type(value) is str:
+        return value.isascii() or value.encode() != b""  # `ValueError` for what is not UTF-8
+    return type(value) in (int, bool, type(None)) or (
+        type(value) is float and (not finite or math.isfinite(value))
+    )
+
+
+def _plain(value: Any, exclude_unset: bool) -> Any:
+    if isinstance(value, Model):
+        return value.model_dump(exclude_unset=exclude_unset)
+    if isinstance(value, dict):
+        return {key: _plain(item, exclude_unset) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, exclude_unset) for item in value]
+    return value
+
+
+@_cached
+def _in_pydantic(cls: Any) -> Any:
+    """A model of pydantic with the same fields, which validates to instances of `cls`."""
+    import pydantic
+
+    fields: dict[str, Any] = {}
+    for name, of in cls._fields.items():
+        # `_made` gives the defaults; these ones say which values may be missing.
+        default = None if of.default_factory is not MISSING else of.default
+        default = ... if default is MISSING else default
+        described = pydantic.Field(default, description=of.metadata.get("description"))
+        fields[name] = _kinds(cls)[name], described
+    made = pydantic.model_validator(mode="after")(
+        lambda model: cls._made({name: getattr(model, name) for name in model.model_fields_set})
+    )
+    config = pydantic.ConfigDict(**cls.model_config)  # type: ignore[typeddict-item]
+    checks: dict[str, Any] = {"made": made}
+    return pydantic.create_model(cls.__name__, __config__=config, __validators__=checks, **fields)
