@@ -51,7 +51,7 @@ def test_the_translation_is_that_of_the_visible_text(plain: Translator, text: st
 def test_html_is_translated_as_without_them(
     served: Served, plain: Translator, markup: str, without: str
 ):
-    found, wanted = translate_markup(plain, plain.aligner(), [markup, without])
+    found, wanted = translate_markup(plain, plain.aligner, [markup, without])
     assert found == wanted
     answer = served.translate([markup, without], format="html").json["translatedText"]
     assert answer == [wanted, wanted]

@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -305,7 +305,7 @@ def translate(
             progress,
             nbest=nbest,
             as_json=as_json,
-            aligner=translator.aligner() if alignments or format_ != "text" else None,
+            aligner=translator.aligner if alignments or format_ != "text" else None,
             format=format_,
             keeps_placeholders=keeps_placeholders and translator.task.name != "parsing",
             prefixes=prefixes,
@@ -393,7 +393,7 @@ class _LineTranslator:
     """Turns windows of lines into what the output has for them.
 
     Attributes:
-        aligner: aligns the words of translations; None if that is not wanted.
+        aligner: makes what aligns the words of translations; None if that is not wanted.
         prefixes: what the translation of each line begins with.
         doubts: collects the lines whose translations are probably incomplete.
         checks: of each line; None if they are not wanted.
@@ -405,7 +405,7 @@ class _LineTranslator:
     progress: Progress
     nbest: int | None
     as_json: bool
-    aligner: Aligner | None
+    aligner: Callable[[], Aligner] | None
     format: str
     keeps_placeholders: bool
     prefixes: list[str] | None
@@ -513,7 +513,7 @@ class _LineTranslator:
         from mtkit.translate import align_by_sentence
 
         numbers, sources, texts = map(list, zip(*given, strict=True))
-        return iter(align_by_sentence(self.aligner, sources, texts, numbers=numbers))
+        return iter(align_by_sentence(self.aligner(), sources, texts, numbers=numbers))
 
     def _object(self, translation: Translation, alignment: Alignment | None) -> dict[str, Any]:
         tokens = zip(translation.pieces, translation.log_probs, strict=True)
@@ -530,8 +530,12 @@ class _LineTranslator:
 
     def settings(self, runs: Sequence[Run], shard: tuple[int, int] | None) -> dict[str, str]:
         """All that the output depends on besides its input; a resumed run must have the same."""
+        from mtkit.run_folder import ALIGNMENT
+
         translator, glossary = self.translator, self.translator.glossary
-        heads = "False" if self.aligner is None else ", ".join(map(str, self.aligner.heads))
+        # The files of the heads, because PyTorch, which checks the heads, may not be needed.
+        tuned = [run.path / ALIGNMENT for run in runs if self.aligner is not None]
+        heads = [_digest(path.read_text(errors="replace")) for path in tuned if path.exists()]
         settings = translator.config.model_dump()
         # The batch size, the place of the search and, in float32, the engine change no translation;
         # the checkpoint is named below.
@@ -547,7 +551,7 @@ class _LineTranslator:
             **{f"decode.{name}": str(value) for name, value in settings.items()},
             "--nbest": str(self.nbest),
             "--json": str(self.as_json),
-            "--alignments": heads,
+            "--alignments": " ".join([str(self.aligner is not None), *heads]),
             "--format": self.format,
             "--tokenized": str(translator.task.tokenized),
             "--placeholders": str(self.keeps_placeholders),

@@ -44,7 +44,7 @@ def random_line(seed: int) -> str:
 def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
     lines = [random_line(seed) for seed in range(80)]
     with Translator.load(untrained, device="cpu") as translator:
-        found = translate_markup(translator, translator.aligner(), lines)
+        found = translate_markup(translator, translator.aligner, lines)
         for line, out in zip(lines, found, strict=True):
             assert Counter(TAG.findall(out)) == Counter(TAG.findall(line))
             *parts, end = parse([line])
@@ -62,7 +62,7 @@ def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
 def test_warnings_name_the_line_of_the_input(untrained: Run, caplog: pytest.LogCaptureFixture):
     long = "one <b>two</b> " * 100
     with Translator.load(untrained, device="cpu") as translator:
-        aligner = translator.aligner()
+        aligner = translator.aligner
         for first_line, lines in ((1, ["one<br>two", f"<p>one</p><p>{long}"]), (2, [long])):
             caplog.clear()
             translate_markup(translator, aligner, lines, first_line=first_line)
@@ -74,7 +74,7 @@ def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
     line = "<p>one two</p><p>one two</p>"
     config = untrained.config.decode.model_copy(update={"sample": True})
     with Translator.load(untrained, device="cpu", config=config) as translator:
-        aligner = translator.aligner()
+        aligner = translator.aligner
         (third,) = translate_markup(translator, aligner, [line], first_line=3)
         *_, again = translate_markup(translator, aligner, ["", "one<br>two<br>three {x}", line])
         assert again == third
@@ -88,7 +88,7 @@ def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
 def test_placeholders_survive(untrained: Run):
     lines = ["one %1$s two {name} three", "<b>{0}</b> nine", "%d", "{x}"]
     with Translator.load(untrained, device="cpu") as translator:
-        found = translate_markup(translator, translator.aligner(), lines)
+        found = translate_markup(translator, translator.aligner, lines)
     for line, out in zip(lines, found, strict=True):
         for placeholder in re.findall(r"%1\$s|%d|\{\w+\}", line):
             assert out.count(placeholder) == 1

@@ -121,7 +121,7 @@ def test_long_texts_are_read_and_joined_outside_of_the_event_loop(
 
 
 def test_html_is_what_translate_writes(served: Served, plain: Translator) -> None:
-    aligner = plain.aligner()
+    aligner = plain.aligner
     expected = ["\n".join(translate_markup(plain, aligner, text.split("\n"))) for text in HTML]
     assert served.translate(HTML, format="html").json == {"translatedText": expected}
     windows = [text.replace("\n", "\r\n") for text in HTML]

@@ -167,6 +167,11 @@ def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run: Run):
     assert said(tiny_run, "translate", "--workers", "2", "--batch-tokens", "1", text=text) == (
         expected
     )
+    # A document needs it for the places of its formats only.
+    paragraphs = text.replace("\n", "\n\n")
+    for ending in ("md", "html"):
+        document = said(tiny_run, "translate", "--format", ending, text=paragraphs)
+        assert len(document.splitlines()) == len(paragraphs.splitlines())
     sampled = ("--sample", "--nbest", "2", "--json", "--precision", "int8")
     assert len(said(tiny_run, "translate", *sampled, text=text).splitlines()) == len(lines)
 

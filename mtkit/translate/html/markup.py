@@ -108,7 +108,7 @@ class MarkupPairs(NamedTuple):
 
 def translate_markup(
     translator: Translator,
-    aligner: Aligner,
+    aligner: Callable[[], Aligner],
     lines: Sequence[str],
     *,
     first_line: int = 1,
@@ -118,7 +118,7 @@ def translate_markup(
     """Translate lines of HTML; no text goes on after the last one.
 
     Args:
-        aligner: of the models of the translator.
+        aligner: makes that of the models of the translator; only called if words must be aligned.
         lines: may be of `markup_windows`, which has read them.
         first_line: number of the first one, for messages and samples; unless they were read.
         doubts: as in `Translator.translate_windows`.
@@ -126,7 +126,7 @@ def translate_markup(
     """
     copies = translator.config.copy_numbers
     steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts, review=review)
-    translated, _ = answered(steps, translator, lambda: aligner, doubts=doubts)
+    translated, _ = answered(steps, translator, aligner, doubts=doubts)
     return translated
 
 
