@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt, rules_inline
@@ -18,7 +19,7 @@ from markdown_it.token import Token
 
 from mtkit.base.copied import has_letters
 from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import Tags, events, partners_of
+from mtkit.documents.inline import Tags, partners_of, with_tags
 from mtkit.documents.text import (
     Edit,
     Piece,
@@ -108,7 +109,7 @@ class Markdown(Document):
                 unfit += 1
                 continue
             text = text.replace("|", r"\|") if place.is_cell else text
-            rows = [row.replace("\0", " ") for row in refilled(text, len(place.rows))]
+            rows = refilled(text, len(place.rows))
             if place.may_begin_block:
                 rows = [re.sub(f"^{_BLOCK}", r"\1\\", row) for row in rows]
             edits += [(*span, row) for span, row in zip(place.rows, rows, strict=False)]
@@ -167,16 +168,14 @@ class Markdown(Document):
         }
         for escape in _ESCAPES:
             for sources in (codes, as_html):
-                text = "".join(
-                    re.sub(escape, r"\\\g<0>", value)
-                    if kind == "text"
-                    else value.replace(" ", "\0")
-                    for kind, value in _sequence(line, sources)
-                )
+                hard = {
+                    n: (a.replace(" ", "\0"), b.replace(" ", "\0")) for n, (a, b) in sources.items()
+                }
+                text = with_tags(line, hard, partial(re.sub, escape, r"\\\g<0>"))
                 read = text.replace("\0", " ")
                 (token,) = self._parser.parseInline(read, self._references)
                 pieces = _pieces(read, token.children or [])
-                if pieces and _sequence(*_line(pieces)) == _sequence(line, sources):
+                if pieces and _spelled(*_line(pieces)) == _spelled(line, sources):
                     return text
         return None
 
@@ -274,12 +273,6 @@ def _line(pieces: Sequence[Piece]) -> tuple[str, Tags]:
     return line_of(pieces, is_shown=lambda code: not code.startswith("<!--"))
 
 
-def _sequence(line: str, codes: Tags) -> list[tuple[str, str]]:
-    """The texts and codes of a line, one after another, with the source of each code."""
-    parts: list[tuple[str, str]] = []
-    for event in events(line):
-        if event[0] == "text":
-            parts.append(("text", re.sub(r"\s+", " ", event[1])))
-        else:
-            parts.append((event[0], codes[event[1]][event[0] == "close"]))
-    return parts
+def _spelled(line: str, codes: Tags) -> str:
+    """The texts, each between NUL characters, and the codes of a line as they are written."""
+    return re.sub(r"\s+", " ", with_tags(line, codes, lambda text: f"\0{text}\0"))

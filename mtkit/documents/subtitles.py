@@ -24,15 +24,12 @@ from mtkit.documents.text import (
     Row,
     TextFile,
     cut,
-    filled,
-    joined,
     line_of,
     pieces_of,
     refilled,
     text_pieces,
     trimmed,
     width_of,
-    words_of,
 )
 
 # From here on, the numbers are those of the timed text guides of Netflix and the BBC.
@@ -148,17 +145,17 @@ class Subtitles(Document):
             note = mark.replace("-->", "->").replace("\n", " ")
             start = self._cues[self._texts[number][0].cue].start
             edits.append((start, start, f"NOTE mtkit: {note}{self._file.line_end * 2}"))
-        cues = [
-            (self._cues[cue], width / MAX_CHARACTERS_PER_SECOND) for cue, width in widths.items()
+        fast = [
+            self._cues[cue].name
+            for cue, width in widths.items()
+            if width
+            > MAX_CHARACTERS_PER_SECOND * max(self._cues[cue].end - self._cues[cue].begin, 0.001)
         ]
-        fast = [cue.name for cue, needed in cues if needed > max(cue.end - cue.begin, 0.001)]
-        self.notes = []
-        if fast:
-            shown = ", ".join([*fast[:10], *(["…"] if len(fast) > 10 else [])])
-            self.notes.append(
-                f"{len(fast):,} of {len(cues):,} translated cues have more than "
-                f"{MAX_CHARACTERS_PER_SECOND} characters a second: {shown}"
-            )
+        fault = (
+            f"{len(fast):,} of {len(widths):,} translated cues have more than "
+            f"{MAX_CHARACTERS_PER_SECOND} characters a second: "
+        )
+        self.notes = [fault + ", ".join(fast[:10] + ["…"] * (len(fast) > 10))] if fast else []
         return self._file.edited(edits)
 
     def _read(self) -> Iterator[_Text]:
@@ -227,14 +224,11 @@ class Subtitles(Document):
         """The lines of each text of a segment."""
         texts = self._texts[number]
         whole = with_tags(line, self._codes[number], escaped if self.is_vtt else str)
-        shares = [float(width_of(text.words)) for text in texts]
-        parts = [joined(words) for words in cut(words_of(whole, _TAG), shares)]
+        parts = cut(whole, [float(width_of(text.words)) for text in texts], _TAG)
         for text, part in zip(texts, _balanced(parts), strict=True):
             # No line ends in what is outside of the text.
             before, after = (each.replace(" ", "\0") for each in (text.before, text.after))
-            words = words_of(f"{before}{part or '…'}{after}", _TAG)
-            count = max(len(text.rows), len(filled(words, MAX_WIDTH)))
-            yield [row.replace("\0", " ") for row in refilled(words, count)]
+            yield refilled(f"{before}{part or '…'}{after}", len(text.rows), MAX_WIDTH, _TAG)
 
 
 class WebVtt(Subtitles):

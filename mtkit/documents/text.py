@@ -31,6 +31,8 @@ _MARKS = {
 _WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # Signs that begin no line there, by the Unicode line breaking algorithm (UAX 14, class CL and NS).
 _NO_START = "、。，．！？：；）」』】》〉〕ー…‥々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
+# Matches nothing.
+_NO_TAG = r"(?!)"
 # A cut after punctuation may be this much further from its share; of the mean size of a group.
 _PUNCTUATION_BONUS = 0.2
 
@@ -137,14 +139,6 @@ def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> 
     return coded(parts)
 
 
-class Word(NamedTuple):
-    """A word with the tags beside it; `gap` is the space before it, `width` is without tags."""
-
-    text: str
-    width: int
-    gap: str
-
-
 def width_of(text: str) -> int:
     """The columns of a text: two for a wide character, none for a combining one."""
     if text.isascii():
@@ -155,30 +149,41 @@ def width_of(text: str) -> int:
     )
 
 
-def words_of(text: str, tag: str = r"(?!)") -> list[Word]:
-    """The words of a text, between which it may be cut; `tag` matches what is not shown."""
+class _Word(NamedTuple):
+    """A word with the tags beside it; `gap` is the space before it, `width` is without tags."""
+
+    text: str
+    width: int
+    gap: str
+
+
+def _words_of(text: str, tag: str) -> list[_Word]:
     word = re.compile(
         rf"([ \t\n]*)((?:{tag})*(?:[{_WIDE}](?:{tag}|[{_NO_START}])*|(?:{tag}|[^ \t\n{_WIDE}])+))"
     )
     return [
-        Word(match[2], width_of(re.sub(tag, "", match[2])), " " if match[1] else "")
+        _Word(match[2], width_of(re.sub(tag, "", match[2])), " " if match[1] else "")
         for match in word.finditer(text)
     ]
 
 
-def joined(words: Sequence[Word]) -> str:
-    """Words as one text again."""
-    return "".join(word.gap + word.text for word in words)[len(words[0].gap) if words else 0 :]
+def _joined(words: Sequence[_Word]) -> str:
+    text = "".join(word.gap + word.text for word in words)
+    return text[len(words[0].gap) if words else 0 :].replace("\0", " ")
 
 
-def cut(words: Sequence[Word], shares: Sequence[float]) -> list[list[Word]]:
-    """The words in as many groups as there are shares, each of about this share of the text.
+def cut(text: str, shares: Sequence[float], tag: str = _NO_TAG) -> list[str]:
+    """A text cut between words into parts that have about these shares of it.
 
-    Each group has a word if there are enough. A cut after punctuation is preferred.
+    Each part has a word if there are enough. A cut after punctuation is preferred.
+
+    Args:
+        tag: matches what is not shown.
     """
-    count, number = len(words), len(shares)
+    words, number = _words_of(text, tag), len(shares)
+    count = len(words)
     if count <= number:
-        return [[word] for word in words] + [[]] * (number - count)
+        return [word.text for word in words] + [""] * (number - count)
     ends = list(accumulate(len(word.gap) + word.width for word in words))
     is_preferred = [word.text[-1] in ",;:.!?…，。、" for word in words]
     total, bonus, cuts = sum(shares) or 1.0, _PUNCTUATION_BONUS * ends[-1] / number, [0]
@@ -186,25 +191,31 @@ def cut(words: Sequence[Word], shares: Sequence[float]) -> list[list[Word]]:
         wanted = ends[-1] * reached / total
         far = [abs(end - wanted) - bonus * y for end, y in zip(ends, is_preferred, strict=True)]
         cuts.append(min(range(cuts[-1], count - later), key=far.__getitem__) + 1)
-    return [list(words[start:stop]) for start, stop in pairwise([*cuts, count])]
+    return [_joined(words[start:stop]) for start, stop in pairwise([*cuts, count])]
 
 
-def filled(words: Sequence[Word], width: int) -> list[list[Word]]:
-    """The words in lines of at most this width, if none of them is wider."""
-    lines, size = list[list[Word]](), 0
-    for word in words:
-        size += len(word.gap) + word.width
-        if lines and size <= width:
-            lines[-1].append(word)
-        else:
-            lines.append([word])
-            size = word.width
-    return lines
+def refilled(text: str, number: int, width: int = 0, tag: str = _NO_TAG) -> list[str]:
+    """A text in at most this number of lines, which are as short as possible.
 
+    NUL characters become spaces at which no line ends.
 
-def refilled(text: str | Sequence[Word], number: int) -> list[str]:
-    """A text in at most this number of lines, which are as short as possible."""
-    words = words_of(text) if isinstance(text, str) else text
+    Args:
+        width: if one is given, there are more lines if they would be wider otherwise.
+        tag: matches what is not shown.
+    """
+    words = _words_of(text, tag)
+
+    def filled(width: int) -> list[list[_Word]]:
+        lines, size = list[list[_Word]](), 0
+        for word in words:
+            size += len(word.gap) + word.width
+            if lines and size <= width:
+                lines[-1].append(word)
+            else:
+                lines.append([word])
+                size = word.width
+        return lines
+
+    number = max(number, len(filled(width)) if width else 0)
     widths = range(sum(len(word.gap) + word.width for word in words))
-    width = bisect_left(widths, -number, key=lambda width: -len(filled(words, width)))
-    return [joined(line) for line in filled(words, width)]
+    return list(map(_joined, filled(bisect_left(widths, -number, key=lambda w: -len(filled(w))))))
