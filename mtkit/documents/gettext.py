@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from gettext import c2py
 
 from mtkit.base.copied import has_letters
@@ -40,10 +41,17 @@ _PLURALS = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=([^;\n]+)")
 # A number is that of a byte of a character.
 _ESCAPE = re.compile(r"((?:\\[0-7]{1,3}|\\x[0-9a-fA-F]{1,2})+)|\\(.)")
 _ESCAPES = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
+# The sign before the letter of a key in a label: `&Open`, `_Save`, `~Help`.
+_KEY = re.compile(r"(?<![\w&_~])[&_~](?=[^\W\d_])(?!\w+;)")
+_MAX_LABEL = 50
 # A line that was wrapped by hand is long, and the next one goes on with it.
 _WRAPPED = re.compile(r"(?<![^\n])([^\n]{50,}(?:[^\W_]|,))\n(?=([^\W\d_]))")
 _CODE = re.compile(
     r"<(/?)([a-zA-Z][\w:.-]*)(?:\s[^<>]*|/)?>|\x1b\[[\d;]*m|[\x01-\x08\x0e-\x1f\x7f]"
+)
+
+_wrap = partial(
+    textwrap.wrap, drop_whitespace=False, break_long_words=False, break_on_hyphens=False
 )
 
 # The placeholders of a flag such as `c-format`, by the language before `-format`; of all others it
@@ -64,25 +72,21 @@ class _Entry:
     """An entry.
 
     Attributes:
-        start, keywords, target, stop: the first character of its comments, of its strings and of
-            its translations, and the one behind them.
+        match: its strings in the file; its comments are before it.
         comments: their lines.
-        strings: the source of each of its strings, by the keyword.
-        parts: of each string to translate, its lines: text that stays, or the number of a segment.
+        texts: the text of each string, by its keyword.
+        parts: of each text to translate, its lines: text that stays, or the number of a segment.
     """
 
-    start: int
-    keywords: int
-    target: int
-    stop: int
+    match: re.Match[str]
     comments: list[str]
-    strings: dict[str, str]
+    texts: dict[str, str]
     parts: dict[str, list[str | int]] = field(default_factory=dict)
 
     @property
     def forms(self) -> list[str]:
         """The keywords of its translations."""
-        return [name for name in self.strings if name.startswith("msgstr")]
+        return [name for name in self.texts if name.startswith("msgstr")]
 
     @property
     def flags(self) -> list[str]:
@@ -109,8 +113,8 @@ class Gettext(Document):
 
     def __init__(self, data: bytes, options: Options) -> None:
         super().__init__()
-        headers = filter(_is_header, map(_strings, _ENTRY.finditer(data.decode("latin-1"))))
-        header = _unquoted(next(headers, {}).get("msgstr", ""))
+        entries = map(_texts_of, _ENTRY.finditer(data.decode("latin-1")))
+        header = next(filter(_is_header, entries), {}).get("msgstr", "")
         named = _CHARSET.search(header)
         charset = named[0] if named and named[0] != "CHARSET" else "utf-8"
         try:
@@ -121,14 +125,16 @@ class Gettext(Document):
         # Files that are wrapped have no line that is much longer.
         self._is_wrapped = all(len(line) <= _WIDTH + 1 for _, _, line in self._file.rows)
         self._count, self._forms = _plural_forms(header)
-        # Of each segment, what is before and after it, its tags, and how many lines it had.
-        self._of_segment, self._entries = list[tuple[str, str, Tags, int]](), list[_Entry]()
+        # Of each segment, what is before and after it, its tags, how many lines it had, and the
+        # sign of its key with the letter.
+        self._of_segment: list[tuple[str, str, Tags, int, str]] = []
+        self._entries: list[_Entry] = []
         for number, entry in enumerate(self._read(), 1):
-            is_filled = any(self._text(entry, name) for name in entry.forms)
-            if self._text(entry, "msgid") and (options.everything or not is_filled):
-                place = f"entry {number} (line {self._file.line_number(entry.keywords)})"
+            is_filled = any(entry.texts[name] for name in entry.forms)
+            if entry.texts["msgid"] and (options.everything or not is_filled):
+                place = f"entry {number} (line {self._file.line_number(entry.match.start())})"
                 for name in dict.fromkeys(self._sources(entry)):
-                    entry.parts[name] = list(self._parts(self._text(entry, name), place))
+                    entry.parts[name] = list(self._parts(entry.texts[name], place))
                 self._entries.append(entry)
         if not self._forms and any("msgid_plural" in entry.parts for entry in self._entries):
             self.notes.append("the header has no Plural-Forms: each entry keeps the number it has")
@@ -138,31 +144,38 @@ class Gettext(Document):
     ) -> bytes:
         """The file with translations; an entry with a doubt is fuzzy, and has a comment."""
         changes, edits, end = self.changes(translations), list[Edit](), self._file.line_end
+        marks = marks or {}
         for entry in self._entries:
-            doubts = [text for number, text in (marks or {}).items() if number in entry.segments]
-            comments, rows = entry.comments, list[str]()
+            doubts = [marks[number] for number in sorted(entry.segments & marks.keys())]
+            flags, match = entry.flags, entry.match
+            # Without the doubts of an earlier start.
+            comments = [line for line in entry.comments if not re.match(r"\s*# mtkit:", line)]
             if not entry.segments.isdisjoint(changes):
                 if any(translations[number] is None for number in entry.segments):
                     doubts.append("a part of it has no translation")
+                rows = list[str]()
                 for form, source in enumerate(self._sources(entry)):
                     text = "".join(self._translated(part, changes) for part in entry.parts[source])
-                    doubts += _lost(entry.placeholders, self._text(entry, source), text)
+                    doubts += _lost(entry.placeholders, entry.texts[source], text)
                     name = "msgstr" if entry.forms == ["msgstr"] else f"msgstr[{form}]"
-                    rows += self._rows(name, text, is_one_line="\n" not in entry.strings[source])
-                edits.append((entry.target, entry.stop, end.join(rows)))
-                flags = ["fuzzy"] * bool(doubts) + [flag for flag in entry.flags if flag != "fuzzy"]
-                # The doubts of an earlier start, and the message before a change.
-                old = r"\s*(#\||# mtkit:" + (")" if flags == entry.flags else "|#,)")
-                comments = [line for line in comments if not re.match(old, line)]
-                if flags and flags != entry.flags:
-                    comments.append(f"#, {', '.join(flags)}{end}")
+                    is_one_line = match[0].count("\n") < len(entry.texts)
+                    rows += self._rows(name, text, is_one_line=is_one_line)
+                edits.append((*match.span("target"), end.join(rows)))
+                flags = ["fuzzy"] * bool(doubts) + [flag for flag in flags if flag != "fuzzy"]
+                # Without the message before its last change.
+                comments = [line for line in comments if not re.match(r"\s*#\|", line)]
+            if flags != entry.flags:
+                comments = [line for line in comments if not re.match(r"\s*#,", line)]
+                comments += [f"#, {', '.join(flags)}{end}"] if flags else []
             new = [f"# mtkit: {' '.join(doubt.split())}{end}" for doubt in dict.fromkeys(doubts)]
-            edits.append((entry.start, entry.keywords, "".join([*new, *comments])))
+            if doubts or not entry.segments.isdisjoint(changes):
+                start = match.start() - sum(map(len, entry.comments))
+                edits.append((start, match.start(), "".join([*new, *comments])))
         try:
             return self._file.edited(edits)
         except UnicodeEncodeError:
-            header = next(entry for entry in self._read() if _is_header(entry.strings))
-            charset = _CHARSET.search(self._file.text, header.target)
+            header = next(entry.match for entry in self._read() if _is_header(entry.texts))
+            charset = _CHARSET.search(self._file.text, header.start("target"))
             assert charset is not None
             self.notes.append(f"the file is UTF-8 now: {charset[0]} lacks characters of it")
             return self._file.edited([*edits, (*charset.span(), "UTF-8")], "utf-8")
@@ -171,40 +184,31 @@ class Gettext(Document):
         """The entries, with the header and without those that are obsolete."""
         text, at = self._file.text, 0
         for match in [*_ENTRY.finditer(text), None]:
-            stop = len(text) if match is None else match.start()
-            start = at
-            for line in LINE.finditer(text, at, stop):
-                shown = line[1].strip()
+            comments = list[str]()
+            for line in LINE.finditer(text, at, match.start() if match else len(text)):
+                shown = line[0].strip()
                 if shown and not re.match(r"#|domain\b", shown):
-                    is_field = _FIELD.fullmatch(shown)
-                    fault = (
-                        "an entry needs a msgid and a msgstr"
-                        if is_field
-                        else f"is not PO: {shown[:40]}"
-                    )
-                    raise MtkitError(f"line {self._file.line_number(line.start())}: {fault}")
-                if line[0] and (not shown.startswith("#") or shown.startswith("#~")):
-                    start = line.end()
+                    number = self._file.line_number(line.start())
+                    raise MtkitError(f"line {number}: not a msgid with its msgstr: {shown[:40]}")
+                is_of_entry = shown.startswith("#") and not shown.startswith("#~")
+                if is_of_entry:
+                    comments.append(line[0])
+                elif line[0]:
+                    comments.clear()
             if match:
                 at = match.end()
-                comments = text[start:stop].splitlines(keepends=True)
-                yield _Entry(start, stop, match.start("target"), at, comments, _strings(match))
-
-    def _text(self, entry: _Entry, name: str) -> str:
-        return _unquoted(entry.strings[name], self._file.charset)
+                yield _Entry(match, comments, _texts_of(match, self._file.charset))
 
     def _sources(self, entry: _Entry) -> list[str]:
         """Which string each form is the translation of."""
-        if "msgid_plural" not in entry.strings:
+        if "msgid_plural" not in entry.texts:
             return ["msgid"]
         one = self._forms[1] if self._forms else 0
-        placeholders = [
-            (entry.placeholders or _C).findall(self._text(entry, name))
-            for name in ("msgid", "msgid_plural")
-        ]
+        pattern = entry.placeholders or _C
+        of_one, of_plural = (pattern.findall(entry.texts[x]) for x in ("msgid", "msgid_plural"))
         # A form for 1, 21, 31 … needs the number that `msgid` may lack.
         numbers = {number for number, form in enumerate(self._forms) if form == one}
-        has_one = numbers <= {0, 1} or placeholders[0] == placeholders[1]
+        has_one = numbers <= {0, 1} or of_one == of_plural
         count = self._count or len(entry.forms)
         return ["msgid" if has_one and form == one else "msgid_plural" for form in range(count)]
 
@@ -213,11 +217,15 @@ class Gettext(Document):
         # NUL is a space at which a line may end.
         text = _WRAPPED.sub(lambda m: f"{m[1]}\0" if m[2].islower() else m[0], text)
         for part in re.split(r"([\t\n\v\f\r]+)", text):
-            codes = ((tag, f"{tag[1] or ''}{tag[2] or ''}") for tag in _CODE.finditer(part))
-            before, pieces, after = trimmed(pieces_of(part, codes))
+            text, key = part, _KEY.search(part) if len(part) <= _MAX_LABEL else None
+            if key and part.count(key[0]) == 1 and "<" not in part:
+                text = part.replace(key[0], "")
+            sign = "" if key is None or text == part else part[key.start() : key.end() + 1]
+            codes = ((tag, f"{tag[1] or ''}{tag[2] or ''}") for tag in _CODE.finditer(text))
+            before, pieces, after = trimmed(pieces_of(text, codes))
             if has_letters("".join(piece.value for piece in pieces if piece.name is None)):
                 line, tags = line_of(pieces)
-                self._of_segment.append((before, after, tags, part.count("\0") + 1))
+                self._of_segment.append((before, after, tags, part.count("\0") + 1, sign))
                 self.segments.append(Segment(line.replace("\0", " "), place))
                 yield len(self.segments) - 1
             else:
@@ -226,8 +234,12 @@ class Gettext(Document):
     def _translated(self, part: str | int, changes: Mapping[int, str]) -> str:
         if isinstance(part, str):
             return part
-        before, after, tags, number = self._of_segment[part]
+        before, after, tags, number, sign = self._of_segment[part]
         whole = with_tags(changes.get(part, self.segments[part].line), tags)
+        if sign:
+            letter = re.search(rf"(?i)\b{sign[1]}", whole) or re.search(r"(?=[^\W\d_]|$)", whole)
+            assert letter is not None
+            whole = whole[: letter.start()] + sign[0] + whole[letter.start() :]
         rows = refilled(whole, number) if number > 1 else [whole]
         return before + "\n".join(rows) + after
 
@@ -239,22 +251,16 @@ class Gettext(Document):
             return [whole]
         rows = [f'{name} ""']
         for line in map(_quoted, re.findall(r"[^\n]*\n|[^\n]+", text)):
-            rows += textwrap.wrap(
-                line,
-                width - 2,
-                drop_whitespace=False,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            rows += _wrap(line, width - 2)
         return [rows[0], *(f'"{row}"' for row in rows[1:])]
 
 
-def _strings(entry: re.Match[str]) -> dict[str, str]:
-    return dict(_FIELD.findall(entry[0]))
+def _texts_of(entry: re.Match[str], charset: str = "ascii") -> dict[str, str]:
+    return {name: _unquoted(strings, charset) for name, strings in _FIELD.findall(entry[0])}
 
 
-def _is_header(strings: Mapping[str, str]) -> bool:
-    return not _unquoted(strings["msgid"]) and "msgctxt" not in strings
+def _is_header(texts: Mapping[str, str]) -> bool:
+    return not texts["msgid"] and "msgctxt" not in texts
 
 
 def _plural_forms(header: str) -> tuple[int, list[int]]:
@@ -282,7 +288,7 @@ def _lost(pattern: re.Pattern[str] | None, source: str, translation: str) -> Ite
         yield f"its placeholders differ from {' '.join(sources) or 'none'}"
 
 
-def _unquoted(strings: str, charset: str = "ascii") -> str:
+def _unquoted(strings: str, charset: str) -> str:
     def characters(escape: re.Match[str]) -> str:
         if escape[2]:
             return _ESCAPES.get(escape[2], escape[2])

@@ -141,7 +141,7 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["a.xlsx", "--output", "b.xlsx"], "a.xlsx: it has none of the endings"),
         (["latin.srt", "--output", "out.srt"], "latin.srt: not UTF-8"),
         (["none.srt", "--output", "none.srt"], "none.srt: has no times of cues"),
-        (["bad.po", "--output", "bad.po"], "bad.po: line 1: is not PO: one"),
+        (["bad.po", "--output", "bad.po"], "bad.po: line 1: not a msgid with its msgstr: one"),
         (["in.srt", "--input", "in.po"], "give one input: FILE or --input FILE"),
         (["in.srt", "in.po"], "is not a file that exists"),
         (["missing.srt"], "missing.srt is not a file that exists"),

@@ -243,14 +243,15 @@ def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('msgstr ""\n', "line 1: an entry needs a msgid and a msgstr"),
-        ('msgstr ""\nmsgid "a"\n', "line 1: an entry needs a msgid and a msgstr"),
-        ('msgctxt "c"\nmsgstr ""\n', "line 1: an entry needs a msgid and a msgstr"),
-        ('msgid_plural "a"\nmsgstr[0] ""\n', "line 1: an entry needs a msgid and a msgstr"),
+        ('msgstr ""\n', 'line 1: not a msgid with its msgstr: msgstr ""'),
+        ('msgstr ""\nmsgid "a"\n', 'line 1: not a msgid with its msgstr: msgstr ""'),
+        ('msgctxt "c"\nmsgstr ""\n', 'line 1: not a msgid with its msgstr: msgctxt "c"'),
+        ('msgid "a"\n\nmsgid "b"\nmsgstr ""\n', 'line 1: not a msgid with its msgstr: msgid "a"'),
+        ('# a\nmsgid "a\nmsgstr ""\n', 'line 2: not a msgid with its msgstr: msgid "a'),
         ('msgid ""\nmsgstr "charset=base64"\n', "its header has an unknown charset, base64"),
         ('msgid ""\nmsgstr "charset=undefined"\n', "its header has an unknown charset, undefined"),
-        ("Hello\n", "line 1: is not PO: Hello"),
-        ('"x"\n', 'line 1: is not PO: "x"'),
+        ("Hello\n", "line 1: not a msgid with its msgstr: Hello"),
+        ('"x"\n', 'line 1: not a msgid with its msgstr: "x"'),
         (po(charset="klingon"), "its header has an unknown charset, klingon"),
         (po(plural="nplurals=2; plural=__import__;"), "its header has the plural __import__"),
         (po(plural="nplurals=2; plural=n/0;"), "its header has the plural n/0"),
@@ -293,6 +294,10 @@ def test_an_entry_of_which_a_part_is_its_own_translation_has_no_doubt():
         ("R&D &amp; more", ["R&amp;D &amp;amp; more"], "R&D &AMP; MORE"),
         ('One "\n"two', ["One two"], "ONE TWO"),
         ('One" "two', ["Onetwo"], "ONETWO"),
+        ("_Open", ["Open"], "_OPEN"),
+        ("Save &As...", ["Save As..."], "SAVE &AS..."),
+        (r"~Help\tF1", ["Help", "F1"], r"~HELP\tF1"),
+        ("a_b ~/c &copy; x & y", ["a_b ~/c &amp;copy; x &amp; y"], "A_B ~/C &COPY; X & Y"),
     ],
 )
 def test_a_string_is_cut_into_lines_and_codes(message: str, lines: list[str], translation: str):
@@ -337,3 +342,11 @@ def test_the_charset_is_that_of_the_header_and_not_of_a_comment():
     written = read.write(["ł"]).decode()
     assert written.startswith("# charset=UTF-8\n# A translator\n")
     assert "plain; charset=UTF-8\\n" in written
+
+
+def test_the_letter_of_a_key_is_one_of_the_translation():
+    labels = ("&File", "_Open file", "Save ~as")
+    entries = "".join(f'\nmsgid "{label}"\nmsgstr ""\n' for label in labels)
+    written = document(po(entries)).write(["Datei", "Datei öffnen", "Speichern als"]).decode()
+    found = re.findall('msgstr "(.+)"', written)
+    assert found == ["&Datei", "_Datei öffnen", "Speichern ~als"]
