@@ -23,6 +23,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
 )
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -41,6 +42,7 @@ from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import CONFIDENCE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, fixed_settings
+from mtkit.score import scores
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:
@@ -61,6 +63,27 @@ distributed resuming import_marian fine_tuning hub glossary breakdowns translate
 interruptions cli docs translate mutations exporting prepare
 gpu_workers
 """
+# The files that start processes from one that has imported everything (tests/support/forked.py).
+FORKED_FILES = """
+distributed resuming launching auto_tokens breakdowns conditions at_once translate_command hostile
+resumable translate native_decoder docs walkthrough library native_translations damaged_models
+"""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the files that load the same slow libraries in one process, as all of `convert` do."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LibraryScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(super()._split_scope(nodeid))
+            if file.parent.name == "convert":
+                return "convert"
+            is_forked = file.stem.removeprefix("test_") in FORKED_FILES.split()
+            return "forked" if is_forked else str(file)
+
+    return LibraryScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -227,6 +250,7 @@ def _nothing_is_done_twice_or_waited_for() -> Iterator[None]:
     """Leave out what takes a third of a tiny training, and changes nothing that a test sees."""
     parse = functools.cache(config_module._parse_yaml)
     dump, dumped = config_module.dump_yaml, dict[str, str]()
+    add_interval, intervals = scores._add_interval, dict[tuple[object, ...], Any]()
 
     def dump_once(tree: dict[str, Any]) -> str:
         key = repr(tree)
@@ -234,12 +258,20 @@ def _nothing_is_done_twice_or_waited_for() -> Iterator[None]:
             dumped[key] = dump(tree)
         return dumped[key]
 
+    def add_interval_once(result: Any, statistics: Any, scorer: Any) -> None:
+        key = (scores._seed(), str(scorer.get_signature()), np.array(statistics).tobytes())
+        if key not in intervals or key[0] is None:
+            add_interval(result, statistics, scorer)
+            intervals[key] = vars(result)
+        vars(result).update(intervals[key])
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config_module, "_parse_yaml", lambda *a, **k: copy.deepcopy(parse(*a, **k)))
         patch.setattr(config_module, "dump_yaml", dump_once)
+        patch.setattr(scores, "_add_interval", add_interval_once)
         # Against a loss of power.
         patch.setattr(os, "fsync", lambda _: None)
-        for kind in (torch.cuda, torch.xpu):
+        for kind in (torch.cuda, torch.xpu, torch.mtia):
             if not kind.is_available():
                 # PyTorch would keep each seed with the calls that led to it.
                 patch.setattr(kind, "manual_seed_all", lambda _: None)
@@ -660,6 +692,22 @@ def tiny_yaml(place: Place, tiny_run: Run) -> Path:
     path = place.folder.parent / "tiny.yaml"
     path.write_text(dump_config(tiny_run.config), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def marian_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random Marian model, as transformers writes it."""
+    from support.marian import write_marian
+
+    folder = tmp_path_factory.mktemp("marian") / "model"
+    write_marian(folder)
+    return folder
+
+
+@pytest.fixture
+def source(marian_model: Path, tmp_path: Path) -> Path:
+    """A copy of that folder, to be damaged."""
+    return Path(shutil.copytree(marian_model, tmp_path / "model"))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +93,16 @@ def source(sources: dict[str, Path], tmp_path: Path) -> Path:
     """A copy of a model, to be damaged."""
     shutil.copytree(sources["shared"], tmp_path / "model")
     return tmp_path / "model"
+
+
+@pytest.fixture
+def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import compares nothing."""
+    original = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, *more: None if name == "transformers" else original(name, *more),
+    )
 
 
 def tokens(source: Path, lines: list[str], tag: str = "") -> tuple[Any, Any]:
@@ -315,17 +324,6 @@ def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imp
     assert (run.manifest.data.src_lang, run.manifest.data.tgt_lang) == ("en", "de")
 
 
-@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
-def test_beam_and_length_penalty_are_those_of_the_model(
-    file: str, source: Path, tmp_path: Path
-) -> None:
-    edit(source / "generation_config.json", num_beams=None, length_penalty=None)
-    edit(source / file, num_beams=6, length_penalty=0.8)
-    decode = import_model(str(source), tmp_path / "run").run.config.decode
-    assert (decode.beam_size, decode.length_penalty) == (6, 0.8)
-    assert decode.length_penalty_form == "power"
-
-
 def test_beam_and_length_penalty_of_a_model_of_marian_are_those_of_its_decoder(
     source: Path, tmp_path: Path
 ) -> None:
@@ -343,6 +341,7 @@ def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imp
     assert "| mtkit translate --run " in imported["shared"].command
 
 
+@pytest.mark.usefixtures("without_transformers")
 def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(
     source: Path, tmp_path: Path
 ) -> None:
@@ -407,6 +406,7 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(
         assert np.allclose(theirs, found.log_probs, rtol=0, atol=1e-3)
 
 
+@pytest.mark.usefixtures("without_transformers")
 @pytest.mark.parametrize(
     ("words", "given", "note"),
     [
@@ -431,9 +431,7 @@ def test_an_import_says_its_languages_or_how_to_give_them(
     note: str,
     source: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # compares nothing
     edit(source / "tokenizer_config.json", **words)
     assert note in import_model(str(source), tmp_path / "out", **given).notes
 
@@ -492,13 +490,14 @@ def repositories(sources: dict[str, Path]) -> dict[str, Repository]:
 
 
 # The command for each argument, NAME or NAME@REVISION, in one process; it prints their statuses.
+# What is written is in a folder of the number of the argument.
 IMPORT_EACH = """
 import sys
 from mtkit.cli import main
-for argument in sys.argv[1:]:
+for number, argument in enumerate(sys.argv[1:]):
     name, _, revision = argument.partition("@")
     more = ["--revision", revision] if revision else []
-    sys.argv = ["mtkit", "import", name, *more, "out"]
+    sys.argv = ["mtkit", "import", name, *more, str(number)]
     try:
         main()
     except SystemExit as end:
@@ -506,57 +505,52 @@ for argument in sys.argv[1:]:
 """
 
 
-def on_hub(
-    hub: Hub, home: Path, *arguments: str, start: Sequence[str] = ("-m", "mtkit", "import")
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *start, *arguments],
+def on_hub(hub: Hub, home: Path, *names: str) -> tuple[list[str], list[str]]:
+    """The statuses of the commands, and what they printed as errors but for downloads."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_EACH, *names],
         env=client_environment(hub.endpoint, home, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"),
         cwd=home.parent,
         capture_output=True,
         text=True,
         check=False,
     )
+    lines = done.stderr.splitlines()
+    return done.stdout.split(), [line for line in lines if "mtkit: downloading" not in line]
 
 
-@pytest.mark.parametrize("revision", [None, slow("refs/pr/3")])
-def test_a_model_is_downloaded_from_the_hub(
-    revision: str | None, repositories: dict[str, Repository], tmp_path: Path
-) -> None:
-    name = "tests/opus-mt-en-de"
-    with Hub({}, models=repositories) as hub:
-        more = [] if revision is None else ["--revision", revision]
-        done = on_hub(hub, tmp_path / "home", name, "out", *more)
-        assert done.returncode == 0, done.stderr
-        assert "checked: 20 of 20 lines of random subwords identical" in done.stderr
-        asked = " ".join(hub.requests)
-    assert "tf_model" not in asked
-    assert ("pytorch_model.bin" in asked) == (revision is None)
-    record = Run.open(tmp_path / "out").manifest.imported
-    assert record is not None
-    key = name if revision is None else f"{name}@{revision}"
-    assert (record.source, record.commit) == (name, repositories[key].commit)
-
-
-def test_a_refusal_of_the_hub_is_one_line(
+def test_a_model_is_downloaded_from_the_hub_and_a_refusal_is_one_line(
     repositories: dict[str, Repository], tmp_path: Path
 ) -> None:
-    cases = {
+    name = "tests/opus-mt-en-de"
+    refused = {
         "tests/unknown": "tests/unknown: is not a folder on this machine, and cannot be downloaded",
         "tests/none": "tests/none: has no config.json on the hub",
         "tests/gated": "tests/gated: is not a folder on this machine, and cannot be downloaded",
-        "tests/opus-mt-en-de@v9": "--revision v9: tests/opus-mt-en-de has no",
+        f"{name}@v9": "--revision v9: tests/opus-mt-en-de has no",
     }
+    models = [name, f"{name}@refs/pr/3"]
     with Hub({}, models=repositories) as hub:
-        done = on_hub(hub, tmp_path / "home", *cases, start=["-c", IMPORT_EACH])
-    assert (done.returncode, done.stdout) == (0, "1\n" * len(cases)), done.stderr
-    errors = [line for line in done.stderr.splitlines() if "mtkit: downloading" not in line]
-    for error, message in zip(errors, cases.values(), strict=True):
-        assert message in error
-    done = on_hub(hub, tmp_path / "home", "tests/opus-mt-en-de", "out")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "cannot be downloaded from the Hugging Face hub at" in done.stderr
-    assert not (tmp_path / "out").exists()
+        statuses, lines = on_hub(hub, tmp_path / "home", *refused, *models)
+    assert statuses == ["1"] * len(refused) + ["0"] * len(models), lines
+    for line, message in zip(lines, refused.values(), strict=False):
+        assert message in line
+    checked = "checked: 20 of 20 lines of random subwords identical"
+    assert sum(checked in line for line in lines) == len(models)
+    for number, key in enumerate(models, len(refused)):
+        record = Run.open(tmp_path / str(number)).manifest.imported
+        assert record is not None
+        assert (record.source, record.commit) == (name, repositories[key].commit)
+    # Weights of PyTorch only of the revision that has no others.
+    assert not any("tf_model" in request for request in hub.requests)
+    files = {request for request in hub.requests if request.endswith("pytorch_model.bin")}
+    assert files
+    assert all(repositories[name].commit in request for request in files)
+    # The hub is gone.
+    statuses, lines = on_hub(hub, tmp_path / "other", name)
+    assert (statuses, len(lines)) == (["1"], 1)
+    assert "cannot be downloaded from the Hugging Face hub at" in lines[0]
+    assert not (tmp_path / "0").exists()
 
 
 def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(
@@ -579,20 +573,17 @@ def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(
         assert float(message.split("differ by at most ")[1]) < 1e-5
 
 
-# Some models do not name the token in their settings of search.
-@pytest.mark.parametrize("unnamed", [{}, {"pad_token_id": None}], ids=["named", "unnamed"])
 def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
-    unnamed: dict[str, Any],
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    edit(source / "generation_config.json", bad_words_ids=None, **unnamed)
     edit(source / "config.json", bad_words_ids=None)
-    with caplog.at_level(logging.INFO):
-        import_model(str(source), tmp_path / "out")
-    assert "checked: 20 of 20 lines of random subwords identical" in caplog.text
+    caplog.set_level(logging.INFO)
+    # Some models do not name the token in their settings of search.
+    for name, settings in (("named", {}), ("unnamed", {"pad_token_id": None})):
+        edit(source / "generation_config.json", bad_words_ids=None, **settings)
+        caplog.clear()
+        import_model(str(source), tmp_path / name)
+        assert "checked: 20 of 20 lines of random subwords identical" in caplog.text
     # In transformers padding has a share of the probability, unless the comparison forbids it.
     original = MarianModel.__init__
     monkeypatch.setattr(
@@ -602,14 +593,10 @@ def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
         import_model(str(source), tmp_path / "other")
 
 
+@pytest.mark.usefixtures("without_transformers")
 def test_without_transformers_an_import_says_that_nothing_was_compared(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec",
-        lambda name, *more: None if name == "transformers" else original(name, *more),
-    )
     with caplog.at_level(logging.WARNING):
         import_model(str(source), tmp_path / "out")
     advice = "the comparison needs the package transformers; install it with: pip install 'mtkit[ex"

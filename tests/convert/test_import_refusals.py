@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,13 @@ import pytest
 import torch
 from conftest import slow
 from safetensors.torch import load_file, save_file
-from support.marian import edit, edit_npz, write_marian, write_npz
+from support.marian import edit, edit_npz, write_npz
 
 from mtkit.base.errors import MtkitError
 from mtkit.convert import import_model
 from mtkit.run_folder import Run
 
 pytest.importorskip("transformers")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a random model of transformers."""
-    folder = tmp_path_factory.mktemp("marian") / "model"
-    write_marian(folder)
-    return folder
-
-
-@pytest.fixture
-def source(model: Path, tmp_path: Path) -> Path:
-    """A copy of the model, to be damaged."""
-    shutil.copytree(model, tmp_path / "model")
-    return tmp_path / "model"
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.marian import Shape, edit, write_marian
+from support.marian import Shape, edit
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
@@ -25,19 +24,6 @@ pytestmark = pytest.mark.skipif(
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SHAPE = Shape()
 PLAIN = DecodeConfig(beam_size=6, length_penalty=1.0, length_penalty_form="power")
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("marian") / "model"
-    write_marian(folder, SHAPE)
-    return folder
-
-
-@pytest.fixture
-def source(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "model")
-    return tmp_path / "model"
 
 
 # Settings of transformers | those of mtkit. The start token is a part of the lengths of
@@ -144,14 +130,16 @@ RESTRICTED = """
     "given", [json.loads("{" + one) for one in RESTRICTED.split("{")[1:]], ids=str
 )
 def test_an_import_translates_as_transformers_with_its_own_settings(
-    given: dict[str, Any], source: Path, tmp_path: Path
+    given: dict[str, Any], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     edit(source / GENERATION, forced_eos_token_id=None, max_length=40)
     edit(source / GENERATION, **given)
     edit(source / CONFIG, decoder_start_token_id=None)
-    run, notes, _ = import_model(str(source), tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: None)  # it is compared below
+        run, notes, _ = import_model(str(source), tmp_path / "run")
     (note,) = (note for note in notes if note.startswith("translates with "))
     assert "max_length" in note
     lines = SHAPE.lines[:12]
