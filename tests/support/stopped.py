@@ -16,7 +16,11 @@ import sys
 import time
 
 from mtkit.__main__ import program
-from mtkit.prepare import passes
+from mtkit.cli import prepare as command
+from mtkit.prepare import parse_source, passes, prepare, write_page
+
+# Loaded once, and not by each run.
+LOADED = command, parse_source, prepare, write_page
 
 
 def run(arguments: list[str], out: str) -> int:
