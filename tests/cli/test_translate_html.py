@@ -85,16 +85,6 @@ def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
         assert html.unescape(one) == plain.text
 
 
-def test_placeholders_survive(untrained: Run):
-    lines = ["one %1$s two {name} three", "<b>{0}</b> nine", "%d", "{x}"]
-    with Translator.load(untrained, device="cpu") as translator:
-        found = translate_markup(translator, translator.aligner, lines)
-    for line, out in zip(lines, found, strict=True):
-        for placeholder in re.findall(r"%1\$s|%d|\{\w+\}", line):
-            assert out.count(placeholder) == 1
-    assert found[2:] == ["%d", "{x}"]
-
-
 def test_the_command_keeps_tags(trained: Place):
     text = "one <b>two</b><br>three\n\n<p>nine</p>\n<p>one\n<b\n>two</b> three\n</p>\n"
     outcome = trained.mtkit("-q", "translate", "--format", "html", stdin=text.encode())
