@@ -63,9 +63,10 @@ distributed resuming import_marian fine_tuning hub glossary breakdowns translate
 interruptions cli docs translate mutations exporting prepare
 gpu_workers
 """
-# The files that start processes from one that has imported everything (tests/support/forked.py).
+# The files that start processes from one that has imported everything (tests/support/forked.py),
+# but for test_distributed.py, which takes as long as all of these.
 FORKED_FILES = """
-distributed resuming launching auto_tokens breakdowns conditions at_once translate_command hostile
+resuming launching auto_tokens breakdowns conditions at_once translate_command hostile
 resumable translate native_decoder docs walkthrough library native_translations damaged_models
 """
 
