@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, rendered
-from mtkit.check.checker import Checked, Checker, Decoded
+from mtkit.check.checker import Checked, Checker
 from mtkit.check.rules import limits
 from mtkit.check.rules.facts import UNDETERMINED, PairFacts
 from mtkit.check.rules.findings import KINDS, Finding
@@ -77,27 +77,6 @@ class ComparedSystem:
     name: str
     translations: Sequence[str]
     checked: Sequence[Checked] | None = None
-
-    @classmethod
-    def make(
-        cls,
-        name: str,
-        translations: Sequence[str],
-        text: ComparedText,
-        *,
-        checker: Checker | None = None,
-        decoded: Sequence[Decoded | None] | None = None,
-    ) -> ComparedSystem:
-        """The system with its lines checked, if there are a checker and sources.
-
-        Args:
-            decoded: what the decoder knows of each translation, if the system is a run.
-        """
-        if checker is None or text.sources is None:
-            return cls(name, translations)
-        known = decoded or [None] * len(translations)
-        lines = zip(text.sources, translations, known, strict=True)
-        return cls(name, translations, [checker.check(*line) for line in lines])
 
 
 def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker | None:

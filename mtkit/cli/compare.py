@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -265,16 +266,14 @@ def _systems(
     usual = usual or learned_checker(text, *translations.values())
     # The forecast and the vocabulary of a run say nothing of other systems.
     other = usual and Checker(usual.facts, coverage=usual.coverage)
-    return [
-        ComparedSystem.make(
-            name,
-            translations[path],
-            text,
-            checker=checkers.get(path) or other,
-            decoded=list(map(decoded_of, from_runs[path])) if path in from_runs else None,
-        )
-        for path, name in zip(paths, _names(paths), strict=True)
-    ]
+    systems = []
+    for path, name in zip(paths, _names(paths), strict=True):
+        checker = checkers.get(path) or other
+        decoded = map(decoded_of, from_runs[path]) if path in from_runs else itertools.repeat(None)
+        pairs = zip(text.sources or (), translations[path], decoded, strict=False)
+        checked = None if checker is None else [checker.check(*pair) for pair in pairs]
+        systems.append(ComparedSystem(name, translations[path], checked))
+    return systems
 
 
 def _checker(run: Run, text: ComparedText) -> Checker | None:

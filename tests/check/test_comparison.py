@@ -13,12 +13,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.check import (
     KINDS,
     Checked,
-    Checker,
     ComparedSystem,
     ComparedText,
-    Decoded,
     Finding,
-    PairFacts,
     comparison_page,
     learned_checker,
 )
@@ -200,18 +197,6 @@ def test_the_tables_say_how_to_read_them() -> None:
     (counted, differences) = page.texts("svg")
     assert "number of lines" in counted
     assert "number of lines" in differences
-
-
-def test_a_run_is_checked_with_what_its_decoder_knows() -> None:
-    facts = PairFacts.learn(zip(SOURCES, REFERENCES, strict=True), src_lang="en", tgt_lang="de")
-    decoded = [Decoded(finished=number != 1) for number in range(4)]
-    system = ComparedSystem.make(
-        "run", GOOD.translations, TEXT, checker=Checker(facts), decoded=decoded
-    )
-    assert system.checked is not None
-    kinds = [[one.kind for one in line.findings] for line in system.checked]
-    assert "cut" in kinds[1]
-    assert "cut" not in kinds[0]
 
 
 def test_the_languages_are_learned_from_the_references() -> None:

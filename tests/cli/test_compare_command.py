@@ -157,6 +157,16 @@ def test_a_run_translates_the_source_of_a_reference(trained: Place) -> None:
     assert data["languages"] == {"src": "en", "tgt": "de"}
 
 
+def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place) -> None:
+    config = trained.folder / "runs/tiny/config.yaml"
+    config.write_text(config.read_text().replace("max_length: null", "max_length: 1"))
+    trained.write("test.en", "one two\n")
+    assert trained.mtkit("compare", "runs/tiny", *FILES[:2], *OUTPUT).status == 0
+    (system,) = page_of(trained)[1]["systems"]
+    reasons = [finding["reason"] for finding in system["found"]["0"]]
+    assert "the translation ended at the limit of its length" in reasons
+
+
 def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
     # The font cache of matplotlib is written at its first import.
     assert files.mtkit("compare", "first.de", *FILES, "--output", "old.html").status == 0
