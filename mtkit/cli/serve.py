@@ -112,7 +112,7 @@ _LIMITS = {
     "--timeout N",
     type=click.IntRange(1, 24 * 3600),
     default=60,
-    help="Maximum seconds for the translation of a request, or for a document with its upload."
+    help="Maximum seconds for the translation of a request, and for the upload of a document."
     " Default: 60.",
 )
 @shared.hardware_options

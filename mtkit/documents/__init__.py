@@ -4,14 +4,8 @@ Each format is a class of `document.Document` in a module of its own, which is l
 needed. What a document gets back unchanged is written with the same bytes.
 """
 
-from mtkit.documents.document import (
-    FORMATS,
-    DistinctLines,
-    Document,
-    TooLargeError,
-    open_document,
-)
-from mtkit.documents.inline import has_same_codes, plain_text
+from mtkit.documents.document import FORMATS, DistinctLines, Document, TooLargeError, open_document
+from mtkit.documents.inline import plain_text
 from mtkit.documents.text import TextFile
 
 __all__ = [
@@ -20,7 +14,6 @@ __all__ = [
     "Document",
     "TextFile",
     "TooLargeError",
-    "has_same_codes",
     "open_document",
     "plain_text",
 ]

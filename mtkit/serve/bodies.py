@@ -6,14 +6,14 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Collection
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from mtkit.serve.files import ClientFile
 from mtkit.serve.http_errors import RequestError, invalid
 
 # A body that is larger than the limit by this factor is not read.
@@ -34,6 +34,18 @@ _KNOWN = {
     *("preserve_formatting", "outline_detection", "show_billed_characters"),
     *("tag_handling_version", "ignore_tags", "splitting_tags", "non_splitting_tags"),
 }
+
+
+class ClientFile(NamedTuple):
+    """A file of a client, and its name without folders."""
+
+    name: str
+    data: bytes
+
+    @property
+    def ending(self) -> str:
+        """The ending of its name, in lower case and without the point; empty if it has none."""
+        return PurePosixPath(self.name).suffix.lower().removeprefix(".")
 
 
 class Parameters(dict[str, Any]):
@@ -134,7 +146,9 @@ async def _of_parts(headers: Headers, body: bytes) -> Parameters:
     form = Parameters({name: value for name, value in fields.items() if name in _KNOWN})
     for name, value in form.items():
         if isinstance(value, UploadFile):
-            form[name] = ClientFile.named(value.filename or "", await value.read())
+            # Windows has other folders.
+            path = PurePosixPath((value.filename or "").replace("\\", "/"))
+            form[name] = ClientFile(path.name, await value.read())
     await fields.close()
     return form
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from mtkit.base.language_id import language_name
-from mtkit.serve.bodies import Parameters, flag_of, text_of, texts_of
+from mtkit.serve.bodies import ClientFile, Parameters, flag_of, text_of, texts_of
 from mtkit.serve.documents import ENDINGS, translate_document
-from mtkit.serve.files import ClientFile
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
 from mtkit.serve.service import Caller, Service, TranslationRequest
 from mtkit.serve.texts import Format
 
+# Bytes of a result that are sent at a time: a slow client has the seconds of an answer for each.
+_CHUNK = 65536
 _FORMS: dict[str, Format] = {"": "text", "text": "text", "html": "html"}
 
 
@@ -104,16 +106,24 @@ async def translate_file(service: Service, given: Parameters, caller: Caller) ->
     source = "" if source.lower() == "auto" else source
     request = TranslationRequest((), source, target, glossary=glossary_of(given))
     result, notes = await translate_document(service, file, request, key_hash)
-    address = f"{caller.server}download_file/{service.results.add(result)}"
+    address = f"{caller.server}download_file/{service.keep(result)}"
     return {"translatedFileUrl": address} | ({"notes": notes} if notes else {})
 
 
 async def download_file(service: Service, given: Parameters, _caller: Caller) -> Response:
-    """`/download_file/NAME`."""
+    """`/download_file/NAME`; a browser saves the file, and shows nothing of it."""
     file = service.results.get(given["name"])
     if file is None:
         raise RequestError(404, "the file does not exist, or was deleted")
-    return file.response()
+    name, data = file
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Length": str(len(data)),
+        # RFC 6266, section 4.3, and RFC 8187.
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+    }
+    chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
+    return StreamingResponse(chunks, headers=headers)
 
 
 async def detect(service: Service, given: Parameters, caller: Caller) -> list[dict[str, Any]]:

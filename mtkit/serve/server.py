@@ -106,7 +106,8 @@ def _endpoint(
 
     async def answer(request: Request) -> Response:
         try:
-            async with service.document_turn() if is_upload else nullcontext():
+            turn = service.document_turns if is_upload else nullcontext()
+            async with turn, asyncio.timeout(limits.seconds if is_upload else None):
                 given = await read_parameters(
                     request,
                     most=limits.file_bytes if is_upload else limits.body_bytes,
@@ -126,6 +127,9 @@ def _endpoint(
             if error.closes_connection:
                 headers["Connection"] = "close"
             return JSONResponse({field: str(error)}, error.status, headers)
+        except TimeoutError:
+            message = f"the document took longer than {limits.seconds:g} s"
+            return JSONResponse({field: message}, 503, {"Connection": "close"})
         except ClientDisconnect:
             return Response(status_code=_GONE)
         except Exception as error:

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,9 +17,9 @@ from mtkit.base.language_id import language_name
 from mtkit.check import Checked, Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access
+from mtkit.serve.bodies import ClientFile
 from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
-from mtkit.serve.files import Results
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
 from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
@@ -37,7 +37,7 @@ _CHARACTERS = 4
 
 # Documents that are in memory and translated at a time; the uploads of others wait.
 _DOCUMENTS = 16
-# Bytes of translated documents that are kept, for each byte that an upload may have.
+# Bytes of results that are kept, for each byte that an upload may have.
 _KEPT = 20
 
 
@@ -54,7 +54,7 @@ class Limits:
         term_characters: of a term of a glossary.
         body_bytes: of a request.
         body_seconds: in which the body of a request, and its head, must come.
-        seconds: in which a request must be translated; for a document, from the upload on.
+        seconds: in which a request must be translated; a document must be sent, too.
         file_bytes: of a request with a document.
         kept_seconds: for which a translated document can be fetched.
         queue_tokens: that may wait.
@@ -134,24 +134,20 @@ class Service:
             directions.threads, limits.queue_tokens, batch_tokens=limits.batch_tokens
         )
         self.metrics = Metrics(self.scheduler)
-        self.results = Results(_KEPT * limits.file_bytes, limits.kept_seconds)
+        # Translated documents, by names that cannot be guessed.
+        self.results: dict[str, ClientFile] = {}
         # Characters of a part of a document; those of all documents fill half of the queue.
         self.max_part = _CHARACTERS * limits.queue_tokens // (2 * _DOCUMENTS)
-        self._turns = asyncio.Semaphore(_DOCUMENTS)
+        self.document_turns = asyncio.Semaphore(_DOCUMENTS)
 
-    @asynccontextmanager
-    async def document_turn(self) -> AsyncIterator[None]:
-        """Wait for the turn of a document, and give it its time.
-
-        Raises:
-            RequestError: if both take too long.
-        """
-        try:
-            async with asyncio.timeout(self.limits.seconds), self._turns:
-                yield
-        except TimeoutError:
-            message = f"the document took longer than {self.limits.seconds:g} s"
-            raise RequestError(503, message, closes_connection=True) from None
+    def keep(self, file: ClientFile) -> str:
+        """Keep a result for a while, and return its name; of too many bytes, the oldest go."""
+        name, results = f"{secrets.token_urlsafe(32)}.{file.ending}", self.results
+        results[name] = file
+        while sum(len(kept.data) for kept in results.values()) > _KEPT * self.limits.file_bytes:
+            del results[next(iter(results))]
+        asyncio.get_running_loop().call_later(self.limits.kept_seconds, results.pop, name, None)
+        return name
 
     def admit(self, caller: Caller, cost: int = 1) -> str:
         """The key of a caller as `Access.key_hash` gives it; texts to translate count for the rate.

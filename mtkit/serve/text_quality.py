@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
 from mtkit.check import Checked, Checker, decoded_of
 from mtkit.serve.scheduler import Scheduler
-from mtkit.serve.texts import LinePair, TranslatedText
+from mtkit.serve.texts import LinePair, TranslatedText, in_parts
 
 # About how many characters are checked at a time. Then another request may have its turn, and the
 # rest is dropped if the client has gone.
@@ -26,23 +26,15 @@ async def check_texts(
     finding are those of the whole text.
     """
     checked = list[Checked]()
-    for lines in _parts(line for text in texts for line in text.lines):
+    lines_of_all = [line for text in texts for line in text.lines]
+    for lines in in_parts(lines_of_all, _work, _CHARACTERS):
         checked += await scheduler.in_thread("check", _check_lines, checker, lines)
     left = iter(checked)
     return [_joined(list(islice(left, len(text.lines)))) for text in texts]
 
 
-def _parts(lines: Iterable[LinePair]) -> Iterator[list[LinePair]]:
-    """The lines in parts, which end as soon as they have enough characters."""
-    part, size = list[LinePair](), 0
-    for line in lines:
-        part.append(line)
-        size += _LINE + len(line.source) + len(line.translation.text)
-        if size >= _CHARACTERS:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+def _work(line: LinePair) -> int:
+    return _LINE + len(line.source) + len(line.translation.text)
 
 
 def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[Checked]:

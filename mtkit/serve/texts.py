@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from mtkit.serve.http_errors import invalid
@@ -25,6 +25,7 @@ from mtkit.translate import (
 
 log = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Format = Literal["text", "html"]
 # Where a word of a text begins and ends, and where a word of its translation does.
@@ -92,6 +93,21 @@ async def translate_texts(
     finally:
         for task in running:
             task.cancel()
+
+
+def in_parts(
+    items: Sequence[Item], size_of: Callable[[Item], int], most: int
+) -> Iterator[list[Item]]:
+    """The items in parts, which end as soon as they have this size."""
+    part, size = list[Item](), 0
+    for item in items:
+        part.append(item)
+        size += size_of(item)
+        if size >= most:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 async def link_words(
