@@ -20,7 +20,7 @@ from mtkit.translate import markup_windows
 _TEXTS: dict[str, Format] = {"txt": "text", "html": "html", "htm": "html"}
 ENDINGS = (*_TEXTS, *FORMATS)
 # Bytes that a document may have when it is unpacked, for each byte that an upload may have.
-_UNPACKED = 10
+_UNPACKED = 4
 
 
 async def translate_document(
@@ -59,6 +59,9 @@ def _read(
     """A file, and its lines in parts, of which none ends in a sentence."""
     limits = service.limits
     opened: TextFile | DistinctLines
+    is_text = file.ending in _TEXTS or FORMATS[file.ending].is_text
+    if is_text and len(file.data) > limits.body_bytes:
+        raise TooLargeError(f"the text is larger than {limits.body_bytes} bytes")
     if file.ending in _TEXTS:
         opened = TextFile(file.data)
         lines = opened.text.split("\n")

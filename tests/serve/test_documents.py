@@ -157,6 +157,7 @@ def test_a_request_without_a_file_is_refused(
     ("name", "data"),
     [
         ("a.txt", b"x" * 4000),
+        ("a.md", b"\n" * 2100),
         ("a.docx", zipped(word("<w:p/>", **{"media/a.bin": "x" * 40_000}))),
         ("a.srt", b"".join(SRT % b"%cine." % (97 + i) for i in range(21))),
         ("a.txt", b"\n" * 20),
@@ -165,7 +166,8 @@ def test_a_request_without_a_file_is_refused(
     ],
 )
 def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes) -> None:
-    with Served([untrained], limits=Limits(file_bytes=3000, lines=20, characters=200)) as server:
+    limits = Limits(file_bytes=3000, body_bytes=2000, lines=20, characters=200)
+    with Served([untrained], limits=limits) as server:
         reply = server.upload(name, data)
         assert reply.status == 413
         assert reply.json["error"]
