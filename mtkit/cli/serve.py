@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
 limit_option = shared.option_group("Limits")
-_PACKAGES = ("starlette", "uvicorn", "prometheus_client", "language_data")
+_PACKAGES = ("starlette", "uvicorn", "python_multipart", "prometheus_client", "language_data")
 # What `serve.Limits` calls the values of these options.
 _LIMITS = {
     "max_chars": "characters",
