@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from typing import Any
 
@@ -100,15 +98,3 @@ def loaded_by(text: str) -> list[str]:
         for key, value in element["attrs"].items()
         if key in LOADING
     ]
-
-
-def made_elsewhere(tests: str, module: str, function: str) -> bytes:
-    """The page of the facts that a module of tests has, made in another process."""
-    program = (
-        f"import sys; sys.path[:0] = ['tests', 'tests/{tests.partition('/')[0]}']; "
-        f"from {tests.partition('/')[2]} import FACTS; from {module} import {function}; "
-        f"sys.stdout.buffer.write({function}(FACTS).encode())"
-    )
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True
-    ).stdout

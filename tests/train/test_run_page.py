@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
 import shutil
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
+from support.browsed import HOSTILE, Page, loaded_by, well_formed
+from support.program import printed
 
 from mtkit.check.model.confidence import Quality, Tenth
 from mtkit.run_folder import Run
@@ -103,8 +105,9 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
-    made = made_elsewhere("train/test_run_page", "mtkit.train.report_page", "run_page")
-    assert made == run_page(FACTS).encode()
+    program = "from test_run_page import FACTS, run_page; print(run_page(FACTS), end='')"
+    tests = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
+    assert printed("-c", program, PYTHONPATH=tests) == run_page(FACTS)
 
 
 def test_settings_of_matplotlib_change_nothing_and_are_left_as_they_were() -> None:
