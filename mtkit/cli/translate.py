@@ -286,7 +286,7 @@ def translate(
             part, total = lines, len(document.lines)
             is_wanted = output_path is not None or not sys.stdout.isatty()
             progress = stack.enter_context(
-                shown_progress(total, unit=" segments", is_wanted=is_wanted)
+                shown_progress(total, unit=" different segments", is_wanted=is_wanted)
             )
         checks = None
         if shared.given(*_CHECKS):

@@ -169,13 +169,11 @@ class Subtitles(Document):
             start = rows[i - 1 if name else i][0]
             number = name if name.isdigit() else str(len(self._cues) + 1)
             self._cues.append(_Cue(start, number, *map(_seconds, times.groups())))
-            if self.is_vtt:
-                # What follows is a note, a style or the name of the next cue.
-                yield from self._texts_in(list(takewhile(itemgetter(2), rows[i + 1 : following])))
-                continue
             # Before the next time is its number.
             is_numbered = following < len(rows) and rows[following - 1][2].strip().isdigit()
-            yield from self._texts_in(rows[i + 1 : following - is_numbered])
+            cue = rows[i + 1 : following - is_numbered]
+            # In WebVTT, a note, a style or the name of the next cue follows an empty line.
+            yield from self._texts_in(list(takewhile(itemgetter(2), cue)) if self.is_vtt else cue)
 
     def _texts_in(self, rows: Sequence[Row]) -> Iterator[_Text]:
         """The texts of the last cue: each speaker has one, and each sound on lines of its own."""

@@ -20,6 +20,9 @@ Edit = tuple[int, int, str]
 # A line without its line end, in the same form.
 Row = tuple[int, int, str]
 
+# A word with the tags beside it and the space before it, and its width without tags.
+_Word = tuple[str, int]
+
 LINE = re.compile(r"([^\r\n]*)(?:\r*\n|\r|\Z)")
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
@@ -149,27 +152,17 @@ def width_of(text: str) -> int:
     )
 
 
-class _Word(NamedTuple):
-    """A word with the tags beside it; `gap` is the space before it, `width` is without tags."""
-
-    text: str
-    width: int
-    gap: str
-
-
 def _words_of(text: str, tag: str) -> list[_Word]:
-    word = re.compile(
-        rf"([ \t\n]*)((?:{tag})*(?:[{_WIDE}](?:{tag}|[{_NO_START}])*|(?:{tag}|[^ \t\n{_WIDE}])+))"
+    words = re.finditer(
+        rf"([ \t\n]*)((?:{tag})*(?:[{_WIDE}](?:{tag}|[{_NO_START}])*|(?:{tag}|[^ \t\n{_WIDE}])+))",
+        text,
     )
-    return [
-        _Word(match[2], width_of(re.sub(tag, "", match[2])), " " if match[1] else "")
-        for match in word.finditer(text)
-    ]
+    spaced = (" " * bool(word[1]) + word[2] for word in words)
+    return [(word, width_of(re.sub(tag, "", word))) for word in spaced]
 
 
 def _joined(words: Sequence[_Word]) -> str:
-    text = "".join(word.gap + word.text for word in words)
-    return text[len(words[0].gap) if words else 0 :].replace("\0", " ")
+    return "".join(text for text, _ in words).removeprefix(" ").replace("\0", " ")
 
 
 def cut(text: str, shares: Sequence[float], tag: str = _NO_TAG) -> list[str]:
@@ -183,9 +176,9 @@ def cut(text: str, shares: Sequence[float], tag: str = _NO_TAG) -> list[str]:
     words, number = _words_of(text, tag), len(shares)
     count = len(words)
     if count <= number:
-        return [word.text for word in words] + [""] * (number - count)
-    ends = list(accumulate(len(word.gap) + word.width for word in words))
-    is_preferred = [word.text[-1] in ",;:.!?…，。、" for word in words]
+        return [_joined([word]) for word in words] + [""] * (number - count)
+    ends = list(accumulate(width for _, width in words))
+    is_preferred = [word[-1] in ",;:.!?…，。、" for word, _ in words]
     total, bonus, cuts = sum(shares) or 1.0, _PUNCTUATION_BONUS * ends[-1] / number, [0]
     for later, reached in zip(range(number - 1, 0, -1), accumulate(shares), strict=False):
         wanted = ends[-1] * reached / total
@@ -208,14 +201,14 @@ def refilled(text: str, number: int, width: int = 0, tag: str = _NO_TAG) -> list
     def filled(width: int) -> list[list[_Word]]:
         lines, size = list[list[_Word]](), 0
         for word in words:
-            size += len(word.gap) + word.width
+            size += word[1]
             if lines and size <= width:
                 lines[-1].append(word)
             else:
                 lines.append([word])
-                size = word.width
+                size = word[1] - word[0].startswith(" ")
         return lines
 
     number = max(number, len(filled(width)) if width else 0)
-    widths = range(sum(len(word.gap) + word.width for word in words))
+    widths = range(sum(width for _, width in words))
     return list(map(_joined, filled(bisect_left(widths, -number, key=lambda w: -len(filled(w))))))
