@@ -271,8 +271,8 @@ class TrainConfig(Section):
     )
     gpu_path: Literal["auto", "plain", "packed"] = setting(
         "auto",
-        "how an update is computed; packed: its batches in one pass, as one row of tokens; plain: "
-        "batch by batch; auto: packed on a GPU, plain on a CPU",
+        "how an update is computed; packed and auto: its batches in one pass, as one row of "
+        "tokens; plain: batch by batch",
     )
     fsdp: bool = setting(False, "shard weights and optimizer over the workers (FSDP2)")
     seed: Seed = setting(1, "random seed of weights, data order and dropout")

@@ -169,7 +169,7 @@ def _report_start(job: Job, trainer: Trainer) -> None:
     facts = [
         describe_device(trainer.device),
         *([f"{count} workers"] if count > 1 else []),
-        *([f"{at_once} micro-batches at a time"] if at_once > 1 else []),
+        *([f"{at_once} passes at a time"] if at_once > 1 else []),
         trainer.precision,
         f"matrices by {trainer.matmul_backend}",
         parameters_in_words(trainer),

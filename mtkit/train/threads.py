@@ -1,9 +1,9 @@
-"""Several micro-batches at a time, each on threads of its own.
+"""Several passes at a time, each on threads of its own.
 
-PyTorch divides every operation among the threads of a CPU. In small micro-batches the threads then
-wait for each other most of the time. Here each thread computes whole micro-batches, and the
-gradients are added at the end. Which micro-batches are added together, and in which order, is
-fixed, so a repeated run has the same weights.
+PyTorch divides every operation among the threads of a CPU. In small passes the threads then wait
+for each other most of the time. Here each thread computes whole passes, and the gradients are added
+at the end. Which passes are added together, and in which order, is fixed, so a repeated run has the
+same weights.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def test_a_dry_run_counts_on_the_workers_that_would_train(
     prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    arguments = ["train", "--config", tiny_yaml, "--dry-run", "--device", "cpu"]
+    plain = ("--set", "train.gpu_path=plain")
+    arguments = ["train", "--config", tiny_yaml, "--dry-run", "--device", "cpu", *plain]
     alone = prepared.mtkit(*arguments).out.partition("\ndata:")[0]
     assert "workers" not in alone
     several = ["--workers", "3", "--set", "train.fsdp=true"]

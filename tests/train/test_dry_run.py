@@ -89,7 +89,7 @@ def test_a_forecast_is_a_configuration_with_comments(
     # The forecast is the end.
     assert all(line.startswith("# ") for line in lines[first:])
     comments = "".join(lines[first:])
-    for word in ("parameters", "memory", "target tokens/s", "micro-batches"):
+    for word in ("parameters", "memory", "target tokens/s", "passes"):
         assert word in comments
 
 
@@ -119,7 +119,8 @@ def test_a_forecast_says_how_far_its_timed_updates_differ(
 @pytest.mark.parametrize(
     ("settings", "workers", "said"),
     [
-        ({"device_batch_tokens": 80}, 1, "5 micro-batches"),
+        ({"gpu_path": "plain", "device_batch_tokens": 80}, 1, "5 micro-batches"),
+        ({"device_batch_tokens": 80}, 1, "in 3 passes"),
         ({"gpu_path": "packed", "device_batch_tokens": 200}, 1, "in one pass"),
         ({"gpu_path": "packed", "device_batch_tokens": 80}, 1, "in 3 passes"),
         ({"gpu_path": "packed", "device_batch_tokens": 80}, 2, "in 2 passes of each worker"),

@@ -155,8 +155,9 @@ def test_one_pass_over_all_batches_has_the_same_guidance(
 ):
     config = changed(guided, "model", dropout=0.0)
     config = changed(config, "train", bpe_dropout=bpe_dropout, device_batch_tokens=400)
-    plain = update_of(config, linked)
-    packed = update_of(changed(config, "train", gpu_path="packed"), linked)
+    plain, packed = (
+        update_of(changed(config, "train", gpu_path=path), linked) for path in ("plain", "packed")
+    )
     assert (plain.passes, packed.passes) == (5, 1)
     assert_same(packed, plain)
 

@@ -113,9 +113,9 @@ def test_words_of_positions_are_not_packed_and_a_line_says_so(
 ):
     caplog.set_level("INFO")
     by_words = changed(config, "model", positions="words")
-    packed = changed(by_words, "train", gpu_path="packed")
+    plain = changed(by_words, "train", gpu_path="plain")
     vocabularies = more_data.tokenizers()
-    for wanted, said in ((by_words, 0), (packed, 1)):
+    for wanted, said in ((plain, 0), (by_words, 1)):
         found = MicroBatches(wanted, more_data.pairs("train"), vocabularies, device_type="cpu")
         assert not found.packed
         assert caplog.text.count("train.gpu_path: plain, because") == said

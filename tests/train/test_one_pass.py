@@ -43,6 +43,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture
+def config(config: Config) -> Config:
+    return changed(config, "train", gpu_path="plain")
+
+
 def packed(config: Config, **train: Any) -> Config:
     return changed(config, "train", gpu_path="packed", **train)
 

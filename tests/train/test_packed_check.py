@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def on_pretended_gpu(config: Config, data: PreparedData) -> Trainer:
     """A trainer that chooses as on a GPU, and computes on the CPU."""
     trainer = Trainer(changed(config, "train", gpu_path="auto"), data, device=CPU)
-    trainer.micro_batches.packed = True
+    trainer.micro_batches.device_type = "cuda"
     return trainer
 
 

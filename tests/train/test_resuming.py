@@ -145,7 +145,7 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
 def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
     config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
 ):
-    settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
+    settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80, "gpu_path": "plain"}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
     original = Gradients.losses
     seen, kept = [], []

@@ -1,8 +1,9 @@
-"""Several micro-batches at a time, on the threads of a CPU."""
+"""Several passes at a time, on the threads of a CPU."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import re
 import signal
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed
-from support.training import Trainings, gradients_of
+from support.training import Trainings, assert_same, gradients_of, update_of
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
@@ -52,7 +53,8 @@ def threads(weight: nn.Parameter) -> GradientThreads:
 @pytest.fixture
 def config(config: Config) -> Config:
     """Four micro-batches in an update, of which more than two fit on a device."""
-    config = changed(config, "train", batches_per_update=4, device_batch_tokens=4096)
+    settings = {"batches_per_update": 4, "device_batch_tokens": 4096, "gpu_path": "plain"}
+    config = changed(config, "train", **settings)
     return changed(config, "model", dropout=0.3)
 
 
@@ -308,8 +310,40 @@ def test_two_threads_give_the_gradient_and_the_dropout_of_one(
         assert torch.allclose(two[name], gradient, rtol=0, atol=1e-12), name
 
 
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.1])
+def test_two_threads_compute_a_packed_pass_each_with_the_gradient_of_plain_ones(
+    bpe_dropout: float, config: Config, tiny_data: PreparedData
+):
+    config = changed(config, "model", dropout=0.0)
+    config = changed(config, "train", bpe_dropout=bpe_dropout)
+    plain = update_of(config, tiny_data)
+    packed = update_of(changed(config, "train", gpu_path="auto"), tiny_data)
+    assert (plain.passes, packed.passes) == (4, 2)
+    assert_same(packed, plain)
+
+
+@pytest.mark.parametrize("limit", [35, 80, 90, 131, 240, 4096])
+def test_packed_passes_at_the_same_time_have_together_as_many_tokens_as_fit(
+    limit: int, config: Config, tiny_data: PreparedData
+):
+    settings = {"gpu_path": "auto", "device_batch_tokens": limit}
+    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
+    at_once = trainer.micro_batches.at_once
+    for batches in itertools.islice(trainer.batches, 20):
+        passes = trainer.passes(batches, 1)
+        most = max(sum(padded_tokens(*some) for some in own.micro_batches) for own in passes)
+        assert len(passes) % at_once == 0
+        assert at_once * most <= limit
+
+
 @pytest.mark.parametrize(
-    "given", [{}, {"bpe_dropout": 0.1, "ema": 0.9, "freeze": ("embedding",), "optimizer": "muon"}]
+    "given",
+    [
+        {},
+        {"gpu_path": "auto"},
+        {"bpe_dropout": 0.1, "ema": 0.9, "freeze": ("embedding",), "optimizer": "muon"},
+    ],
 )
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     given: dict[str, Any], trainings: Trainings, caplog: pytest.LogCaptureFixture
@@ -319,7 +353,7 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
         torch.manual_seed(stop)  # another process has another random state
         assert trainings.run(name, max_steps=stop, **given)
     trainings.assert_same("whole", "parts")
-    assert caplog.text.count("2 micro-batches at a time") == 3
+    assert caplog.text.count("2 passes at a time") == 3
 
 
 @pytest.mark.parametrize(
