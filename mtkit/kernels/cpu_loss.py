@@ -21,8 +21,8 @@ NEVER = -1e9
 # product of a step slower than a few rows of zeros.
 GPU_TILE = 128
 # Size of the buffer of logits, and, for each thread, of the logits that are processed together so
-# that they stay in a cache.
-MAX_BYTES = 2**26
+# that they stay in a cache. More rows in the buffer are not faster.
+MAX_BYTES, MAX_ROWS = 2**26, 1024
 CACHED_BYTES = 2**20
 
 
@@ -124,7 +124,7 @@ class _OutputLoss(torch.autograd.Function):
         N, V, wide = len(rows), len(weight), weight.dtype
         possible = None if bias is None else possible_tokens(bias)
         low, extra = smoothed_targets(label_smoothing, V, possible)
-        chunks = max(1, -(-N * V * dtype.itemsize // MAX_BYTES))
+        chunks = max(1, -(-N // MAX_ROWS), -(-N * V * dtype.itemsize // MAX_BYTES))
         size = max(1, -(-N // chunks))
         if dtype == torch.bfloat16:
             size = bf16.rounded(size)
