@@ -89,7 +89,7 @@ class Text:
                 is_base = piece.look == bases[-1].look or not piece.text.strip()
                 yield from [part] if is_base else [("open", piece), part, ("close", None)]
             elif piece.kind == "open":
-                piece.base = _base(self._pieces[stop:])
+                piece.base = _base(self._pieces, stop)
                 bases.append(piece.base)
                 yield "open", piece
             elif piece.kind == "close":
@@ -289,11 +289,12 @@ def _words(pieces: Iterable[Piece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def _base(pieces: Iterable[Piece]) -> Piece:
-    """The text whose look most characters have, not counting what is inside codes."""
+def _base(pieces: list[Piece], start: int = 0) -> Piece:
+    """The text whose look most characters have, up to the end of a code and not inside others."""
     depth, texts = 0, dict[tuple[object, ...], Piece]()
     sizes: Counter[tuple[object, ...]] = Counter()
-    for piece in pieces:
+    for i in range(start, len(pieces)):
+        piece = pieces[i]
         depth += (piece.kind == "open") - (piece.kind == "close")
         if depth < 0:
             break
