@@ -167,11 +167,13 @@ class Paragraph:
                 holders.pop()
                 continue
             for node in self._nodes(piece):
+                # `len` would count all of them.
+                last = next(holders[-1].iterchildren(reversed=True), None)
                 if not isinstance(node, str):
                     node.tail = None
                     holders[-1].append(node)
-                elif len(holders[-1]):
-                    holders[-1][-1].tail = (holders[-1][-1].tail or "") + node
+                elif last is not None:
+                    last.tail = (last.tail or "") + node
                 else:
                     holders[-1].text = (holders[-1].text or "") + node
             if piece.kind == "open":
