@@ -113,8 +113,8 @@ def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
 @pytest.mark.parametrize(
     ("count", "dropout", "settings"),
     [
-        # Dropout depends on the place in an update, and not on the worker.
-        (2, 0.1, {"batches_per_update": 4, "max_steps": 4}),
+        # Batch by batch, dropout depends on the place in an update, and not on the worker.
+        (2, 0.1, {"gpu_path": "plain", "batches_per_update": 4, "max_steps": 4}),
         # Subword dropout depends on the pair. Three batches among two workers: each is cut in two.
         (2, 0.0, {"bpe_dropout": 0.3, "max_steps": 3}),
         # More workers than pairs in a batch: some are idle.
