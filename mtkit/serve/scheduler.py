@@ -41,7 +41,7 @@ class QueueFullError(Exception):
         self.seconds = seconds
 
 
-class TooLargeError(Exception):
+class RequestTooLargeError(Exception):
     """A request has more tokens than the queue may have."""
 
 
@@ -93,7 +93,7 @@ class Request:
 
         Raises:
             QueueFullError: if too much is waiting, before the request has had any translation.
-            TooLargeError: likewise, if the request alone has more than may wait.
+            RequestTooLargeError: likewise, if the request alone has more than may wait.
             Exception: that of the translator, if it cannot translate one of them.
         """
         if not sentences:
@@ -180,11 +180,11 @@ class Scheduler:
         """Refuse more tokens than may wait, counted with those of the other requests.
 
         Raises:
-            TooLargeError: if they are too many for the queue.
+            RequestTooLargeError: if they are too many for the queue.
             QueueFullError: if they are too many now.
         """
         if tokens > self.most_waiting:
-            raise TooLargeError
+            raise RequestTooLargeError
         if self.waiting - (request.tokens if request else 0) + tokens > self.most_waiting:
             seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
             raise QueueFullError(min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY))

@@ -22,7 +22,7 @@ from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
-from mtkit.serve.scheduler import QueueFullError, Scheduler, TooLargeError
+from mtkit.serve.scheduler import QueueFullError, RequestTooLargeError, Scheduler
 from mtkit.serve.text_quality import check_texts
 from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, MarkupRules, Translator, markup_text
@@ -333,7 +333,7 @@ class Service:
             # No Retry-After, because the same text would take as long again.
             message = f"the translation took longer than {limits.seconds:g} s"
             raise RequestError(503, message) from None
-        except TooLargeError:
+        except RequestTooLargeError:
             message = f"the texts are larger than the queue of {limits.queue_tokens} subwords"
             raise RequestError(413, message) from None
         except QueueFullError as full:
