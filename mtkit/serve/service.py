@@ -77,7 +77,7 @@ class Limits:
 
 
 class Caller(NamedTuple):
-    """Who sends a request: the key, empty for none, and the address; and that of this server."""
+    """The key of a client (empty for none), its address, and the URL of this server."""
 
     key: str
     address: str
