@@ -136,7 +136,8 @@ class Service:
         self.metrics = Metrics(self.scheduler)
         # Translated documents, by names that cannot be guessed.
         self.results: dict[str, ClientFile] = {}
-        # Characters of a part of a document; those of all documents fill half of the queue.
+        # A part of a document ends when it has this many characters, with the segment that reaches
+        # them. Without long segments, the parts of all documents fill half of the queue.
         self.max_part = _CHARACTERS * limits.queue_tokens // (2 * _DOCUMENTS)
         self.document_turns = asyncio.Semaphore(_DOCUMENTS)
 
