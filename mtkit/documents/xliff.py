@@ -134,7 +134,6 @@ class Xliff(XmlDocument):
             if next(filter(None, flags), "yes") == "no":
                 continue
             unit = Unit(element)
-            unit.is_replaced &= self._options.everything
             if self._options.everything or not unit.is_translated:
                 yield unit
 

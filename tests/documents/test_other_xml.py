@@ -211,6 +211,14 @@ def test_everything_is_translated_if_it_is_asked_for(data: bytes, translation: s
     assert open_document("a.xlf", data, everything=True).write([None]) == data
 
 
+@pytest.mark.parametrize("state", ["new", "needs-translation", "needs-l10n"])
+def test_a_source_that_is_its_own_translation_replaces_what_is_no_translation_yet(state: str):
+    data = xliff(unit("Berlin", f'<target state="{state}">Wien</target>'))
+    new = open_document("a.xlf", data).write(["Berlin"]).decode()
+    assert '<target state="translated">Berlin</target>' in new
+    assert open_document("a.xlf", data).write([None]) == data
+
+
 def test_a_text_of_xliff_2_in_its_first_state_has_no_translation_yet():
     segment = '<segment state="{}"><source>One</source><target>{}</target></segment>'
     data = xliff2(segment.format("initial", "One") + segment.format("reviewed", "Uno"))
