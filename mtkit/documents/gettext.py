@@ -133,8 +133,11 @@ class Gettext(Document):
             is_filled = any(entry.texts[name] for name in entry.forms)
             if entry.texts["msgid"] and (options.everything or not is_filled):
                 place = f"entry {number} (line {self._file.line_number(entry.match.start())})"
-                for name in dict.fromkeys(self._sources(entry)):
-                    entry.parts[name] = list(self._parts(entry.texts[name], place))
+                sources = dict.fromkeys(self._sources(entry))
+                same = {"", *(entry.texts[name] for name in sources)}
+                is_replaced = not same.issuperset(entry.texts[name] for name in entry.forms)
+                for name in sources:
+                    entry.parts[name] = list(self._parts(entry.texts[name], place, is_replaced))
                 self._entries.append(entry)
         if not self._forms and any("msgid_plural" in entry.parts for entry in self._entries):
             self.notes.append("the header has no Plural-Forms: each entry keeps the number it has")
@@ -212,7 +215,7 @@ class Gettext(Document):
         count = self._count or len(entry.forms)
         return ["msgid" if has_one and form == one else "msgid_plural" for form in range(count)]
 
-    def _parts(self, text: str, place: str) -> Iterator[str | int]:
+    def _parts(self, text: str, place: str, is_replaced: bool) -> Iterator[str | int]:
         """The lines of a string: text that stays, or the number of a new segment."""
         # NUL is a space at which a line may end.
         text = _WRAPPED.sub(lambda m: f"{m[1]}\0" if m[2].islower() else m[0], text)
@@ -226,7 +229,8 @@ class Gettext(Document):
             if has_letters("".join(piece.value for piece in pieces if piece.name is None)):
                 line, tags = line_of(pieces)
                 self._of_segment.append((before, after, tags, part.count("\0") + 1, sign))
-                self.segments.append(Segment(line.replace("\0", " "), place))
+                line = line.replace("\0", " ")
+                self.segments.append(Segment(line, place, is_replaced=is_replaced))
                 yield len(self.segments) - 1
             else:
                 yield part.replace("\0", "\n")
