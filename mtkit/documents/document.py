@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +27,11 @@ class Segment:
     Attributes:
         line: its text with inline codes (`mtkit.documents.inline`).
         place: where it is, in the words of the format: "paragraph 12", "cue 7", "slide 3".
-        placeholders: finds what a translation must have as often, if the format says what that is.
         is_replaced: whether there is another translation, which also `line` itself replaces.
     """
 
     line: str
     place: str
-    placeholders: re.Pattern[str] | None = None
     is_replaced: bool = False
 
 
