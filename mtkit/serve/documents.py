@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import PurePosixPath
 
 from mtkit.base.errors import MtkitError
@@ -14,7 +15,7 @@ from mtkit.serve.directions import Direction
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.service import Service, TranslationRequest
 from mtkit.serve.texts import Format, in_parts
-from mtkit.translate import markup_windows
+from mtkit.translate import Translation, markup_windows
 
 # Files that are a text as a whole; other endings are those of documents.
 _TEXTS: dict[str, Format] = {"txt": "text", "html": "html", "htm": "html"}
@@ -50,7 +51,18 @@ async def translate_document(
     lines = [line for best, *_ in answer.translations for line in best.text.split("\n")]
     data, notes = await in_thread(_written, opened, lines)
     path = PurePosixPath(file.name)
+    translations = [part for best, *_ in answer.translations for part in best.parts]
+    notes += _notes(translations)
     return ClientFile(f"{path.stem}.{codes[1]}{path.suffix}", data), notes
+
+
+def _notes(translations: Sequence[Translation]) -> Iterator[str]:
+    """Lines about translations that are incomplete."""
+    if cut := sum(translation.truncated for translation in translations):
+        yield f"segments that were too long, so that their end is not translated: {cut:,}"
+    if missing := [translation.missing for translation in translations if translation.missing]:
+        terms = ", ".join(map(repr, dict.fromkeys(chain(*missing))))
+        yield f"translations without terms that the glossary demands: {len(missing):,} ({terms})"
 
 
 def _read(

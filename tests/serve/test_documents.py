@@ -311,3 +311,17 @@ def test_a_lost_format_and_a_signature_are_said(
     (note,) = [note for note in reply.json["notes"] if "keep their source" in note]
     assert note.startswith("3 of 3 segments")
     assert served.fetch(reply) == FILES["a.srt"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.srt", "a.html"])
+def test_cut_segments_and_terms_that_are_missing_are_said(served: Served, name: str) -> None:
+    # The run reads 59 subwords, and no text has the second term.
+    texts = [b"one two nine", b"nine", b"one " * 200]
+    data = b"".join(map({"a.srt": SRT, "a.html": b"<p>%s</p>\n"}.get(name, b"%s\n").__mod__, texts))
+    notes = served.upload(name, data, glossary=json.dumps({"nine": "\x01", "two": "zwo"})).json[
+        "notes"
+    ]
+    assert "segments that were too long, so that their end is not translated: 1" in notes
+    assert "translations without terms that the glossary demands: 2 ('\\x01')" in notes
+    plain = served.upload(name, data.replace(texts[2], b"one"), glossary='{"two": "zwo"}').json
+    assert "notes" not in plain
