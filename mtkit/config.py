@@ -1,9 +1,9 @@
 """All settings, as one frozen tree.
 
 A `Config` has four sections. The defaults are the paper's base model (*Attention Is All You Need*,
-2017), so a preset lists only what it changes. Configurations are read by `load_config` and written
-by `dump_config`. The settings of `prepare` are in `prepare_config`; they are stored with the data,
-not with the run.
+2017), but that `translate` may end a search earlier (`decode.stop`). So a preset lists only what it
+changes. Configurations are read by `load_config` and written by `dump_config`. The settings of
+`prepare` are in `prepare_config`; they are stored with the data, not with the run.
 
 Precedence: these defaults, the YAML file, then overrides such as ``train.max_steps=20000``.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
-from mtkit.base.models import Around, Limits, Model, Taken
+from mtkit.base.models import Around, Check, Limits, Model
 from mtkit.base.overrides import Expecting, explain, parse_value
 from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
@@ -53,10 +53,10 @@ AutoSwitch = Annotated[bool | Literal["auto"], Expecting("true, false or auto")]
 class _AsNames(Around):
     """YAML has lists, but no tuples; one name needs no list."""
 
-    def take(self, value: Any, taken: Taken) -> Any:
+    def checked(self, value: Any, check: Check) -> Any:
         if isinstance(value, str):
-            return taken((value,))
-        return taken(tuple(value) if isinstance(value, list) else value)
+            return check((value,))
+        return check(tuple(value) if isinstance(value, list) else value)
 
 
 Names = Annotated[tuple[Annotated[str, Limits(min_length=1)], ...], _AsNames()]

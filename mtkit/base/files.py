@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.models import Around, Model, Taken
+from mtkit.base.models import Around, Check, Model
 from mtkit.base.text import compressed
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class NewerFormatError(MtkitError):
 
 
 class _AnyText(Around):
-    def take(self, value: Any, taken: Taken) -> Any:
-        return value if isinstance(value, str) else taken(value)
+    def checked(self, value: Any, check: Check) -> Any:
+        return value if isinstance(value, str) else check(value)
 
 
 # A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.

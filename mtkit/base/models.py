@@ -16,9 +16,9 @@ from dataclasses import MISSING, Field, field
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, cast, dataclass_transform
 
-Taken = Callable[[Any], Any]
+Check = Callable[[Any], Any]
 # For mypy, classes with `__hash__` are not hashable.
-_cached: Callable[[Taken], Taken] = functools.cache
+_cached: Callable[[Check], Check] = functools.cache
 # Whether a value is within a limit; of pydantic's other limits, `operator` has functions.
 _WITHIN: dict[str, Callable[[Any, Any], Any]] = {
     "min_length": lambda text, least: len(text) >= least,
@@ -26,7 +26,7 @@ _WITHIN: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class _UnclearError(ValueError):
+class _NotPlainError(ValueError):
     """A value that is wrong, or that pydantic would take as another one."""
 
 
@@ -36,15 +36,15 @@ class Limits:
     def __init__(self, **limits: Any) -> None:
         vars(self).update(limits)
 
-    def take(self, value: Any, taken: Taken) -> Any:
-        """The value, if it is plainly right; `taken` is the function for the type itself."""
-        value = taken(value)
+    def checked(self, value: Any, check: Check) -> Any:
+        """The value, after `check` of its type, if it is within the limits."""
+        value = check(value)
         for name, limit in vars(self).items():
             if not (_WITHIN.get(name) or getattr(operator, name))(value, limit):
-                raise _UnclearError
+                raise _NotPlainError
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Taken) -> Any:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Check) -> Any:
         return handler(source) | vars(self)
 
 
@@ -52,16 +52,16 @@ Natural = Annotated[int, Limits(ge=0)]
 
 
 class Around:
-    """What is done around the check of the type that it annotates."""
+    """Changes how values of the type that it annotates are checked."""
 
-    def take(self, value: Any, taken: Taken) -> Any:
-        """As `Limits.take`, also for pydantic."""
-        return taken(value)
+    def checked(self, value: Any, check: Check) -> Any:
+        """The value after `check`, also for pydantic."""
+        return check(value)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Taken) -> Any:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Check) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_wrap_validator_function(self.take, handler(source))
+        return core_schema.no_info_wrap_validator_function(self.checked, handler(source))
 
 
 class _PydanticFields:
@@ -101,7 +101,7 @@ class Model:
     def model_validate(cls, content: Any) -> Self:
         """An instance of the values in a dictionary."""
         try:
-            return cls._taken(content)
+            return cls._checked(content)
         except ValueError:
             return cast(Self, _in_pydantic(cls).model_validate(content))
 
@@ -115,43 +115,44 @@ class Model:
         self, *, include: Container[str] | None = None, exclude_unset: bool = False
     ) -> dict[str, Any]:
         """The values as plain ones: dictionaries, and lists for tuples too."""
-        if include is None:
-            include = self.model_fields_set if exclude_unset else self._fields
-        return {name: _plain(value, exclude_unset) for name, value in self if name in include}
+        names = self.model_fields_set if exclude_unset else self._fields
+        wanted = names if include is None else [name for name in names if name in include]
+        return {name: _plain(value, exclude_unset) for name, value in self if name in wanted}
 
     @classmethod
-    def _taken(cls, content: Any) -> Self:
+    def _checked(cls, content: Any) -> Self:
         if isinstance(content, cls):
             return content
         kinds = _kinds(cls)
         if type(content) is not dict:
-            raise _UnclearError
+            raise _NotPlainError
         if cls.model_config["extra"] == "ignore":
             content = {name: value for name, value in content.items() if name in kinds}
         if not content.keys() <= kinds.keys():
-            raise _UnclearError
+            raise _NotPlainError
         finite = not cls.model_config.get("allow_inf_nan", True)
-        return cls._made({name: _taken(content[name], kinds[name], finite) for name in content})
+        return cls._filled({name: _checked(content[name], kinds[name], finite) for name in content})
 
     @classmethod
-    def _made(cls, given: dict[str, Any]) -> Self:
+    def _filled(cls, given: dict[str, Any]) -> Self:
         """An instance of values that were checked each by itself."""
         made = object.__new__(cls)
-        for name, of in cls._fields.items():
-            default = of.default if of.default_factory is MISSING else of.default_factory()
+        for name, declared in cls._fields.items():
+            factory = declared.default_factory
+            default = declared.default if factory is MISSING else factory()
             vars(made)[name] = given.get(name, default)
         if MISSING in vars(made).values():
-            raise _UnclearError
+            raise _NotPlainError
         vars(made)["model_fields_set"] = {*given}
         made._check()
         return made
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Taken) -> Any:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Check) -> Any:
         from pydantic_core import core_schema
 
         return core_schema.no_info_wrap_validator_function(
-            lambda value, taken: value if isinstance(value, cls) else taken(value),
+            lambda value, check: value if isinstance(value, cls) else check(value),
             handler(_in_pydantic(cls)),
         )
 
@@ -181,35 +182,35 @@ def _kinds(cls: Any) -> dict[str, Any]:
     return {name: kinds[name] for name in cls._fields}
 
 
-def _taken(value: Any, kind: Any, finite: bool) -> Any:
+def _checked(value: Any, kind: Any, finite: bool) -> Any:
     """A value of a type as pydantic takes it in strict mode; `ValueError` if that is not plain."""
-    origin, of = typing.get_origin(kind), typing.get_args(kind)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        inner, *rules = of
-        take: Taken = lambda value: _taken(value, inner, finite)  # noqa: E731
+        inner, *rules = arguments
+        check: Check = lambda value: _checked(value, inner, finite)  # noqa: E731
         for rule in rules:
-            take = functools.partial(rule.take, taken=take)
-        return take(value)
+            check = functools.partial(rule.checked, check=check)
+        return check(value)
     if origin in (Union, UnionType):
-        for each in of:
+        for each in arguments:
             try:
-                return _taken(value, each, finite)
+                return _checked(value, each, finite)
             except ValueError:
                 continue
     elif origin is Literal:
-        if any(type(value) is type(choice) and value == choice for choice in of):
+        if any(type(value) is type(choice) and value == choice for choice in arguments):
             return value
     elif type(value) is origin in (list, tuple):
-        if origin is list or of[1:] == (...,):
-            return origin(_taken(item, of[0], finite) for item in value)
+        if origin is list or arguments[1:] == (...,):
+            return origin(_checked(item, arguments[0], finite) for item in value)
     elif type(value) is origin is dict:
-        keys, items = of
-        return {_taken(k, keys, finite): _taken(v, items, finite) for k, v in value.items()}
+        keys, items = arguments
+        return {_checked(k, keys, finite): _checked(v, items, finite) for k, v in value.items()}
     elif isinstance(kind, type) and issubclass(kind, Model):
-        return kind._taken(value)
+        return kind._checked(value)
     elif kind is Any or (type(value) is kind and _is_plain(value, finite)):
         return value
-    raise _UnclearError
+    raise _NotPlainError
 
 
 def _is_plain(value: Any, finite: bool) -> bool:
@@ -236,14 +237,14 @@ def _in_pydantic(cls: Any) -> Any:
     import pydantic
 
     fields: dict[str, Any] = {}
-    for name, of in cls._fields.items():
-        # `_made` gives the defaults; these ones say which values may be missing.
-        default = None if of.default_factory is not MISSING else of.default
+    for name, declared in cls._fields.items():
+        # `_filled` gives the defaults; these ones say which values may be missing.
+        default = None if declared.default_factory is not MISSING else declared.default
         default = ... if default is MISSING else default
-        described = pydantic.Field(default, description=of.metadata.get("description"))
+        described = pydantic.Field(default, description=declared.metadata.get("description"))
         fields[name] = _kinds(cls)[name], described
     made = pydantic.model_validator(mode="after")(
-        lambda model: cls._made({name: getattr(model, name) for name in model.model_fields_set})
+        lambda model: cls._filled({name: getattr(model, name) for name in model.model_fields_set})
     )
     config = pydantic.ConfigDict(**cls.model_config)  # type: ignore[typeddict-item]
     checks: dict[str, Any] = {"made": made}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.models import Around, Taken
+from mtkit.base.models import Around, Check
 from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class Expecting(Around):
     def __init__(self, what: str) -> None:
         self.what = what
 
-    def take(self, value: Any, taken: Taken) -> Any:
+    def checked(self, value: Any, check: Check) -> Any:
         """As `Around.take`."""
         try:
-            return taken(value)
+            return check(value)
         except ValueError:
             from pydantic_core import PydanticCustomError
 

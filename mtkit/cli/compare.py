@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -269,10 +268,13 @@ def _systems(
     systems = []
     for path, name in zip(paths, _names(paths), strict=True):
         checker = checkers.get(path) or other
-        decoded = map(decoded_of, from_runs[path]) if path in from_runs else itertools.repeat(None)
-        pairs = zip(text.sources or (), translations[path], decoded, strict=False)
-        checked = None if checker is None else [checker.check(*pair) for pair in pairs]
-        systems.append(ComparedSystem(name, translations[path], checked))
+        lines, checked = translations[path], None
+        if checker is not None and text.sources is not None:
+            best = from_runs.get(path, [None] * len(lines))
+            decoded = [None if each is None else decoded_of(each) for each in best]
+            pairs = zip(text.sources, lines, decoded, strict=True)
+            checked = [checker.check(*pair) for pair in pairs]
+        systems.append(ComparedSystem(name, lines, checked))
     return systems
 
 

@@ -163,7 +163,7 @@ class _OutputLoss(torch.autograd.Function):
                 torch.div(product, sums[chunk], out=rows_gradient[chunk])
                 scaled = (rows[chunk] / sums[chunk]).to(dtype)
                 if weight_gradient is None:
-                    # Not added to zeros: there is often only one chunk.
+                    # Not added to zeros, which takes as long as adding a chunk.
                     weight_gradient = torch.mm(buffer.t(), scaled).to(wide)
                 elif dtype == wide:
                     weight_gradient.addmm_(buffer.t(), scaled)

@@ -154,7 +154,9 @@ def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
         raise DoesNotFitError(
             f"{at_once} micro-batches of {padded_tokens(*largest)} tokens at the same time do not "
             "fit in memory, one does",
-            padded_tokens(*largest) if micro_batches.packed else micro_batches.most_tokens(batches),
+            max(padded_tokens(*largest), micro_batches.grown_tokens(micro_batches.longest))
+            if micro_batches.packed
+            else micro_batches.most_tokens(batches),
         )
     for some in micro_batches.smaller(indices):
         if fits(*micro_batches.grown(some)):

@@ -62,8 +62,8 @@ def load_runs(
     config = config or first.config.decode
     if config.split_sentences == "auto":
         config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
-    if config.stop == "auto" and not exact:
-        config = config.model_copy(update={"stop": "likely"})
+    if config.stop == "auto":
+        config = config.model_copy(update={"stop": "exact" if exact else "likely"})
     _check_ensemble(runs, vocabularies)
     task = Task()
     if origin.task == "parsing" and not linearised:

@@ -93,7 +93,7 @@ def test_a_model_takes_and_refuses_the_same_values_as_one_of_pydantic(content: d
 @given(st.dictionaries(st.sampled_from([*DecodeConfig.model_fields]), plain, max_size=3))
 def test_settings_are_taken_without_pydantic_as_with_it(content: dict[str, Any]):
     try:
-        taken = DecodeConfig._taken(content)
+        taken = DecodeConfig._checked(content)
     except ValueError:
         return
     assert repr(taken) == repr(_in_pydantic(DecodeConfig).model_validate(content))

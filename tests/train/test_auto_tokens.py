@@ -16,7 +16,7 @@ from mtkit.config import Config, load_config
 from mtkit.data import PreparedData
 from mtkit.train import gradients
 from mtkit.train.gradients import Gradients
-from mtkit.train.micro_batches import padded_tokens
+from mtkit.train.micro_batches import MicroBatches, padded_tokens
 from mtkit.train.trainer import Trainer
 
 
@@ -96,6 +96,29 @@ def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(
     monkeypatch.setattr(Gradients, "add_up", fitting)
     trainer.check_memory()
     assert trainer.micro_batches.at_once == 1
+
+
+def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    """The largest batch, of both sides together, need not have the longest sentence."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    config = changed(config, "train", batches_per_update=4, device_batch_tokens="auto")
+    trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
+    micro_batches, add_up = trainer.micro_batches, Gradients.add_up
+    shortest = micro_batches.pairs.src.lengths.argmin(keepdims=True)
+    monkeypatch.setattr(
+        MicroBatches, "largest", lambda self, batches: (shortest, (self.pairs, shortest))
+    )
+
+    def fitting(self: Gradients, *given: object, **more: object) -> object:
+        if self.micro_batches.at_once > 1:
+            raise MemoryError
+        return add_up(self, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Gradients, "add_up", fitting)
+    trainer.check_memory()
+    assert micro_batches.limit >= micro_batches.longest
 
 
 def test_a_pair_that_does_not_fit_alone_is_one_line(automatic: Trainings):
