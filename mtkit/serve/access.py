@@ -1,20 +1,28 @@
-"""Who may use a server, and how often: API keys, and texts per minute."""
+"""Who may use a server, and how often: API keys, texts per minute, and turns of documents."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import re
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import read_lines
+from mtkit.serve.http_errors import RequestError
 
 # Clients that are remembered; of more, a tenth is forgotten.
 _MAX_KNOWN = 10_000
+# Documents of a client that have a turn; that wait, of a client and of all.
+_MAX_TURNS, _MAX_WAITING, _MAX_ALL_WAITING = 4, 16, 32
+# Seconds after which a client may try again to get a turn.
+_RETRY = 10
 _HASH = re.compile("[0-9a-fA-F]{64}")
 
 
@@ -95,6 +103,46 @@ class Access:
         known = sorted(self._left, key=lambda client: -self._left_now(client, now))
         for client in known[: max(1, _MAX_KNOWN // 10)]:
             del self._left[client]
+
+
+class DocumentTurns:
+    """Lets few documents be sent and translated at a time; others wait, but not many.
+
+    Args:
+        most: documents that have a turn at a time.
+        seconds: for which others wait, at most.
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._free, self._seconds = asyncio.Semaphore(most), seconds
+        self._free_of = WeakValueDictionary[str, asyncio.Semaphore]()
+        # How many documents wait, by client.
+        self.waiting: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """A turn of a client; addresses are clients as in `Access.wait`.
+
+        Raises:
+            RequestError: if too many documents wait, or this one has waited too long.
+        """
+        client = _network(client)
+        refused = RequestError(429, "Slowdown: the queue of documents is full", _RETRY)
+        if self.waiting[client] >= _MAX_WAITING or self.waiting.total() >= _MAX_ALL_WAITING:
+            raise refused
+        own = self._free_of.setdefault(client, asyncio.Semaphore(_MAX_TURNS))
+        async with AsyncExitStack() as turns:
+            self.waiting[client] += 1
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await turns.enter_async_context(own)
+                    await turns.enter_async_context(self._free)
+            except TimeoutError:
+                raise refused from None
+            finally:
+                # Clients of which none waits are forgotten.
+                self.waiting -= Counter([client])
+            yield
 
 
 def _network(client: str) -> str:

@@ -106,7 +106,8 @@ def _endpoint(
 
     async def answer(request: Request) -> Response:
         try:
-            turn = service.document_turns if is_upload else nullcontext()
+            address = request.client.host if request.client else ""
+            turn = service.document_turns.turn(address) if is_upload else nullcontext()
             async with turn, asyncio.timeout(limits.seconds if is_upload else None):
                 given = await read_parameters(
                     request,
@@ -116,7 +117,6 @@ def _endpoint(
                 )
                 given.update(request.path_params)
                 key = key_of(given, request.headers.get("authorization", ""))
-                address = request.client.host if request.client else ""
                 caller = Caller(key, address, str(request.base_url))
                 content = await _while_connected(request, handler(service, given, caller))
             return content if isinstance(content, Response) else JSONResponse(content)

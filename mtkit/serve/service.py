@@ -16,7 +16,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import language_name
 from mtkit.check import Checked, Checker
 from mtkit.serve import languages
-from mtkit.serve.access import Access
+from mtkit.serve.access import Access, DocumentTurns
 from mtkit.serve.bodies import ClientFile
 from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
@@ -139,7 +139,7 @@ class Service:
         # A part of a document ends when it has this many characters, with the segment that reaches
         # them. Without long segments, the parts of all documents fill half of the queue.
         self.max_part = _CHARACTERS * limits.queue_tokens // (2 * _DOCUMENTS)
-        self.document_turns = asyncio.Semaphore(_DOCUMENTS)
+        self.document_turns = DocumentTurns(_DOCUMENTS, limits.seconds)
 
     def keep(self, file: ClientFile) -> str:
         """Keep a result for a while, and return its name; of too many bytes, the oldest go."""

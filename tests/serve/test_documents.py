@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from support.served import Gate, Served, parts, until
 
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
+from mtkit.serve.access import DocumentTurns
+from mtkit.serve.http_errors import RequestError
 
 SRT = b"1\n00:00:01,000 --> 00:00:02,000\n%s\n\n"
 FILES = {
@@ -201,7 +205,7 @@ def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run) 
 
 def test_uploads_at_the_same_time_get_their_own_documents(served: Served) -> None:
     numbers = range(60)
-    with ThreadPoolExecutor(30) as clients:
+    with ThreadPoolExecutor(20) as clients:
         replies = clients.map(lambda n: served.upload("a.srt", SRT % b"12 %d" % n), numbers)
         assert [served.fetch(reply) for reply in replies] == [SRT % b"12 %d" % n for n in numbers]
 
@@ -223,12 +227,12 @@ def test_an_upload_that_is_cut_leaves_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one\n" * 2**19)
     with Served([untrained]) as server:
-        free = server.service.document_turns._value
+        free = server.service.document_turns._free._value
         for cut in (1, 100, len(body) // 2, len(body) - 10):
             send(server, body, cut).close()
         metric = b'mtkit_requests_total{endpoint="/translate_file",status="400"} 4.0'
         until(lambda: metric in server.get("/metrics").body)
-        assert server.service.document_turns._value == free
+        assert server.service.document_turns._free._value == free
         assert not server.service.results
         assert not list(tmp_path.iterdir())
 
@@ -256,10 +260,65 @@ def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Ga
     ):
         running = [clients.submit(server.upload, "a.txt", b"one") for _ in range(20)]
         replies = [one.result(600) for one in running]
-        assert {reply.status for reply in replies} == {503}
-        assert "took longer than 1 s" in replies[0].json["error"]
+        # What has waited for that long is refused too.
+        assert {503} <= {reply.status for reply in replies} <= {429, 503}
+        assert "took longer than 1 s" in next(r for r in replies if r.status == 503).json["error"]
         gate.open()
         until(lambda: server.upload("a.txt", b"one").status == 200)
+
+
+def test_a_client_with_many_slow_uploads_does_not_hold_up_others(untrained: Run) -> None:
+    body = parts({"source": "en", "target": "de"}, "a.txt", b"one")
+    headers = {"Content_Type": "multipart/form-data; boundary=--x", "X_Forwarded_For": "192.0.2.1"}
+    with Served([untrained], limits=Limits(seconds=600)) as server:
+        slow = [send(server, body, cut=1) for _ in range(20)]
+        until(lambda: server.service.document_turns.waiting.total() == 16)
+        # Also one whose body is not read at once.
+        for data in (b"one", b"one\n" * 2**20):
+            refused = server.upload("a.txt", data)
+            assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+            assert "queue of documents is full" in refused.json["error"]
+        assert server.ask("POST", "/translate_file", body, **headers).status == 200
+        for client in slow:
+            client.close()
+
+
+def test_turns_are_limited_by_client_and_waiting_ends() -> None:
+    async def take() -> None:
+        turns = DocumentTurns(16, 0.01)
+        async with AsyncExitStack() as running:
+            for number in range(4):
+                await running.enter_async_context(turns.turn(f"2001:db8::{number}"))
+            with pytest.raises(RequestError, match="queue of documents"):
+                await running.enter_async_context(turns.turn("2001:db8::9"))
+            for number in range(12):
+                await running.enter_async_context(turns.turn(f"192.0.2.{number}"))
+            with pytest.raises(RequestError, match="queue of documents"):
+                await running.enter_async_context(turns.turn("192.0.2.99"))
+        async with turns.turn("2001:db8::9"), turns.turn("192.0.2.99"):
+            assert not turns.waiting
+
+    asyncio.run(take())
+
+
+def test_32_documents_wait_and_others_are_refused_at_once() -> None:
+    async def take() -> None:
+        turns = DocumentTurns(1, 600)
+        async with turns.turn("a"):
+            waiting = [
+                asyncio.ensure_future(turns.turn(f"{n % 8}").__aenter__()) for n in range(32)
+            ]
+            while turns.waiting.total() < 32:
+                await asyncio.sleep(0)
+            with pytest.raises(RequestError, match="queue of documents"):
+                await turns.turn("b").__aenter__()
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+        async with turns.turn("b"):
+            assert not turns.waiting
+
+    asyncio.run(take())
 
 
 def test_neither_texts_nor_names_of_files_are_logged(
