@@ -49,7 +49,7 @@ class Losses(NamedTuple):
 
 @dataclass(eq=False)
 class Gradients:
-    """Computes losses and gradients of micro-batches, one after the other or several at a time.
+    """Computes losses and gradients of passes, one after the other or several at a time.
 
     They are computed through `parallel`: the model, or its wrapper for several workers.
     """
@@ -79,7 +79,7 @@ class Gradients:
         return torch.bfloat16 if self.precision == "bf16" else self.model.embedding.weight.dtype
 
     def start_threads(self) -> None:
-        """Start the threads for several micro-batches at a time, if there will be any.
+        """Start the threads for several passes at a time, if there will be any.
 
         Otherwise the first call of `add_up` does it.
 
@@ -95,7 +95,7 @@ class Gradients:
                 if "start new thread" not in str(error):
                     raise
                 raise MtkitError(
-                    f"{at_once} threads for {at_once} micro-batches at a time cannot be started "
+                    f"{at_once} threads for {at_once} passes at a time cannot be started "
                     f"({error}); raise the limit of processes (ulimit -u), or set OMP_NUM_THREADS=1"
                 ) from error
 

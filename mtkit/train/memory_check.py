@@ -76,7 +76,7 @@ class DoesNotFitError(MtkitError):
 def check_memory(
     gradients: Gradients, batches: TokenBatches, optimizer: torch.optim.Optimizer, *, where: str
 ) -> None:
-    """Run the largest micro-batch forward and backward, beside room for the optimizer's state.
+    """Run the largest pass forward and backward, beside room for the optimizer's state.
 
     If several are computed at the same time, each thread computes the largest one as often as in
     an update, but at most twice. `where` follows "memory" in a message, such as " on worker 1".
@@ -137,7 +137,7 @@ def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
     micro_batches, model = gradients.micro_batches, gradients.model
     indices, largest = micro_batches.largest(batches)
     at_once = micro_batches.at_once
-    # The second micro-batch of a thread is computed beside the gradients of its first.
+    # The second pass of a thread is computed beside the gradients of its first.
     number = 2 * at_once if at_once > 1 else 1
     number = min(number, batches.per_update * micro_batches.per_batch)
 
@@ -152,7 +152,7 @@ def _try_largest(gradients: Gradients, batches: TokenBatches, *, where: str) -> 
         return
     if at_once > 1 and fits(*largest):
         raise DoesNotFitError(
-            f"{at_once} micro-batches of {padded_tokens(*largest)} tokens at the same time do not "
+            f"{at_once} passes of {padded_tokens(*largest)} tokens at the same time do not "
             "fit in memory, one does",
             max(padded_tokens(*largest), micro_batches.grown_tokens(micro_batches.longest))
             if micro_batches.packed

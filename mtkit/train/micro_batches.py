@@ -124,10 +124,10 @@ def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[
 
 
 def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
-    """The number of groups into which threads are divided, to compute a micro-batch each.
+    """The number of groups into which threads are divided, to compute a pass each.
 
     The largest number with which all threads are used, and are idle for at most a tenth
-    of the time: 4 threads in 4 groups need 3 rounds for 9 micro-batches, and are idle in a quarter
+    of the time: 4 threads in 4 groups need 3 rounds for 9 passes, and are idle in a quarter
     of that time; in 2 groups they need 5 rounds, and are idle in a tenth.
     """
     for groups in range(min(threads, number, at_most), 1, -1):

@@ -237,7 +237,7 @@ def test_a_micro_batch_that_fits_only_alone_is_reported_with_the_setting(
     monkeypatch.setattr(Gradients, "add_up", out_of_memory)
     _, largest = trainer.micro_batches.largest(trainer.batches)
     told = (
-        rf"2 micro-batches of {padded_tokens(*largest)} tokens at the same time do not fit in "
+        rf"2 passes of {padded_tokens(*largest)} tokens at the same time do not fit in "
         r"memory, one does; give --set train\.device_batch_tokens=(\d+)"
     )
     with pytest.raises(MtkitError, match=f"^{told}$") as caught:
