@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 
+from mtkit.base import files
 from mtkit.base.invisible import visible
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts
 from mtkit.translate.requests import Sentence, Translation
@@ -20,6 +20,13 @@ _MISSING, _TOO_LONG, _TOO_SHORT = _FAULTS = (
     "longer than every training line",
     "much shorter in translation than usual",
 )
+
+
+class Doubts(files.Record):
+    """How many texts were copied, and line numbers by what may be wrong, of one window."""
+
+    copied: int
+    lines: dict[str, list[int]]
 
 
 class IncompleteTranslations:
@@ -79,14 +86,18 @@ class IncompleteTranslations:
             )
         self._begin()
 
-    def saved(self) -> str:
-        """What was found, as text for `restore`."""
-        return json.dumps([self.copied, *map(list, self._lines.values())])
+    def take(self) -> Doubts:
+        """What was found since the last call; then begin again."""
+        lines = {fault: list(numbers) for fault, numbers in self._lines.items()}
+        doubts = Doubts(copied=self.copied, lines=lines)
+        self._begin()
+        return doubts
 
-    def restore(self, text: str) -> None:
-        """Begin with what an earlier start had found."""
-        self.copied, *numbers = json.loads(text)
-        self._lines = dict(zip(_FAULTS, map(dict.fromkeys, numbers), strict=True))
+    def add(self, doubts: Doubts) -> None:
+        """Add what was taken, in this start or an earlier one."""
+        self.copied += doubts.copied
+        for fault, numbers in doubts.lines.items():
+            self._lines.setdefault(fault, {}).update(dict.fromkeys(numbers))
 
 
 def place_of(number: int, doubts: IncompleteTranslations | None) -> str:

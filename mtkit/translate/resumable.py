@@ -3,7 +3,8 @@
 The file appears when it is complete, compressed if its name ends so. Until then the folder
 `.NAME.parts` next to it has `job.json`, with the settings of the translation, and a file for every
 finished window of lines. The name of a part has the checksums of its source and its content: parts
-from other input are never used, and changed parts are translated again.
+from other input are never used, and changed parts are translated again. The warnings of a window
+are in a file of their own, which is written before its part.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from mtkit.base import files
 from mtkit.base.errors import MtkitError
-from mtkit.translate.doubts import IncompleteTranslations
+from mtkit.translate.doubts import Doubts, IncompleteTranslations
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class ResumableOutput:
         restart: delete the parts of an earlier start.
         join: makes the content of the file of the parts.
         counted: a number of lines in words, for messages.
-        doubts: are saved with the parts.
+        doubts: what each window adds is saved with its part.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class ResumableOutput:
     ) -> None:
         self.output = output
         self._counted, self._doubts = counted, doubts
+        # By the number of the first line of a window.
+        self._taken: dict[int, Doubts] = {}
         self._job = _Job(settings=settings)
         self._restart, self._join = restart, join
         self._parts = output.with_name(f".{output.name}.parts")
@@ -106,16 +109,19 @@ class ResumableOutput:
 
     def _translate_and_join(self, windows: Windows, translate: Translate) -> None:
         names: dict[int, str] = {}
-        saved = self._parts / "doubts.json"
-        if self._doubts and saved.exists():
-            self._doubts.restore(saved.read_text())
         for first_line, text in translate(self._missing(windows, names)):
             if self._doubts:
-                self._write(saved, [self._doubts.saved().encode()])
+                self._taken[first_line] = self._doubts.take()
+                path = self._doubts_file(names[first_line])
+                with files.naming_file(path):
+                    files.write_record(path, self._taken[first_line])
             self._write(self._parts / f"{names[first_line]}-{_digest(text)}", [text])
         parts = self._files()
         if len(parts) > len(names):
             raise self._other_input("was started with more input")
+        if self._doubts:
+            for first_line in names:
+                self._doubts.add(self._taken[first_line])
         self._write(self.output, self._join(path.read_bytes() for path in parts))
         shutil.rmtree(self._parts, ignore_errors=True)
 
@@ -143,9 +149,16 @@ class ResumableOutput:
                 raise self._other_input(
                     f"was started with different input (from line {first_line:,} on)"
                 )
-            if path.name == f"{name}-{_digest(path.read_bytes())}":
+            try:
+                if path.name != f"{name}-{_digest(path.read_bytes())}":
+                    raise MtkitError(f"{path}: was changed, so it is translated again")
+                if self._doubts:
+                    self._taken[first_line] = files.read_record(
+                        self._doubts_file(name), Doubts, advice="its lines are translated again"
+                    )
                 return True
-            log.warning("%s: was changed, so it is translated again", path)
+            except MtkitError as error:
+                log.warning("%s", error)
             path.unlink()
         return False
 
@@ -154,6 +167,9 @@ class ResumableOutput:
 
     def _files(self) -> list[Path]:
         return sorted(self._parts.glob("[0-9]*-*[0-9a-f]"))
+
+    def _doubts_file(self, name: str) -> Path:
+        return self._parts / f"doubts-{name[:8]}.json"
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
         with files.naming_file(path):

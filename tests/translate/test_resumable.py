@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
+import json
 import lzma
 import os
 import signal
@@ -19,9 +21,11 @@ from support.forked import Forked
 
 import mtkit.translate.reading
 from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import LineFacts
 from mtkit.base.text import zstd
 from mtkit.cli import main
 from mtkit.run_folder import Run
+from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.resumable import ResumableOutput
 
 WINDOWS = [(1, ["one", "two"]), (3, ["", "a\u2028b"]), (5, ["three"])]
@@ -184,5 +188,62 @@ def test_before_a_part_is_done_the_settings_may_change(tmp_path: Path) -> None:
     (tmp_path / ".out.parts").mkdir()
     (tmp_path / ".out.parts" / "job.json").write_text("other settings")
     ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+def warned(
+    output: Path, caplog: pytest.LogCaptureFixture, *, stop: int = 0, run: str = "a"
+) -> list[str]:
+    """What a start warns of, which doubts each window; `stop` interrupts it in one of them."""
+    caplog.clear()
+    doubts = IncompleteTranslations(LineFacts())
+
+    def translate(windows: Windows) -> Iterator[tuple[int, bytes]]:
+        for first_line, text in upper(windows):
+            doubts.add_missing(first_line)
+            doubts.copied += 1
+            if first_line == stop:
+                raise KeyboardInterrupt
+            yield first_line, text
+
+    resumable = ResumableOutput(output, HOW | {"run": run}, doubts=doubts)
+    with contextlib.suppress(KeyboardInterrupt):
+        resumable.run(WINDOWS, translate)
+        doubts.report()
+    return [record.getMessage() for record in caplog.records if "wrote" not in record.msg]
+
+
+@pytest.mark.parametrize("kind", ["none", "list", "missing", "part", "other job", "killed"])
+def test_warnings_of_an_earlier_start_count_once(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    parts = tmp_path / ".out.parts"
+    warned(tmp_path / "out", caplog, stop=5)
+    saved = parts / "doubts-00000001.json"
+    # What a window found is saved once, not again for every later one.
+    assert (json.loads(saved.read_text())["copied"], len(names(parts))) == (1, 5)
+    part = next(parts.glob("00000001-*"))
+    if kind == "list":
+        saved.write_text("[1]")
+    elif kind == "missing":
+        saved.unlink()
+    elif kind == "part":
+        part.write_text("changed")
+    elif kind == "other job":
+        # As a kill leaves it that comes before the first part.
+        for path in parts.glob("0*"):
+            path.unlink()
+    elif kind == "killed":
+        part.unlink()
+    messages = warned(tmp_path / "out", caplog, run="b" if kind == "other job" else "a")
+    assert [message for message in messages if "done already" not in message][-2:] == [
+        "check the translations: 3 lines are without a translation (lines 1, 3, 5)",
+        "copied 3 texts without letters, or with addresses and placeholders only; "
+        "--no-copy translates them",
+    ]
+    changed = [message for message in messages if "translated again" in message]
+    assert len(changed) == (kind in ("list", "missing", "part"))
     assert (tmp_path / "out").read_text() == WHOLE
     assert names(tmp_path) == ["out"]
