@@ -94,10 +94,10 @@ class FakeTranslator:
 def translated_html(lines: Sequence[str], fake: FakeTranslator | None = None) -> list[str]:
     """The translation of some lines of HTML."""
     fake = fake or FakeTranslator()
-    translator, aligner = cast(Translator, fake), cast(Aligner, fake)
+    translator = cast(Translator, fake)
     found: list[str] = []
     for window in markup_windows([list(lines)]):
-        found += translate_markup(translator, aligner, window)
+        found += translate_markup(translator, fake.aligner, window)
     return found
 
 
