@@ -37,8 +37,8 @@ _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*$", re.DOTAL
 # of contents, links of wikis, attributes, Hugo's and Jekyll's commands, emoji, and formulas as
 # Pandoc finds them.
 _KEPT = re.compile(
-    r"(\[\^[^\]\s]+\]:?|^\[[ xX]\](?=\s)|\[![A-Z]+\]|\[TOC\]|!?\[\[[^\]]*\]\]|\{[#.:][^{}]*\}"
-    r"|\{\{.*?\}\}|\{%.*?%\}|(?<![\w:]):[a-z][a-z0-9_+-]*:(?![\w:])|(?<!\$)\$\$[^$]+\$\$"
+    r"(\[\^[^\]\s]{1,500}\]:?|^\[[ xX]\](?=\s)|\[![A-Z]+\]|\[TOC\]|!?\[\[[^\]]{0,500}\]\]"
+    r"|\{[#.:][^{}]*\}|\{\{.{0,500}?\}\}|\{%.{0,500}?%\}|(?<![\w:]):[a-z][a-z0-9_+-]*:(?![\w:])|(?<!\$)\$\$[^$]+\$\$"
     r"|(?<![\w$])\$(?=\S)[^$\n]*[^\s$]\$(?!\d))"
 )
 # Lines of extensions: `:::note`, `!!! tip "Title"`, an abbreviation, code of MDX, and a formula.
@@ -54,7 +54,8 @@ _BLOCK = (
     r"(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+*](?:\s|$)|>|=+\s*$|-+\s*$|~~~|```"
     r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
-_HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^<>]*?>")
+_HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)[^<>]*?>")
+_LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
 # Elements of HTML whose text is not translated.
 _COPIED = ("code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
 # What text is escaped with, from the mildest on.
@@ -138,10 +139,12 @@ class Markdown(Document):
             characters = re.finditer(r"\\\||." if is_cell else ".", shown)
             spans += [(start + column + c.start(), start + column + c.end()) for c in characters]
             spans += [(0, 0)] * (1 + len(text) - len(text.rstrip()))
-        kept = [line.span() for line in _DIRECTIVE.finditer(content)]
+        kept = [*_DIRECTIVE.finditer(content)][::-1]
         at, group = 0, list[Piece]()
         for piece in [*pieces, Piece("", "", _BREAK)]:
-            if piece.name == _BREAK or any(start <= at < stop for start, stop in kept):
+            while kept and kept[-1].end() <= at:
+                kept.pop()
+            if piece.name == _BREAK or (kept and kept[-1].start() <= at):
                 _, inside, after = trimmed(group, pairs=False)
                 if has_letters("".join(each.value for each in inside if each.name is None)):
                     line, codes = _line(inside)
@@ -229,7 +232,7 @@ def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
             return None
         source = content[start:at]
         # A line break inside of code or a link is a space.
-        code, name = re.sub(r"\s*\n\s*", " ", source), ""
+        code, name = _LINE_END.sub(" ", source), ""
         tag = _HTML_TAG.fullmatch(source) if token.type == "html_inline" else None
         if token.type == "text":
             if pieces and pieces[-1].name == _BREAK and (sign := _DEFINITION.match(source)):
@@ -265,7 +268,7 @@ def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
     while at < len(pieces):
         stop = partners.get(at, at) if pieces[at].name in _COPIED else at
         source = "".join(piece.source for piece in pieces[at : stop + 1])
-        yield pieces[at] if stop == at else Piece(source, re.sub(r"\s*\n\s*", " ", source), "")
+        yield pieces[at] if stop == at else Piece(source, _LINE_END.sub(" ", source), "")
         at = stop + 1
 
 

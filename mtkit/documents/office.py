@@ -158,7 +158,7 @@ class OfficeDocument(XmlDocument):
         slides = self._slides()
         for name in dict.fromkeys([*slides, *names]):
             label = self.labels.get(self._types[name].rpartition(".")[2].removesuffix("+xml"))
-            numbers = re.findall(r"\d+(?=\.xml$)", name)
+            numbers = re.findall(r"(?<!\d)\d++(?=\.xml$)", name)
             number = slides.index(name) + 1 if name in slides else "".join(numbers)
             if label is not None:
                 yield name, label and f"{label} {number}".strip()

@@ -43,7 +43,7 @@ _MAX_CUES = 6
 _CLOCK = r"(\d+:\d\d?(?::\d\d?)?(?:[.,]\d{1,3})?)"
 _TIME = re.compile(rf"\s*{_CLOCK}\s*-->\s*{_CLOCK}")
 _TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}|\\[Nh]"
-_CODE = re.compile(rf"<(/?)([a-zA-Z]+)[^<>]*>|{_TAG}|[\[\]()（）♪♫]")
+_CODE = re.compile(rf"<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）♪♫]")
 _BRACKETS = {"[": "[", "]": "/[", "(": "(", ")": "/(", "（": "（", "）": "/（"}
 _SOUND = r"[\[(（][^\[\]()（）]*[\])）]"
 # Others belong to words, such as %(name)s.
@@ -60,10 +60,10 @@ _SIGN = re.compile(
 _SPEAKER = re.compile(
     rf"(?:{_TAG}|\s)*(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
 )
-_SENTENCE_END = re.compile(r"[.!?…:;。！？؟۔।]+[\"'”’»)\]」』]*$")
+_SENTENCE_END = re.compile(r"(?<![.!?…:;。！？؟۔।])[.!?…:;。！？؟۔।]+[\"'”’»)\]」』]*$")
 _POSITION = re.compile(r"\{\\an?\d+\}")
 _HIDDEN = re.compile(_TAG)
-_ELEMENT = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>")
+_ELEMENT = re.compile(r"<(/?)([a-zA-Z]++)[^<>]*>")
 
 
 class _Cue(NamedTuple):
@@ -248,9 +248,9 @@ def _balanced(parts: Sequence[str]) -> Iterator[str]:
     open_tags: list[tuple[str, str]] = []
     for i, part in enumerate(parts):
         begin = "".join(tag for tag, _ in open_tags)
-        rest = "".join(parts[i:])
+        closed = set(re.findall(r"</([a-zA-Z]++)>", "".join(parts[i:])))
         for tag in _ELEMENT.finditer(part):
-            if not tag[1] and rest.count(f"</{tag[2]}>"):
+            if not tag[1] and tag[2] in closed:
                 open_tags.append((tag[0], tag[2]))
             elif tag[1] and open_tags and open_tags[-1][1] == tag[2]:
                 open_tags.pop()

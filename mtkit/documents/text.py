@@ -23,7 +23,8 @@ Row = tuple[int, int, str]
 # A word with the tags beside it and the space before it, and its width without tags.
 _Word = tuple[str, int]
 
-LINE = re.compile(r"([^\r\n]*)(?:\r*\n|\r|\Z)")
+# Without a limit, the time of many `\r` grows with their square; so in other patterns.
+LINE = re.compile(r"([^\r\n]*)(?:\r{0,9}\n|\r|\Z)")
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -100,7 +101,10 @@ def pieces_of(
 
 def text_pieces(text: str, value: Callable[[str], str] = str) -> list[Piece]:
     """Text, with the spaces before and after it as pieces of their own."""
-    return [Piece(part, value(part)) for part in re.split(r"(^\s+|\s+$)", text) if part]
+    rest = text.lstrip()
+    words = rest.rstrip()
+    parts = text[: len(text) - len(rest)], words, rest[len(words) :]
+    return [Piece(part, value(part)) for part in parts if part]
 
 
 def trimmed(pieces: Sequence[Piece], *, pairs: bool = True) -> tuple[str, list[Piece], str]:
@@ -155,7 +159,7 @@ def width_of(text: str) -> int:
 def _words_of(text: str, tag: str) -> list[_Word]:
     words = re.finditer(
         rf"([ \t\n]*)((?:{tag})*(?:[{_WIDE}](?:{tag}|[{_NO_START}])*|(?:{tag}|[^ \t\n{_WIDE}])+))",
-        text,
+        text.rstrip(" \t\n"),
     )
     spaced = (" " * bool(word[1]) + word[2] for word in words)
     return [(word, width_of(re.sub(tag, "", word))) for word in spaced]

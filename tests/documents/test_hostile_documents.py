@@ -311,3 +311,32 @@ def test_codes_of_xliff_that_are_nested_deeply_are_read():
     begins = [f'<bpt id="{i}"/>a' for i in range(3000)]
     ends = [f'<ept id="{i}"/>a' for i in reversed(range(3000))]
     assert len(open_document("a.xlf", xliff(unit("".join(begins + ends)))).segments) == 1
+
+
+CUE = "00:00:01,000 --> 00:00:02,000\n{}\n"
+N = 300_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.srt", CUE.format("a" + " " * N + "b")),
+        ("a.po", 'msgid "a<b>' + " " * N + 'b"\nmsgstr ""\n'),
+        ("a.srt", CUE.format("a") + "\r" * N),
+        ("a.srt", CUE.format("a" + "." * N + "b") + "\n" + CUE.replace("1,", "2,").format("c")),
+        ("a.srt", CUE.format("a <" + "b" * N)),
+        ("a.srt", CUE.format("a " + "<b>" * (N // 3))),
+        ("a.md", "a " + "{{" * (N // 10)),
+        ("a.md", "a " + "{%" * (N // 10)),
+        ("a.md", "a `b" + " " * N + "b`"),
+        ("a.md", "a <code>b" + " " * N + "b</code>"),
+        ("a.md", "a <" + "b" * N + ' c="<">'),
+        ("a.md", "a\n" + ":::b\n" * (N // 15)),
+    ],
+    ids=range(12),
+)
+def test_the_time_of_a_long_text_does_not_grow_with_its_square(name: str, text: str):
+    document = open_document(name, text.encode())
+    assert document.segments
+    assert document.write([None] * len(document.segments)) == text.encode()
+    document.write([in_capitals(segment.line) for segment in document.segments])
