@@ -111,8 +111,8 @@ def coded(parts: Iterable[tuple[str, Any]]) -> tuple[str, dict[int, Any]]:
 def partners_of(names: Sequence[str]) -> dict[int, int]:
     """The number of the end of each tag, and of the beginning of each end.
 
-    The name of an end begins with `/`; an empty one is of no tag. Tags whose name begins with `*`
-    are always closed, and none of the others goes over one of their ends.
+    The name of an end begins with `/`; an empty name is no tag. A tag whose name begins
+    with `*` always has an end, and no other tag may cross it.
     """
     partners: dict[int, int] = {}
     stack: list[int] = []

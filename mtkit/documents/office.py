@@ -155,11 +155,11 @@ class OfficeDocument(XmlDocument):
         self._main = self._part_of_type(self.main_type)
         if not self._main:
             raise MtkitError("it is not what its ending says, or its main part is missing")
-        slides = self._slides()
+        slides = {name: number for number, name in enumerate(self._slides(), 1)}
         for name in dict.fromkeys([*slides, *names]):
             label = self.labels.get(self._types[name].rpartition(".")[2].removesuffix("+xml"))
             numbers = re.findall(r"(?<!\d)\d++(?=\.xml$)", name)
-            number = slides.index(name) + 1 if name in slides else "".join(numbers)
+            number = slides.get(name, "".join(numbers))
             if label is not None:
                 yield name, label and f"{label} {number}".strip()
 

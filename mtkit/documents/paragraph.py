@@ -161,21 +161,18 @@ class Paragraph:
 
     def render(self) -> None:
         """Fill the element with the pieces."""
-        holders = [self._emptied(self.element)]
-        for piece in _leaves(chain.from_iterable(self._pieces)):
+        holders, texts = [self._emptied(self.element)], list[str]()
+        for piece in [*_leaves(chain.from_iterable(self._pieces)), Piece("close")]:
             if piece.kind == "close":
-                holders.pop()
+                _add(holders.pop(), texts)
                 continue
             for node in self._nodes(piece):
-                # `len` would count all of them.
-                last = next(holders[-1].iterchildren(reversed=True), None)
-                if not isinstance(node, str):
-                    node.tail = None
-                    holders[-1].append(node)
-                elif last is not None:
-                    last.tail = (last.tail or "") + node
-                else:
-                    holders[-1].text = (holders[-1].text or "") + node
+                if isinstance(node, str):
+                    texts.append(node)
+                    continue
+                _add(holders[-1], texts)
+                node.tail = None
+                holders[-1].append(node)
             if piece.kind == "open":
                 holders.append(self._emptied(piece.element))
 
@@ -216,15 +213,17 @@ class Paragraph:
             yield Piece(kind, child, is_break=kind == "break", pair=pairs.get(kind, ""))
 
     def _folded(self, pieces: list[Piece]) -> list[Piece]:
-        """Pieces with each begin and its end as an `open` and a `close`, and less of them."""
+        """Join neighbouring texts, and make each begin and end an `open` and a `close`."""
+        pieces, texts, done = [], pieces, list[Piece]()
+        for look, group in groupby(texts, _look_of_text):
+            first, *others = group
+            if look:
+                first.text, others = _words([first, *others]), []
+            pieces += [first, *others]
         partners = partners_of([piece.pair for piece in pieces])
-        done: list[Piece] = []
         # Of what has no end yet: where in `done` it begins, and where what is inside begins.
         opened: list[tuple[int, int]] = []
         for i, piece in enumerate(pieces):
-            if done and _is_same(done[-1], piece):
-                done[-1].text += piece.text
-                continue
             done.append(piece)
             if partners.get(i, 0) > i:
                 opened.append((len(done) - 1, len(done)))
@@ -252,6 +251,17 @@ class Paragraph:
         return [Piece("shown", parts=_leaves(pieces))]
 
 
+def _add(holder: Element, texts: list[str]) -> None:
+    """Write texts at the end of an element at once, and forget them."""
+    # `len` would count all of them.
+    last = next(holder.iterchildren(reversed=True), None)
+    if last is not None and texts:
+        last.tail = (last.tail or "") + "".join(texts)
+    elif texts:
+        holder.text = (holder.text or "") + "".join(texts)
+    texts.clear()
+
+
 def cut(text: str | None, separator: str) -> Iterator[Piece]:
     """The parts of a text between separators, and these as breaks."""
     pieces = re.split(f"({separator})", text or "") if separator else [text or ""]
@@ -262,9 +272,9 @@ def _leaves(pieces: Iterable[Piece]) -> list[Piece]:
     return [leaf for piece in pieces for leaf in piece.parts or (piece,)]
 
 
-def _is_same(last: Piece, piece: Piece) -> bool:
-    is_text = last.kind == piece.kind == "text" and last.look == piece.look
-    return is_text and not (last.is_break or piece.is_break)
+def _look_of_text(piece: Piece) -> tuple[object, ...]:
+    """Equal for texts that become one; empty if it is none."""
+    return (piece.look,) if piece.kind == "text" and not piece.is_break else ()
 
 
 def _trimmed(pieces: list[Piece]) -> tuple[int, int]:

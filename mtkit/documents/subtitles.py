@@ -91,7 +91,7 @@ class _Text:
         return "".join(piece.value for piece in self.pieces if piece.name is None)
 
     def leave_dots(self) -> None:
-        """Leave what says that the sentence goes on outside of its pieces."""
+        """Move the dots at its end out of its pieces."""
         source, value, name = self.pieces[-1]
         kept = source.rstrip(".…")
         if name is None:

@@ -37,7 +37,7 @@ _WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _NO_START = "、。，．！？：；）」』】》〉〕ー…‥々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
 # Matches nothing.
 _NO_TAG = r"(?!)"
-# A cut after punctuation may be this much further from its share; of the mean size of a group.
+# How much further from its share a cut after punctuation may be, as a part of the mean size.
 _PUNCTUATION_BONUS = 0.2
 
 

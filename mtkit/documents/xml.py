@@ -62,11 +62,11 @@ class XmlDocument(Document):
         """The paragraphs of a part; always the same ones for the same bytes."""
 
     def _texts(self, name: str, root: Element) -> Iterator[tuple[Segment, Text]]:
-        label, number = self._labels[name], 0
+        label, number, places = self._labels[name], 0, dict[Element, int]()
         for paragraph in self._paragraphs(name, root):
             for index, text in enumerate(paragraph.texts):
                 number += index == 0 or paragraph.default == "block"
-                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element)}"
+                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element, places)}"
                 place = f"{label}, {place}" if label else place
                 yield Segment(text.line, place, is_replaced=paragraph.is_replaced), text
 
@@ -110,19 +110,22 @@ class XmlDocument(Document):
         """Show marks in the parts."""
 
 
-def _cell(element: Element) -> str:
-    """Where an element is in a table, if it is in one."""
+def _cell(element: Element, places: dict[Element, int]) -> str:
+    """Where an element is in a table, if it is in one; `places` grows by its row and cell."""
     cell = next(element.iterancestors("{*}tc", "{*}table-cell"), None)
     if cell is None or cell.getparent().getparent() is None:
         return ""
-    row, number = _index(cell.getparent()), _index(cell)
+    row, number = _index(cell.getparent(), places), _index(cell, places)
     return f" (row {row}, cell {number})"
 
 
-def _index(element: Element) -> int:
+def _index(element: Element, places: dict[Element, int]) -> int:
     """The number of an element among its siblings of the same kind, from 1."""
-    parent = element.getparent()
-    return 1 + int(parent.index(element) - parent.index(parent.find(element.tag)))
+    if element not in places:
+        first: dict[object, int] = {}
+        for place, sibling in enumerate(element.getparent(), 1):
+            places[sibling] = 1 + place - first.setdefault(sibling.tag, place)
+    return places[element]
 
 
 def parsed(data: bytes, name: str) -> Element:

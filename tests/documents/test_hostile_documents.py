@@ -340,3 +340,26 @@ def test_the_time_of_a_long_text_does_not_grow_with_its_square(name: str, text: 
     assert document.segments
     assert document.write([None] * len(document.segments)) == text.encode()
     document.write([in_capitals(segment.line) for segment in document.segments])
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("a.docx", word(f"<w:p>{run('some long text ' * 10) * 40_000}</w:p>")),
+        ("a.odt", odt("<text:p xml:space='preserve'>" + "some text\n" * 20_000 + "</text:p>")),
+        (
+            "a.docx",
+            word(
+                "<w:tbl>" + f"<w:tr><w:tc><w:p>{run('a')}</w:p></w:tc></w:tr>" * 20_000 + "</w:tbl>"
+            ),
+        ),
+    ],
+    ids=["runs", "lines", "rows"],
+)
+def test_the_time_of_many_elements_does_not_grow_with_their_square(
+    name: str, members: dict[str, str | bytes]
+):
+    document = open_document(name, zipped(members))
+    lines = [segment.line.upper() for segment in document.segments]
+    again = open_document(name, document.write(lines))
+    assert [segment.line for segment in again.segments] == lines
