@@ -121,7 +121,7 @@ class DocumentLines:
 
     def report(self, *, with_rows: bool) -> None:
         """Print what there is to know of the document that was written, and perhaps its rows."""
-        for note in self._document.notes:
+        for note in [*self._document.notes, *self._document.write_notes]:
             log.info("%s: %s", self._name, note)
         if self._distinct.loss:
             log.warning("%s: %s", self._name, self._distinct.loss)

@@ -58,6 +58,7 @@ class Document(ABC):
         shows_marks: whether the format has a place for the marks that `write` is given.
         segments: the texts to translate, in order; the same text may be there several times.
         notes: a line about each thing that a user must know: what stays as it is, what is lost.
+        write_notes: likewise, of the last `write`.
     """
 
     shows_marks: ClassVar[bool] = False
@@ -65,6 +66,7 @@ class Document(ABC):
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.notes: list[str] = []
+        self.write_notes: list[str] = []
 
     @abstractmethod
     def write(

@@ -147,7 +147,7 @@ class Gettext(Document):
     ) -> bytes:
         """The file with translations; an entry with a doubt is fuzzy, and has a comment."""
         changes, edits, end = self.changes(translations), list[Edit](), self._file.line_end
-        marks = marks or {}
+        marks, self.write_notes = marks or {}, []
         for entry in self._entries:
             doubts = [marks[number] for number in sorted(entry.segments & marks.keys())]
             flags, match = entry.flags, entry.match
@@ -180,7 +180,7 @@ class Gettext(Document):
             header = next(entry.match for entry in self._read() if _is_header(entry.texts))
             charset = _CHARSET.search(self._file.text, header.start("target"))
             assert charset is not None
-            self.notes.append(f"the file is UTF-8 now: {charset[0]} lacks characters of it")
+            self.write_notes = [f"the file is UTF-8 now: {charset[0]} lacks characters of it"]
             return self._file.edited([*edits, (*charset.span(), "UTF-8")], "utf-8")
 
     def _read(self) -> Iterator[_Entry]:

@@ -117,8 +117,8 @@ class Markdown(Document):
             if len(rows) < len(place.rows):
                 # A line without text would end the paragraph.
                 edits.append((place.rows[len(rows) - 1][1], place.rows[-1][1], ""))
-        if unfit:
-            self.notes.append(f"texts keep their source, because Markdown has no form: {unfit:,}")
+        note = f"texts keep their source, because Markdown has no form: {unfit:,}"
+        self.write_notes = [note] if unfit else []
         return self._file.edited(edits)
 
     def _read(self, token: Token, rows: Sequence[Row], around: str, begins: dict[int, int]) -> bool:

@@ -134,7 +134,7 @@ class Subtitles(Document):
     def write(
         self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
     ) -> bytes:
-        """The file with translations; `notes` names the cues that are read too fast."""
+        """The file with translations; `write_notes` names the cues that are read too fast."""
         edits, widths = list[Edit](), dict[int, int]()
         for number, line in self.changes(translations).items():
             for text, rows in zip(self._texts[number], self._cut(number, line), strict=True):
@@ -155,7 +155,7 @@ class Subtitles(Document):
             f"{len(fast):,} of {len(widths):,} translated cues have more than "
             f"{MAX_CHARACTERS_PER_SECOND} characters a second: "
         )
-        self.notes = [fault + ", ".join(fast[:10] + ["…"] * (len(fast) > 10))] if fast else []
+        self.write_notes = [fault + ", ".join(fast[:10] + ["…"] * (len(fast) > 10))] if fast else []
         return self._file.edited(edits)
 
     def _read(self) -> Iterator[_Text]:

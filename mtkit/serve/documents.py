@@ -102,4 +102,8 @@ def _written(opened: TextFile | DistinctLines, lines: Sequence[str]) -> tuple[by
     for line, translation in zip(opened.segments, lines, strict=True):
         opened.put(line, translation)
     data = opened.write()
-    return data, [*opened.document.notes, *filter(None, [opened.loss])]
+    return data, [
+        *opened.document.notes,
+        *opened.document.write_notes,
+        *filter(None, [opened.loss]),
+    ]

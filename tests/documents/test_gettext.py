@@ -252,11 +252,14 @@ def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
     data = po('\nmsgid "One"\nmsgstr ""\nmsgid "Ü"\nmsgstr "é"\n', charset="ISO-8859-1")
     read = open_document("x.po", data.encode("latin-1"))
     assert 'msgstr "ä"\n' in read.write(["ä"]).decode("latin-1")
-    assert not read.notes
+    assert not read.write_notes
     written = read.write(["ł"]).decode()
     assert 'charset=UTF-8\\n"' in written
     assert 'msgid "Ü"\nmsgstr "é"' in written
-    assert read.notes == ["the file is UTF-8 now: ISO-8859-1 lacks characters of it"]
+    assert read.write(["ł"]).decode() == written
+    assert read.write_notes == ["the file is UTF-8 now: ISO-8859-1 lacks characters of it"]
+    read.write(["ä"])
+    assert not read.write_notes + read.notes
 
 
 @pytest.mark.parametrize(
