@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from mtkit.base.character_references import unescape
+
 Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "point"], int]
 
 _CODE = re.compile(r"<(?P<open>g\d+)>|</(?P<close>g\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
@@ -30,7 +32,7 @@ def events(line: str) -> Iterator[Event]:
     at = 0
     for code in _CODE.finditer(line):
         if code.start() > at:
-            yield "text", html.unescape(line[at : code.start()])
+            yield "text", unescape(line[at : code.start()])
         at = code.end()
         if code["open"]:
             yield "open", int(code["open"][1:])
@@ -39,12 +41,12 @@ def events(line: str) -> Iterator[Event]:
         else:
             yield "point", int(code["shown"] or code["unseen"])
     if at < len(line):
-        yield "text", html.unescape(line[at:])
+        yield "text", unescape(line[at:])
 
 
 def plain_text(line: str) -> str:
     """The text of a line without its codes."""
-    return html.unescape(_CODE.sub("", line))
+    return unescape(_CODE.sub("", line))
 
 
 def has_same_codes(source: str, translation: str) -> bool:

@@ -7,7 +7,6 @@ brackets around a sound and notes of music are inline codes, or stay outside of 
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import pairwise, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
+from mtkit.base.character_references import unescape
 from mtkit.base.errors import MtkitError
 from mtkit.documents.document import Document, Options, Segment
 from mtkit.documents.inline import escaped, with_tags
@@ -189,7 +189,7 @@ class Subtitles(Document):
                 text.append(row)
 
     def _text_of(self, rows: list[Row]) -> _Text:
-        raw, value = " ".join(row[2].strip() for row in rows), html.unescape if self.is_vtt else str
+        raw, value = " ".join(row[2].strip() for row in rows), unescape if self.is_vtt else str
         sounds = {at for s in _SOUND_BESIDE_WORDS.finditer(raw) for at in (s.start(), s.end() - 1)}
         codes = (
             (code, code[1] + code[2] if code[2] else _BRACKETS.get(code[0], ""))

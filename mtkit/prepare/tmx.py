@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
 from pathlib import Path
 from xml.parsers import expat
 
+from mtkit.base.character_references import unescape
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.text import UNSPACED, WORD, refuse_long_line
 from mtkit.prepare.source import SUBFLOW, VARIANT, Block, listed, on_one_line
@@ -202,7 +202,7 @@ def _meaning(tag: str, attributes: dict[str, str], markup: str) -> str:
     is_half = tag in ("bpt", "ept") or (tag == "it" and "pos" in attributes)
     if is_half or _FORMATTING_TYPE.fullmatch(kind) or _FORMATTING_CODE.fullmatch(markup):
         return _FORMATTING
-    character = html.unescape(markup) if _REFERENCE.fullmatch(markup) else markup
+    character = unescape(markup) if _REFERENCE.fullmatch(markup) else markup
     return _SEPARATOR if character == markup else character
 
 

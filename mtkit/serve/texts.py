@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from mtkit.base.character_references import unescape
 from mtkit.serve.http_errors import invalid
 from mtkit.serve.scheduler import Request, Scheduler
 from mtkit.translate import (
@@ -84,7 +85,7 @@ async def translate_texts(
         # In HTML, a line end may be inside of a sentence.
         escaped = [html.escape(text, quote=False) for text in texts]
         translated = await translate_texts(scheduler, request, escaped, "html", rules)
-        return [[best._replace(text=html.unescape(best.text))] for (best,) in translated]
+        return [[best._replace(text=unescape(best.text))] for (best,) in translated]
     if form == "text":
         return await _plain(scheduler, request, texts)
     running = [asyncio.ensure_future(_markup(scheduler, request, text, rules)) for text in texts]

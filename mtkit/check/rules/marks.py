@@ -5,7 +5,6 @@ These are placeholders, tags and entities, and addresses.
 
 from __future__ import annotations
 
-import html
 import itertools
 import re
 import unicodedata
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from mtkit.base.character_references import unescape
 from mtkit.base.copied import copied, may_have_copied_parts
 from mtkit.base.text import LETTER_MARKS, UNSPACED, WORD, base_language
 from mtkit.check.rules import limits
@@ -107,7 +107,7 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 def markup(text: str) -> Counter[str]:
     """The tags without their attributes, and the entities of `<` and `>`."""
     tags = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
-    signs = (html.unescape(match[0]) for match in _ENTITY.finditer(text))
+    signs = (unescape(match[0]) for match in _ENTITY.finditer(text))
     tags.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
     return tags
 
@@ -125,7 +125,7 @@ def addresses(text: str) -> Counter[str]:
     """URLs, mail addresses, hosts and files."""
     # Not those without a semicolon, as in "?x=1&copy=2".
     urls = (
-        _ENTITY.sub(lambda entity: html.unescape(entity[0]), match[0])
+        _ENTITY.sub(lambda entity: unescape(entity[0]), match[0])
         for match in copied().finditer(text)
         if match.lastgroup == "addresses"
     )

@@ -19,12 +19,12 @@ still differ, the text is copied with a warning.
 
 from __future__ import annotations
 
-import html
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from mtkit.base.character_references import unescape
 from mtkit.base.copied import copied_parts, may_have_copied_parts
 from mtkit.translate.doubts import IncompleteTranslations, place_of
 from mtkit.translate.html.aligning import align_by_sentence
@@ -254,7 +254,7 @@ def markup_text(markup: str, rules: MarkupRules = HTML) -> str:
     texts = (
         item.raw if item.kind == "text" else " " for item in items if item.kind in ("text", "block")
     )
-    return html.unescape("".join(texts))
+    return unescape("".join(texts))
 
 
 def _checked(segment: Segment, result: str, doubts: IncompleteTranslations | None) -> str:

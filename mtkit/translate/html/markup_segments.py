@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
+from mtkit.base.character_references import unescape
 from mtkit.base.copied import copied, copied_parts, has_language, may_have_copied_parts
 from mtkit.translate.html.markup_reading import Item, Reader
 from mtkit.translate.requests import Range
@@ -207,7 +208,7 @@ def placeholders_of(raw: str) -> Counter[str]:
     reader = Reader(warns=False)
     items = [*reader.read(f"<p>{raw}\n"), *reader.flush()]
     return copied_parts(
-        _WRAPPED.sub(" ", html.unescape("".join(item.raw for item in texts)))
+        _WRAPPED.sub(" ", unescape("".join(item.raw for item in texts)))
         for is_text, texts in groupby(items, lambda item: item.kind == "text")
         if is_text
     )
@@ -255,7 +256,7 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
     for kind, raw, name, _ in items:
         if kind == "text":
             # The line end of an entity would end the line of output.
-            text = raw if raw == "\n" else html.unescape(raw).replace("\n", " ")
+            text = raw if raw == "\n" else unescape(raw).replace("\n", " ")
             last = texts[-1][-1:] if texts else ""
             if shown and text[:1].isalnum() and last and not last.isspace():
                 # Two words with an image between them are not one.

@@ -7,13 +7,13 @@ with a warning. All other lines stay as they are.
 
 from __future__ import annotations
 
-import html
 import logging
 import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from mtkit.base.character_references import unescape
 from mtkit.base.copied import copied_parts
 from mtkit.translate.html.markup import MarkupPairs, answered, parse, placed
 from mtkit.translate.html.markup_segments import Segment, escaped
@@ -61,7 +61,7 @@ def placeholder_steps(
         [translation for of_line in second for translation in of_line],
     )
     # A segment is rendered as HTML.
-    whole = map(html.unescape, rendered)
+    whole = map(unescape, rendered)
     translations = list(translations)
     for i, text, of_line in zip(lost, texts, second, strict=True):
         hypotheses = [replace(each, text=next(whole), parts=()) for each in of_line]
