@@ -143,7 +143,7 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["none.srt", "--output", "none.srt"], "none.srt: has no times of cues"),
         (["bad.po", "--output", "bad.po"], "bad.po: line 1: not a msgid with its msgstr: one"),
         (["in.srt", "--input", "in.po"], "give one input: FILE or --input FILE"),
-        (["in.srt", "in.po"], "is not a file that exists"),
+        (["in.srt", "in.po"], "is not one file; give one"),
         (["missing.srt"], "missing.srt is not a file that exists"),
         (["--input", "missing.srt"], "missing.srt: "),
         (["in.srt", "--nbest", "2"], "--nbest cannot be combined with --format srt"),
