@@ -42,6 +42,11 @@ _MAX_CUES = 6
 
 _CLOCK = r"(\d+:\d\d?(?::\d\d?)?(?:[.,]\d{1,3})?)"
 _TIME = re.compile(rf"\s*{_CLOCK}\s*-->\s*{_CLOCK}")
+# A time that has another arrow, or a letter for a digit.
+_BAD_TIME = re.compile(
+    r"(?=.{0,40}\d\s?[:;])[^<>]{0,20}-->"
+    r"|\s*(?:[\d:]+[.,]\d{3}\W{1,6}|\d+:\d+:\d+\s*[-–—=]*[>→]\s*)\d+:\d"
+)
 _TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}|\\[Nh]"
 _CODE = re.compile(rf"<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）♪♫]")
 _BRACKETS = {"[": "[", "]": "/[", "(": "(", ")": "/(", "（": "（", "）": "/（"}
@@ -162,6 +167,9 @@ class Subtitles(Document):
         """The texts of all cues, which are added to `_cues`."""
         rows = self._file.rows
         timed = [i for i, row in enumerate(rows) if _TIME.match(row[2])]
+        for i in set(range(len(rows))).difference(timed):
+            if _BAD_TIME.match(rows[i][2]):
+                raise MtkitError(f"line {i + 1}: it looks like the time of a cue, but is not")
         for i, following in pairwise([*timed, len(rows)]):
             times = _TIME.match(rows[i][2])
             assert times is not None

@@ -222,6 +222,26 @@ def test_what_is_no_subtitle_file_is_one_line(data: bytes):
 
 
 @pytest.mark.parametrize(
+    "time",
+    [
+        *("00:00:04,000 -> 00:00:06,000", "00:00:0x,000 --> 00:00:02,000", "0:04.000→0:06.000"),
+        *("00:00:04 -> 00:00:06", "00:00:04,000 - 00:00:06,000", "O0:OO:04,000 --> 00:00:06,000"),
+        *("00:00:04,000 -->", "--> 00:00:06,000", "00:00:04,000 –> 00:00:06,000"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["srt", "vtt"])
+def test_a_damaged_time_of_a_cue_is_refused_with_its_line(time: str, ending: str):
+    text = f"1\n00:00:01,000 --> 00:00:02,000\nOne.\n\n2\n{time}\nTwo.\n"
+    with pytest.raises(MtkitError, match=rf"^\w+\.{ending}: line 6: it looks like the time"):
+        document(text, ending)
+
+
+@pytest.mark.parametrize("words", ["10:30 - 11:00", "10:30 -> 11:00", "3:16, 4:1", "a --> b"])
+def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
+    assert document(film("One.", words)).segments[0].line == "One."
+
+
+@pytest.mark.parametrize(
     ("cues", "lines"),
     [
         ("(A MAN)|Two dogs run.", ["A MAN", "Two dogs run."]),
