@@ -18,6 +18,7 @@ from gettext import c2py
 
 from mtkit.base.copied import has_letters
 from mtkit.base.errors import MtkitError
+from mtkit.base.language_id import is_same_language
 from mtkit.documents.document import Document, Options, Segment
 from mtkit.documents.inline import Tags, with_tags
 from mtkit.documents.text import LINE, Edit, TextFile, line_of, pieces_of, refilled, trimmed
@@ -122,6 +123,9 @@ class Gettext(Document):
         except (LookupError, UnicodeError):
             raise MtkitError(f"its header has an unknown charset, {charset}") from None
         self._file = TextFile(data, charset)
+        own = re.search(r"^Language:[ \t]*([a-zA-Z]+)", header, re.MULTILINE)
+        if own and options.target and not is_same_language(own[1], options.target):
+            self.notes.append(f"its language is {own[1]}, not {options.target}")
         # Files that are wrapped have no line that is much longer.
         self._is_wrapped = all(len(line) <= _WIDTH + 1 for _, _, line in self._file.rows)
         self._count, self._forms = _plural_forms(header)

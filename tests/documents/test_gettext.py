@@ -91,6 +91,21 @@ def judged(data: bytes, folder: Path) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True).stderr
 
 
+@pytest.mark.parametrize(
+    ("own", "target", "notes"),
+    [
+        ("fr", "de", ["its language is fr, not de"]),
+        ("pt_BR", "de", ["its language is pt, not de"]),
+        *((own, "de", []) for own in ("", "de", "de_AT", "DE", "deu", "de@formal")),
+        ("es_ES", "es-MX", []),
+        ("fr", "", []),
+    ],
+)
+def test_a_file_in_another_language_than_the_target_is_said(own: str, target: str, notes):
+    text = f'msgid ""\nmsgstr ""\n"Language: {own}\\n"\n"X: fr\\n"\n\nmsgid "One"\nmsgstr ""\n'
+    assert document(text, target=target).notes == notes
+
+
 def test_only_entries_without_a_translation_are_segments():
     assert [(segment.place, segment.line) for segment in document(po()).segments] == [
         ("entry 2 (line 15)", 'Hello <g1>world</g1>, "you"'),
