@@ -47,6 +47,7 @@ _BAD_TIME = re.compile(
     r"(?=.{0,40}\d\s?[:;])[^<>]{0,20}-->"
     r"|\s*(?:[\d:]+[.,]\d{3}\W{1,6}|\d+:\d+:\d+\s*[-–—=]*[>→]\s*)\d+:\d"
 )
+_OLD_NOTE = re.compile(r"^NOTE mtkit: [^\r\n]*(?:\r?\n){2}", re.MULTILINE)
 _TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}|\\[Nh]"
 _CODE = re.compile(rf"<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）♪♫]")
 _BRACKETS = {"[": "[", "]": "/[", "(": "(", ")": "/(", "（": "（", "）": "/（"}
@@ -146,6 +147,8 @@ class Subtitles(Document):
                 edits.append((text.rows[0][0], text.rows[-1][1], self._file.line_end.join(rows)))
                 width = sum(width_of(_HIDDEN.sub("", row)) for row in rows)
                 widths[text.cue] = widths.get(text.cue, 0) + width
+        if self.is_vtt:
+            edits += [(*note.span(), "") for note in _OLD_NOTE.finditer(self._file.text)]
         for number, mark in sorted((marks or {}).items()) if self.is_vtt else ():
             note = mark.replace("-->", "->").replace("\n", " ")
             start = self._cues[self._texts[number][0].cue].start

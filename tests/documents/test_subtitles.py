@@ -210,6 +210,15 @@ def test_a_doubt_is_a_note_before_its_cue():
     assert written == VTT[: VTT.index("00:04.000")] + note
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_later_translation_takes_earlier_notes_away(line_end: str):
+    text = VTT.replace("\n", line_end)
+    marked = document(text, "vtt").write([None, None], {0: "a", 1: "b"}).decode()
+    again = document(marked, "vtt")
+    assert again.write([None, None]).decode() == text
+    assert again.write([None, None], {0: "a", 1: "b"}).decode() == marked
+
+
 def test_lines_of_a_cue_after_a_blank_line_are_translated_too():
     text = film("One here.\n\nTwo here.", "Three.").replace("2\n00:00:04", "00:00:04")
     assert lines_of(text) == ["One here.", "Two here.", "Three."]
