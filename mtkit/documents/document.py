@@ -205,8 +205,10 @@ def open_document(
         if data.startswith(beginning):
             raise MtkitError(f"{name}: {reason}")
     if ending not in FORMATS:
-        endings = ", ".join(f".{known}" for known in FORMATS)
-        raise MtkitError(f"{name}: it has none of the endings {endings}; --format names the format")
+        raise MtkitError(
+            f"{name}: its format '{ending}' cannot be translated; save it as .docx for example, or "
+            f"give --format, one of {', '.join(FORMATS)}"
+        )
     format_ = FORMATS[ending]
     module = importlib.import_module(f"mtkit.documents.{format_.module}")
     reader = getattr(module, format_.document)
