@@ -95,7 +95,7 @@ class _File(Package):
     """A file that is no zip, as the only part of a package; its name is empty."""
 
     def __init__(self, data: bytes, _: int) -> None:
-        self._data, self.notes = data, []
+        self._data, self.names, self.notes = data, [""], []
 
     def read(self, _: str) -> bytes:
         return self._data

@@ -71,6 +71,8 @@ class XmlDocument(Document):
                 yield Segment(text.line, place, is_replaced=paragraph.is_replaced), text
 
     def _tree(self, name: str) -> Element:
+        if name not in self._package.names:
+            raise MtkitError(f"it is not what its ending says: {name} is missing")
         return parsed(self._package.read(name), f"its part {name}" if name else "it")
 
     def _to_change(self, name: str) -> Element:
@@ -139,7 +141,7 @@ def parsed(data: bytes, name: str) -> Element:
     try:
         root = etree.fromstring(data, _PARSER)
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise MtkitError(f"{name} is not well-formed XML: {error}") from None
+        raise MtkitError(f"{name} is not well-formed XML: {getattr(error, 'msg', error)}") from None
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and any(declared.iterentities()):
         raise MtkitError(f"{name} declares entities in a DOCTYPE, which is not safe; remove it")
