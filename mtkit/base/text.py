@@ -142,7 +142,10 @@ _OTHER_ENCODINGS = {
 
 
 def refuse_utf16(name: str, beginning: bytes) -> None:
-    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, by its first bytes."""
+    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, or a zip, by its first bytes."""
+    if beginning.startswith(b"PK\3\4"):
+        advice = "name it .docx, or give --format docx, for example"
+        raise MtkitError(f"{name}: is a zip file, perhaps a document; {advice}")
     for encoding, pattern in _OTHER_ENCODINGS.items():
         if re.match(pattern, beginning):
             raise MtkitError(
