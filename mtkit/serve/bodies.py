@@ -172,7 +172,8 @@ def _fields(text: bytes) -> Parameters:
             text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError:
-        raise RequestError(400, "the parameters are not UTF-8, or too many") from None
+        advice = "a document is sent with a form: curl -F file=@report.docx"
+        raise RequestError(400, f"the parameters are not UTF-8, or too many; {advice}") from None
     return Parameters(
         {name: v[0] if len(v) == 1 else v for name, v in fields.items() if name in _KNOWN}
     )

@@ -147,6 +147,7 @@ def test_what_cannot_be_translated_is_refused_with_the_reason(
         (b"--x\r\n\r\n1\r\n--x--", "multipart/form-data; boundary=x", "Invalid form"),
         (b'{"file": "a", "source": "en", "target": "de"}', "application/json", "is not a file"),
         (b"file=a&source=en&target=de", "application/x-www-form-urlencoded", "is not a file"),
+        (b"PK\3\4\x89", "application/x-www-form-urlencoded", "form: curl -F file=@report.docx"),
     ],
 )  # fmt: skip
 def test_a_request_without_a_file_is_refused(
