@@ -40,6 +40,9 @@ _RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 _COMMENTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/comments"
 _COMMENTS_STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships/comments"
 _COMMENTS_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.comments+xml"
+_COMMENTS_PART = re.compile(r"wordprocessingml\.comments\+xml$")
+# Comments that are marks of an earlier translation.
+_OWN = "//*[local-name()='comment'][@*[local-name()='author']='mtkit']"
 # What parts are called that Word and PowerPoint have, by the end of their media type.
 _LABELS = by_name(
     chart="chart chartshapes",
@@ -226,7 +229,28 @@ class Word(OfficeDocument):
         "glossary": "building blocks",
     }
 
+    def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
+        own = set(root.xpath(_OWN))
+        for paragraph in super()._paragraphs(name, root):
+            if own.isdisjoint(paragraph.element.iterancestors()):
+                yield paragraph
+
+    def _clear(self) -> None:
+        """Take the comments of earlier marks away."""
+        name = self._part_of_type(_COMMENTS_PART)
+        if not name or not self._tree(name).xpath(_OWN):
+            return
+        ids = set[str]()
+        for comment in self._to_change(name).xpath(_OWN):
+            ids.update(comment.xpath("@*[local-name()='id']"))
+            comment.getparent().remove(comment)
+        kinds = ("{*}commentRangeStart", "{*}commentRangeEnd", "{*}commentReference")
+        for node in list(self._to_change(self._main).iter(*kinds)):
+            if not ids.isdisjoint(node.values()):
+                node.getparent().remove(node)
+
     def _mark(self, marked: Sequence[Marked]) -> None:
+        self._clear()
         if not marked:
             return
         root = self._to_change(self._main)
@@ -260,7 +284,7 @@ class Word(OfficeDocument):
 
     def _comments(self, make: ElementMaker) -> Element:
         """The root of the comments; their part is made if there is none."""
-        name = self._part_of_type(re.compile(r"wordprocessingml\.comments\+xml$"))
+        name = self._part_of_type(_COMMENTS_PART)
         if name:
             return self._to_change(name)
         name = posixpath.join(posixpath.dirname(self._main), "comments.xml")

@@ -213,6 +213,22 @@ def test_a_mark_is_a_comment_on_its_paragraph(has_comments: bool):
         assert relation.get("Target") == "comments.xml"
 
 
+def test_a_later_translation_takes_earlier_comments_away():
+    old = f'<w:comment w:id="4" w:author="A"><w:p>{run("old")}</w:p></w:comment>'
+    text = f"<w:p>{run('one')}</w:p><w:p>{run('two')}</w:p>"
+    data = zipped(word(text, comments=old))
+    marked = open_document("a.docx", data).write([None] * 3, {0: "a", 1: "b", 2: "c"})
+    again = open_document("a.docx", marked)
+    assert [segment.line for segment in again.segments] == ["one", "two", "old"]
+    new = trees(again.write(["eins", None, None], {1: "d"}))
+    assert [t.text for t in new["word/comments.xml"].iter("{*}t")] == ["old", "d"]
+    for kind in ("RangeStart", "RangeEnd", "Reference"):
+        assert len(list(new["word/document.xml"].iter(f"{{*}}comment{kind}"))) == 1
+    without = trees(again.write([None] * 3))
+    assert not list(without["word/document.xml"].iter("{*}commentReference"))
+    assert [t.text for t in without["word/comments.xml"].iter("{*}t")] == ["old"]
+
+
 def test_slides_are_read_in_the_order_of_the_talk():
     segments = opened("a.pptx", slides()).segments
     assert [(s.line, s.place) for s in segments] == [
