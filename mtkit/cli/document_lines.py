@@ -48,7 +48,11 @@ def check_document_options(
         shared.refuse_given(["everything"], "requires a PO or XLIFF file")
     ending = _ending_of(output_path)
     if format_ not in FORMATS:
-        if ending in FORMATS and not FORMATS[ending].is_text:
+        refused = [name for name in FORMATS if not FORMATS[name].is_text]
+        # Lines with tags may be in a .txt.
+        if format_ == "html" and _ending_of(input_path) in _HTML:
+            refused = ["txt", *FORMATS]
+        if ending in refused:
             raise click.UsageError(f"--output has the ending .{ending}, and the input is {format_}")
         return
     is_text = FORMATS[format_].is_text
