@@ -24,6 +24,11 @@ _UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
 _MAX_PRINTED = 20
 
 
+def in_words(count: int, noun: str) -> str:
+    """A number of things, as "1 line" or "2 lines"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def format_of(given: str | None, path: Path | None) -> str:
     """The format of the input: `text`, `html`, or the ending of a document."""
     ending = given or _ending_of(path)
@@ -105,7 +110,7 @@ class DocumentLines:
     def counted(self, number: int) -> str:
         """How many segments have one of the first lines, in words."""
         count = sum(len(self._distinct.segments[line]) for line in self.lines[:number])
-        return f"{count:,} segments"
+        return in_words(count, "segment")
 
     def joined(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """The document with the translated lines."""

@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtkit.cli import options as shared
-from mtkit.cli.document_lines import DocumentLines, check_document_options, format_of
+from mtkit.cli.document_lines import DocumentLines, check_document_options, format_of, in_words
 from mtkit.cli.line_checks import check_options, line_checks
 from mtkit.cli.output import (
     Recut,
@@ -330,7 +331,7 @@ def translate(
             recut=recut,
             join=iter if document is None else document.rows if only_rows else document.joined,
             doubts=line_translator.doubts,
-            counted="{:,} lines".format if document is None else document.counted,
+            counted=partial(in_words, noun="line") if document is None else document.counted,
             window_lines=None if document is None else 512,
         )
         line_translator.doubts.report()

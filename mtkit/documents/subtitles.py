@@ -160,8 +160,8 @@ class Subtitles(Document):
             > MAX_CHARACTERS_PER_SECOND * max(self._cues[cue].end - self._cues[cue].begin, 0.001)
         ]
         fault = (
-            f"{len(fast):,} of {len(widths):,} translated cues have more than "
-            f"{MAX_CHARACTERS_PER_SECOND} characters a second: "
+            f"more than {MAX_CHARACTERS_PER_SECOND} characters a second in {len(fast):,} of "
+            f"{len(widths):,} translated cues: "
         )
         self.write_notes = [fault + ", ".join(fast[:10] + ["…"] * (len(fast) > 10))] if fast else []
         return self._file.edited(edits)

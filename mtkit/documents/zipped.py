@@ -47,7 +47,8 @@ class Package:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _ERRORS:
-            raise MtkitError("it is not a zip file, or its end is missing") from None
+            fault = "it is not a zip file, or its end is missing" if data else "it is empty"
+            raise MtkitError(fault) from None
         infos = self._zip.infolist()
         # Of members with the same name the last one counts, as for other readers.
         self._members = {info.filename.replace("\\", "/"): info for info in infos}

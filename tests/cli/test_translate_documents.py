@@ -82,7 +82,7 @@ def test_a_document_comes_back_with_its_texts_translated(documents: Place, name:
     assert written != data
     assert kept_of(name, written) == kept_of(name, data)
     count = len(open_document(name, data).segments)
-    assert f"wrote out.{name[3:]}, for {count} segments" in outcome.err
+    assert f"wrote out.{name[3:]}, for {count} segment" in outcome.err
     given = ("-q", "translate", "--format", name[3:])
     for printed in (
         documents.mtkit("-q", "translate", "--input", name),
@@ -126,6 +126,11 @@ def test_a_document_without_text_comes_back(documents: Place):
     outcome = documents.mtkit("translate", "code.md", "--output", "out.md")
     assert (documents.folder / "out.md").read_bytes() == b"```\none\n```\n"
     assert "wrote out.md, for 0 segments" in outcome.err
+    documents.write("word.md", "one\n")
+    outcome = documents.mtkit("translate", "word.md", "--output", "out.md")
+    assert re.search(r"wrote out.md, for 1 segment\b", outcome.err)
+    outcome = documents.mtkit("translate", "--output", "out.txt", stdin=b"one\n")
+    assert re.search(r"wrote out.txt, for 1 line\b", outcome.err)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +147,7 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["word"], "word: is a zip file, perhaps a document; name it .docx"),
         (["word", "--format", "text"], "word: is a zip file"),
         (["--input", "word.html"], "word.html: is a zip file"),
+        (["empty.docx", "--output", "x.docx"], "empty.docx: it is empty"),
         (["b.pdf"], "b.pdf: its format 'pdf' cannot be translated; save it as .docx"),
         (["latin.srt", "--output", "out.srt"], "latin.srt: not UTF-8"),
         (["none.srt", "--output", "none.srt"], "none.srt: has no times of cues"),
@@ -173,6 +179,7 @@ def test_what_cannot_be_done_is_one_line(documents: Place, arguments: list[str],
         "a.pdf": b"%PDF-1.7",
         "a.xlsx": b"PK",
         "b.pdf": b"",
+        "empty.docx": b"",
         "a.html": b"<p>one</p>",
         "a.xhtml": b"<p>one</p>",
         "word": DOCX,

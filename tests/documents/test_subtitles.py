@@ -200,7 +200,7 @@ def test_cues_that_are_read_too_fast_are_named():
     read = document(film("Hi.", "Bye."))
     # Of two seconds each: 40 characters are the most.
     read.write(["x" * 20 + " " + "y" * 19, "x" * 20 + " " + "y" * 21])
-    assert read.write_notes == ["1 of 2 translated cues have more than 20 characters a second: 2"]
+    assert read.write_notes == ["more than 20 characters a second in 1 of 2 translated cues: 2"]
 
 
 def test_a_doubt_is_a_note_before_its_cue():
