@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mtkit.base.copied import has_language
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
-from mtkit.translate.doubts import IncompleteTranslations, check_sentence
+from mtkit.translate.doubts import IncompleteTranslations, check_sentence, place_of
 from mtkit.translate.loading import LoadedRuns
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
@@ -39,7 +39,9 @@ class SentenceReader:
     def _limit(self) -> int:
         return self.runs.config.max_source_tokens - 1
 
-    def read(self, window: Window) -> list[list[Sentence]]:
+    def read(
+        self, window: Window, doubts: IncompleteTranslations | None = None
+    ) -> list[list[Sentence]]:
         """The sentences of each line.
 
         The sentences that a forced beginning covers are translated together, so that the
@@ -66,7 +68,7 @@ class SentenceReader:
         forced = self.runs.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
         sentences, copies = [], self.runs.config.copy_numbers
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
-            truncated = self._truncate(ids, number % SENTENCE_STRIDE)
+            truncated = self._truncate(ids, place_of(number % SENTENCE_STRIDE, doubts))
             terms, words = self._demanded(text, ids), self.runs.task.words(text)
             is_copied = copies and not (words or prefix or terms or has_language(text))
             source = [] if is_copied else ids
@@ -81,7 +83,7 @@ class SentenceReader:
         """
         encoded = self._encode(lines)
         for number, ids in zip(numbers, encoded, strict=True):
-            self._truncate(ids, number)
+            self._truncate(ids, place_of(number, None))
         return encoded
 
     def _encode(self, lines: Sequence[str]) -> list[list[int]]:
@@ -95,13 +97,13 @@ class SentenceReader:
                 ids[:0] = self.runs.src_prefix
         return encoded
 
-    def _truncate(self, ids: list[int], number: int) -> bool:
+    def _truncate(self, ids: list[int], place: str) -> bool:
         """Cut the ids of a line to the limit, with a warning; whether they were longer."""
         if len(ids) <= self._limit:
             return False
         log.warning(
-            "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
-            number,
+            "%s: cut from %d to %d tokens (decode.max_source_tokens)",
+            place,
             len(ids) + 1,
             self._limit + 1,
         )

@@ -242,16 +242,18 @@ class Translator(AbstractContextManager["Translator"]):
                 can be a fraction if the sentences of a line are translated one by one.
             doubts: collects the lines whose translations are probably incomplete.
         """
-        planned = (self._planned(window, n_best=n_best) for window in text_windows)
+        planned = (self._planned(window, n_best, doubts) for window in text_windows)
         with closing(self.decoder.pipelined(planned)) as pipelined:
             for pending in pipelined:
                 yield pending.window, self._finish(pending, progress, doubts)
 
-    def _planned(self, window: Window, *, n_best: int) -> PendingWindow:
+    def _planned(
+        self, window: Window, n_best: int, doubts: IncompleteTranslations | None = None
+    ) -> PendingWindow:
         """Encode the sentences of a window, and sort them into batches; nothing is decoded yet."""
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
-        lines = self.reader.read(window)
+        lines = self.reader.read(window, doubts)
         sentences = [sentence for line in lines for sentence in line if sentence.ids]
         return PendingWindow(window, lines, self.decoder.plan(sentences, n_best))
 

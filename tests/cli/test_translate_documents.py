@@ -113,6 +113,12 @@ def test_entries_with_a_translation_are_translated_if_asked_for(documents: Place
         assert outcome.out.count("fünf") == count
 
 
+def test_a_segment_that_is_cut_is_named_by_its_place(documents: Place):
+    documents.write("long.md", "one\n\none\n\n" + "two " * 2000 + "\n\none\n")
+    outcome = documents.mtkit("translate", "long.md")
+    assert re.findall("warning: (.*): cut from", outcome.err) == ["line 5"]
+
+
 def test_xliff_in_other_languages_is_said(documents: Place):
     documents.write("in.xlf", xliff(unit("one")).decode().replace('"en"', '"fr"'))
     outcome = documents.mtkit("translate", "in.xlf", "--output", "out.xlf")
