@@ -293,9 +293,12 @@ def in_float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """More than one only slows tensors of this size, and may change the order of sums."""
+    """More than one only slows tensors of this size, and may change the order of sums.
+
+    Before each test, because a command may have set another number.
+    """
     torch.set_num_threads(1)
 
 
