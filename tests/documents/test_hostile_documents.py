@@ -74,7 +74,7 @@ def by_method(name: str, method: int) -> bytes:
 
 LAUGHS = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 10))
 HOSTILE = {
-    "empty": (b"", "not a zip"),
+    "empty": (b"", "it is empty"),
     "text": (b"hello", "not a zip"),
     "cut": (GOOD[:-40], "not a zip"),
     "cut in the middle": (GOOD[: len(GOOD) // 2], "not a zip"),
