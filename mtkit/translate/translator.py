@@ -103,15 +103,13 @@ class Translator(AbstractContextManager["Translator"]):
             config: by default that of the first run.
             device: `auto`, `cpu` or `cuda`.
             prepared: pack the weights for fast decoding; False leaves the model as trained.
-            workers: threads of the native engine, by default one per core; their results are
-                equal. PyTorch translates in this process, on one GPU; with more than 1, or without
-                a number where there are several GPUs, a warning says so.
+            workers: threads of the native engine, by default one per core; results are equal.
+                PyTorch translates in this process, and warns if it was given more than 1.
             glossary: terms that translations must contain, or their file.
             tokenized: of a parser: whether lines are words already, separated by spaces.
             src_lang, tgt_lang: the languages, of a multilingual model. It needs the target language
                 if it has several.
-            linearised: of a parser: read and return the text of the model itself, which is words
-                separated by spaces, and linearised trees that are not repaired.
+            linearised: of a parser: read words with spaces, return trees that are not repaired.
             exact: `decode.precision` auto is fp32, so that results do not depend on the CPU, and
                 `decode.stop` auto is exact. If False, bf16 where it is faster, and likely.
 
