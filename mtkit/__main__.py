@@ -66,12 +66,14 @@ def _exit(status: object) -> None:
 
 
 def interrupt_between_imports(number: int, frame: FrameType | None) -> None:
-    """The handler of Ctrl-C and SIGTERM: raises KeyboardInterrupt, but not during an import.
+    """The handler of Ctrl-C and SIGTERM: raises KeyboardInterrupt once, but not during an import.
 
     If the import of a module of PyTorch or NumPy is interrupted, the process cannot import it
     again, and PyTorch's C++ code ignores the exception while it imports NumPy: Ctrl-C would be lost
     or give the traceback of another error.
     """
+    if isinstance(sys.exc_info()[1], KeyboardInterrupt):
+        return  # another one would leave locks open that the first one is just taking back
     if _is_importing(frame):
         # To the main thread, so that it wakes up if it is waiting.
         first = threading.main_thread().ident

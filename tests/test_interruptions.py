@@ -18,6 +18,8 @@ from support.command_line import prepare_arguments
 from support.program import python
 from support.runs import contents
 
+from mtkit.__main__ import interrupt_between_imports
+
 SUPPORT = Path(__file__).parent / "support"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -147,3 +149,12 @@ def test_eight_times_as_many_pairs_take_no_more_memory(tmp_path: Path):
             write_pairs(place, split, pairs)
         peaks.append(int(python("-c", MEMORY, cwd=place).stdout))
     assert peaks[1] < 1.2 * peaks[0], peaks
+
+
+def test_a_second_interrupt_does_not_disturb_what_follows_the_first() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_between_imports(signal.SIGINT, None)
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        interrupt_between_imports(signal.SIGINT, None)

@@ -206,8 +206,8 @@ def open_document(
             raise MtkitError(f"{name}: {reason}")
     if ending not in FORMATS:
         raise MtkitError(
-            f"{name}: its format '{ending}' cannot be translated; save it as .docx for example, or "
-            f"give --format, one of {', '.join(FORMATS)}"
+            f"{name}: its format '{ending or 'unknown'}' cannot be translated; save it as .docx "
+            f"for example, or give --format, one of {', '.join(FORMATS)}"
         )
     format_ = FORMATS[ending]
     module = importlib.import_module(f"mtkit.documents.{format_.module}")
