@@ -73,7 +73,7 @@ def interrupt_between_imports(number: int, frame: FrameType | None) -> None:
     or give the traceback of another error.
     """
     if isinstance(sys.exc_info()[1], KeyboardInterrupt):
-        return  # another one would leave locks open that the first one is just taking back
+        return  # a second one could stop the cleaning up after the first, as while a lock is taken
     if _is_importing(frame):
         # To the main thread, so that it wakes up if it is waiting.
         first = threading.main_thread().ident

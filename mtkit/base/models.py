@@ -183,7 +183,7 @@ def _kinds(cls: Any) -> dict[str, Any]:
 
 
 def _checked(value: Any, kind: Any, finite: bool) -> Any:
-    """A value of a type as pydantic takes it in strict mode; `ValueError` if that is not plain."""
+    """A value as pydantic takes it in strict mode; `ValueError` if it is not plainly right."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         inner, *rules = arguments

@@ -32,7 +32,7 @@ class Expecting(Around):
         self.what = what
 
     def checked(self, value: Any, check: Check) -> Any:
-        """As `Around.take`."""
+        """As `Around.checked`."""
         try:
             return check(value)
         except ValueError:

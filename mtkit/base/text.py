@@ -33,6 +33,8 @@ _OPENERS: dict[str, Callable[..., Any]] = {
     ".xz": lzma.open,
     ".zst": zstd.open,
 }
+# The endings of the names of compressed files.
+COMPRESSIONS = tuple(_OPENERS)
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 
@@ -51,6 +53,11 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:  # the name is not possible
         raise MtkitError(f"{path}: {error}") from error
+
+
+def uncompressed_name(path: Path) -> Path:
+    """The path without the ending of a compression, if it has one."""
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
 
 
 def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from mtkit.base.text import open_binary, uncompressed_name
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, standard_input
 from mtkit.documents import FORMATS, DistinctLines, Document, open_document, plain_text
 
 log = logging.getLogger(__name__)
 
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _HTML = ("html", "htm", "xhtml")
 # Documents that cannot be read; as text, their fault would be another one.
 _UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
@@ -39,8 +39,7 @@ def format_of(given: str | None, path: Path | None) -> str:
 
 def _ending_of(path: Path | None) -> str:
     """The ending of a file; of `film.srt.gz`, it is that of `film.srt`."""
-    path = path or Path()
-    return (path.with_suffix("") if path.suffix in _COMPRESSED else path).suffix.lower()[1:]
+    return uncompressed_name(path or Path()).suffix.lower()[1:]
 
 
 def check_document_options(
@@ -91,8 +90,6 @@ class DocumentLines:
         cls, path: Path | None, format_: str, *, below: float, **options: Any
     ) -> DocumentLines:
         """Read a file, or standard input, with the options of `open_document`, and its errors."""
-        from mtkit.base.text import open_binary
-
         name = shared.name_of(path or Path("-"))
         if path is None:
             data = standard_input().read()

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 sampling_option = shared.option_group("Sampling")
 
 # The options that check translations.
+# Segments of a document are longer than lines, and need more time if they have formats.
+_SAVED_SEGMENTS = 512
 _CHECKS = ("is_checked", "findings_path", "reject", "below")
 
 
@@ -332,7 +334,7 @@ def translate(
             join=iter if document is None else document.rows if only_rows else document.joined,
             doubts=line_translator.doubts,
             counted=partial(in_words, noun="line") if document is None else document.counted,
-            window_lines=None if document is None else 512,
+            window_lines=None if document is None else _SAVED_SEGMENTS,
         )
         line_translator.doubts.report()
         if document is not None:

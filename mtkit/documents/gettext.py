@@ -210,14 +210,16 @@ class Gettext(Document):
         """Which string each form is the translation of."""
         if "msgid_plural" not in entry.texts:
             return ["msgid"]
-        one = self._forms[1] if self._forms else 0
+        singular = self._forms[1] if self._forms else 0
         pattern = entry.placeholders or _C
         of_one, of_plural = (pattern.findall(entry.texts[x]) for x in ("msgid", "msgid_plural"))
         # A form for 1, 21, 31 … needs the number that `msgid` may lack.
-        numbers = {number for number, form in enumerate(self._forms) if form == one}
+        numbers = {number for number, form in enumerate(self._forms) if form == singular}
         has_one = numbers <= {0, 1} or of_one == of_plural
         count = self._count or len(entry.forms)
-        return ["msgid" if has_one and form == one else "msgid_plural" for form in range(count)]
+        return [
+            "msgid" if has_one and form == singular else "msgid_plural" for form in range(count)
+        ]
 
     def _parts(self, text: str, place: str, is_replaced: bool) -> Iterator[str | int]:
         """The lines of a string: text that stays, or the number of a new segment."""

@@ -214,16 +214,16 @@ class Paragraph:
 
     def _folded(self, pieces: list[Piece]) -> list[Piece]:
         """Join neighbouring texts, and make each begin and end an `open` and a `close`."""
-        pieces, texts, done = [], pieces, list[Piece]()
-        for look, group in groupby(texts, _look_of_text):
+        joined, done = list[Piece](), list[Piece]()
+        for look, group in groupby(pieces, _look_of_text):
             first, *others = group
             if look:
                 first.text, others = _words([first, *others]), []
-            pieces += [first, *others]
-        partners = partners_of([piece.pair for piece in pieces])
+            joined += [first, *others]
+        partners = partners_of([piece.pair for piece in joined])
         # Of what has no end yet: where in `done` it begins, and where what is inside begins.
         opened: list[tuple[int, int]] = []
-        for i, piece in enumerate(pieces):
+        for i, piece in enumerate(joined):
             done.append(piece)
             if partners.get(i, 0) > i:
                 opened.append((len(done) - 1, len(done)))

@@ -23,7 +23,7 @@ Row = tuple[int, int, str]
 # A word with the tags beside it and the space before it, and its width without tags.
 _Word = tuple[str, int]
 
-# Without a limit, the time of many `\r` grows with their square; so in other patterns.
+# Without a limit, the time for many `\r` grows with the square of their number.
 LINE = re.compile(r"([^\r\n]*)(?:\r{0,9}\n|\r|\Z)")
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",

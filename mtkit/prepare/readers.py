@@ -23,7 +23,14 @@ from typing import Any
 
 from mtkit.base.errors import MtkitError, one_line, reason_of
 from mtkit.base.files import shareable_name
-from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends, refuse_long_line, refuse_utf16
+from mtkit.base.text import (
+    COMPRESSIONS,
+    OLD_LINE_ENDS,
+    has_old_line_ends,
+    refuse_long_line,
+    refuse_utf16,
+    uncompressed_name,
+)
 from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry, demo_corpus
 from mtkit.prepare.columns import named_columns
@@ -53,7 +60,6 @@ log = logging.getLogger(__name__)
 _CHUNK = 1 << 18
 # Rows that are decoded at a time, in formats with rows.
 _BATCH_ROWS = 1000
-_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -108,7 +114,7 @@ def parse_source(
         check_weight(text, weight, tag)
         return fetch_split(text, languages).weighted(weight, tag)
     path = Path(text)
-    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
+    plain = uncompressed_name(path)
     kind = plain.suffix.lower()
     if kind in _FORMATS:
         return _FORMATS[kind](path, languages).weighted(weight, tag)
@@ -124,7 +130,7 @@ def parse_source(
     lacking = " nor ".join(name for name in names if _plain_or_compressed(name) is None)
     raise MtkitError(
         f"{text}: no such file, and no pair of files with that prefix: there is no {lacking}, "
-        f"plain or compressed ({' '.join(_COMPRESSIONS)})"
+        f"plain or compressed ({' '.join(COMPRESSIONS)})"
     )
 
 
@@ -236,7 +242,7 @@ class _ParallelFiles(Source):
 def _plain_or_compressed(name: str) -> Path | None:
     """The one file of that name; None if there is none."""
     folder, plain = os.path.split(name)
-    endings: Iterable[str] = ("", *_COMPRESSIONS)
+    endings: Iterable[str] = ("", *COMPRESSIONS)
     # The folder may be missing, or one that can be searched and not listed.
     with suppress(OSError):
         beside = sorted(os.listdir(folder or "."))
@@ -244,7 +250,7 @@ def _plain_or_compressed(name: str) -> Path | None:
     there = [
         f"{name}{ending}"
         for ending in endings
-        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{name}{ending}")
+        if ending.lower() in ("", *COMPRESSIONS) and os.path.lexists(f"{name}{ending}")
     ]
     if len(there) > 1:
         raise MtkitError(f"{' and '.join(there)} both exist; remove one, or name the two files")

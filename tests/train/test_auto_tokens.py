@@ -79,13 +79,12 @@ def test_a_run_that_resumes_takes_its_number_again_even_with_more_memory(
     assert number_of(automatic.folder / "resumed") < number
 
 
-def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+def cramped(config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    """A trainer with two threads, and memory for one pass at a time."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     config = changed(config, "train", batches_per_update=4, device_batch_tokens="auto")
     trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
-    assert trainer.micro_batches.at_once == 2
     add_up = Gradients.add_up
 
     def fitting(self: Gradients, *given: object, **more: object) -> object:
@@ -94,30 +93,25 @@ def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(
         return add_up(self, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Gradients, "add_up", fitting)
-    trainer.check_memory()
-    assert trainer.micro_batches.at_once == 1
+    assert trainer.micro_batches.at_once == 2
+    return trainer
+
+
+def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(cramped: Trainer):
+    cramped.check_memory()
+    assert cramped.micro_batches.at_once == 1
 
 
 def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+    cramped: Trainer, monkeypatch: pytest.MonkeyPatch
 ):
     """The largest batch, of both sides together, need not have the longest sentence."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    config = changed(config, "train", batches_per_update=4, device_batch_tokens="auto")
-    trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
-    micro_batches, add_up = trainer.micro_batches, Gradients.add_up
+    micro_batches = cramped.micro_batches
     shortest = micro_batches.pairs.src.lengths.argmin(keepdims=True)
     monkeypatch.setattr(
         MicroBatches, "largest", lambda self, batches: (shortest, (self.pairs, shortest))
     )
-
-    def fitting(self: Gradients, *given: object, **more: object) -> object:
-        if self.micro_batches.at_once > 1:
-            raise MemoryError
-        return add_up(self, *given, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Gradients, "add_up", fitting)
-    trainer.check_memory()
+    cramped.check_memory()
     assert micro_batches.limit >= micro_batches.longest
 
 

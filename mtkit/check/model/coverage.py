@@ -391,7 +391,6 @@ def _fit_regression(
     ratio: float,
     pick: random.Random,
 ) -> Regression:
-
     def features(source: Text, translation: Text) -> list[float]:
         return _pair_coverage(*sides, source, translation, ratio).features(kind)
 
