@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
 # Numbers that are averaged at a time: they stay in the CPU's caches, and malloc gives such blocks
 # again and again, while larger ones would be new memory of the system for each tensor.
-_BLOCK = 2**14
+_BLOCK = 2**15
 OTHER_CHECKPOINT = (
     "use an earlier checkpoint (mtkit train does it by itself where it continues a run; else give "
     "its step: --checkpoint STEP, or --init-from RUN:STEP)"

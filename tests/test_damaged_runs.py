@@ -205,7 +205,12 @@ def flip_a_bit_of_the_header(file: Path) -> None:
     file.write_bytes(bytes(content))
 
 
+def swap_with_the_one_before(file: Path) -> None:
+    file.write_bytes((file.parents[1] / "step-00000010" / file.name).read_bytes())
+
+
 DAMAGES = [truncate, empty, flip_the_last_bit, flip_a_bit_of_the_header, Path.unlink]
+DAMAGES += [swap_with_the_one_before]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

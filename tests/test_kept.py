@@ -14,6 +14,7 @@ KEPT = Path(__file__).parent / "kept"
 SCORES = {
     ".": [["BLEU", "94.85"], ["chrF2", "97.39"]],
     "0.1.0": [["BLEU", "97.98"], ["chrF2", "98.79"]],
+    "xxh3": [["BLEU", "97.56"], ["chrF2", "98.47"]],
 }
 
 
@@ -68,10 +69,17 @@ def test_the_keys_of_metrics_and_states_stay(kept: Place):
     kept.mtkit("train", "--run", "runs/kept", *(x for a in arguments for x in ("--set", a)))
     assert [row.keys() for row in rows(kept)[-2:]] == [row.keys() for row in before[-2:]]
     new = json.loads((kept.folder / state.format(2010)).read_text())
-    assert new.keys() == old.keys()
+    assert new.keys() - {"format", "xxh3"} == old.keys() - {"format", "xxh3", "sha256"}
     assert new["state"].keys() == old["state"].keys()
     assert new["state"]["cost"].keys() == old["state"]["cost"].keys()
     assert new["state"]["validations"][0] == old["state"]["validations"][0]
+
+
+def test_damage_of_a_kept_checkpoint_is_found(kept: Place):
+    name = "step-00002000/model.safetensors"
+    file = kept.folder / "runs/kept/checkpoints" / name
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    assert f"{name}: damaged (its checksum" in kept.refused("translate")
 
 
 def test_a_kept_run_is_exported_and_translates_as_before(kept: Place, translations: str):

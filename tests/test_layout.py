@@ -100,7 +100,7 @@ HOMES = {
     "datasets": {"prepare.hub"},
     "pyarrow": {"prepare.readers"},
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_marian"},
-    "xxhash": {"prepare.filters"},
+    "xxhash": {"prepare.filters", "base.files"},
     "langcodes": {"base.language_id", "base.scripts"},
     "language_data": {"base.language_id"},
     "py3langid": {"base.language_id"},

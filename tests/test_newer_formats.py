@@ -106,8 +106,8 @@ def test_a_checkpoint_which_training_does_not_set_aside_as_damaged(
     arguments: tuple[str, ...], folders: Place
 ):
     newest = "runs/tiny/checkpoints/step-00000004/state.json"
-    write_as_newer(folders.folder / newest, 2)
-    assert folders.refused(*arguments) == refusal(newest, 2, 1)
+    write_as_newer(folders.folder / newest, 3)
+    assert folders.refused(*arguments) == refusal(newest, 3, 2)
 
 
 def test_the_chosen_heads_of_word_alignments(folders: Place):

@@ -45,8 +45,8 @@ class Record(Model):
     Its key `format` is the version of its format; a file without it has version 1.
 
     Attributes:
-        newest_formats: by the key `kind` of the file, the newest version that can be read; 1 for
-            other kinds.
+        newest_formats: by the key `kind` of the file, or "" without one, the newest version that
+            can be read; 1 for other kinds.
     """
 
     newest_formats: ClassVar[Mapping[str, int]] = {}
@@ -97,6 +97,14 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal; `MtkitError` if it cannot be read."""
     with naming_file(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def xxh3_of(path: Path) -> str:
+    """XXH3 (128 bits) of a file's bytes, in hexadecimal; `MtkitError` if it cannot be read."""
+    import xxhash
+
+    with naming_file(path), path.open("rb") as file:
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def sha256_of_json(value: Any) -> str:
@@ -217,7 +225,10 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
         if content["kind"] != wanted:
             raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
     # First, because a newer version may also have other keys.
-    version, newest = content.get("format", 1), kind.newest_formats.get(str(content.get("kind")), 1)
+    version, newest = (
+        content.get("format", 1),
+        kind.newest_formats.get(str(content.get("kind", "")), 1),
+    )
     if isinstance(version, int) and version > newest:
         raise NewerFormatError(path.parent if "kind" in content else path, version, newest)
     return parse_record(content, kind, name=str(path), advice=advice)
