@@ -2,11 +2,16 @@ from .aligner import (
     Aligner as Aligner,
     AlignmentHead as AlignmentHead,
     AlignmentSettings as AlignmentSettings,
+    PairAttention as PairAttention,
     all_heads as all_heads,
     default_heads as default_heads,
     heads_of as heads_of,
 )
-from .attention_weights import LayerWeights as LayerWeights, weights_of_pairs as weights_of_pairs
+from .attention_weights import (
+    LayerWeights as LayerWeights,
+    TorchAttention as TorchAttention,
+    weights_of_pairs as weights_of_pairs,
+)
 from .links import (
     METHODS as METHODS,
     Alignment as Alignment,

@@ -14,9 +14,9 @@ run.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +24,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from mtkit.align.attention_weights import weights_of_pairs
 from mtkit.align.links import (
     METHODS,
     Alignment,
@@ -43,11 +40,9 @@ from mtkit.align.links import (
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
 from mtkit.batch_plan import plan_batches
-from mtkit.batches import pad_ids
-from mtkit.config import DecodeConfig
-from mtkit.model import Transformer
+from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.run_folder import ALIGNMENT, Run
-from mtkit.tokenizer import BOS_ID, EOS_ID, SpannedIds, Vocabularies
+from mtkit.tokenizer import EOS_ID, SpannedIds, Vocabularies
 
 log = logging.getLogger(__name__)
 
@@ -94,23 +89,23 @@ class AlignmentSettings(Record):
         write_record(run / ALIGNMENT, self)
 
 
-def all_heads(model: Transformer) -> list[AlignmentHead]:
-    """Every head of the decoder at both steps."""
+def all_heads(model: ModelConfig) -> list[AlignmentHead]:
+    """Every head of the decoder of a model at both steps."""
     return [
         AlignmentHead(layer=layer, head=head, step=step)
-        for layer in range(1, model.config.decoder_layers + 1)
-        for head in range(1, model.config.n_heads + 1)
+        for layer in range(1, model.decoder_layers + 1)
+        for head in range(1, model.n_heads + 1)
         for step in get_args(Step)
     ]
 
 
-def default_heads(model: Transformer) -> list[AlignmentHead]:
+def default_heads(model: ModelConfig) -> list[AlignmentHead]:
     """The heads of a model that was not tuned: those of the upper half of the layers."""
-    lower = model.config.decoder_layers // 2
+    lower = model.decoder_layers // 2
     return [head for head in all_heads(model) if head.layer > lower and head.step == "prediction"]
 
 
-def heads_of(run: Run | None, model: Transformer) -> list[AlignmentHead]:
+def heads_of(run: Run | None, model: ModelConfig) -> list[AlignmentHead]:
     """The heads that align words in a run.
 
     These are the heads it was tuned to, else the head that was trained on word alignments
@@ -222,41 +217,62 @@ def _cut_line(line: str, encoded: SpannedIds, limit: int) -> _Line:
 Pair = tuple[_Line, _Line]
 
 
-class Aligner:
-    """Aligns the words of given pairs.
+class PairAttention(ABC):
+    """The attention of the heads of one or more models, in given pairs.
+
+    Sources end with EOS; translations have neither BOS nor EOS.
 
     Args:
-        models: on their device, in evaluation mode.
+        models: their sizes.
         heads: of each model; the attribute has those of all.
-        config: `batch_tokens` are source or target tokens of a batch; a line has
-            `max_source_tokens` with EOS, and the words behind are not aligned.
-        src_prefix: as in `Translator`; it is aligned with nothing.
 
     Raises:
         ValueError: for a head that a model does not have, or if a model has none of the heads.
     """
 
+    device_type = "cpu"
+
     def __init__(
-        self,
-        models: Sequence[Transformer],
-        heads: Sequence[Sequence[AlignmentHead]],
-        vocabularies: Vocabularies,
-        config: DecodeConfig,
-        *,
-        device: torch.device,
-        src_prefix: Sequence[int] = (),
+        self, models: Sequence[ModelConfig], heads: Sequence[Sequence[AlignmentHead]]
     ) -> None:
-        self._src_prefix = list(src_prefix)
         self.heads = [head for of_model in heads for head in of_model]
-        self._models = list(zip(models, heads, strict=True))
-        for model, of_model in self._models:
+        for model, of_model in zip(models, heads, strict=True):
             if not of_model:
                 raise ValueError("heads: give one or more")
             if unknown := set(of_model) - set(all_heads(model)):
                 raise ValueError(f"heads: the model does not have {min(map(str, unknown))}")
+
+    @abstractmethod
+    def mean(self, src: list[list[int]], tgt: list[list[int]]) -> Sequence[FloatArray]:
+        """The mean weights of all heads for a batch: of each pair (T, S), or larger."""
+
+    @abstractmethod
+    def by_head(self, src: list[list[int]], tgt: list[list[int]]) -> Iterator[Sequence[FloatArray]]:
+        """Likewise, of each head on its own."""
+
+
+class Aligner:
+    """Aligns the words of given pairs.
+
+    Args:
+        attention: its heads align.
+        config: `batch_tokens` are source or target tokens of a batch; a line has
+            `max_source_tokens` with EOS, and the words behind are not aligned.
+        src_prefix: as in `Translator`; it is aligned with nothing.
+    """
+
+    def __init__(
+        self,
+        attention: PairAttention,
+        vocabularies: Vocabularies,
+        config: DecodeConfig,
+        *,
+        src_prefix: Sequence[int] = (),
+    ) -> None:
+        self._src_prefix = list(src_prefix)
+        self._attention, self.heads = attention, attention.heads
         self._vocabularies = vocabularies
-        self._device = device
-        self._batch_tokens = config.batch_tokens_on(device.type)
+        self._batch_tokens = config.batch_tokens_on(attention.device_type)
         self._limit = config.max_source_tokens - 1 - len(self._src_prefix)
 
     def align(
@@ -300,7 +316,8 @@ class Aligner:
         attentions = [[nothing] * len(self.heads) for _ in pairs]
         for batch in self._batches(pairs):
             of_batch = [pairs[i] for i in batch]
-            by_head = [self._of_words(of_batch, weights) for weights in self._weights(of_batch)]
+            weights = self._attention.by_head(*self._ids(of_batch))
+            by_head = [self._of_words(of_batch, of_head) for of_head in weights]
             for i, of_heads in zip(batch, zip(*by_head, strict=True), strict=True):
                 attentions[i] = list(of_heads)
         return attentions
@@ -339,27 +356,19 @@ class Aligner:
 
     def _mean(self, pairs: Sequence[Pair]) -> list[WordAttention]:
         """The mean attention of all heads of each pair."""
-        summed = functools.reduce(torch.add, self._weights(pairs))
-        return self._of_words(pairs, summed / len(self.heads))
+        return self._of_words(pairs, self._attention.mean(*self._ids(pairs)))
 
-    def _weights(self, pairs: Sequence[Pair]) -> Iterator[Tensor]:
-        """For each head (B, T, S + 1): the attention of the target subwords of a batch."""
-        prefix = self._src_prefix
-        src = pad_ids([[*prefix, *line.ids, EOS_ID] for line, _ in pairs]).to(self._device)
-        tgt_in = pad_ids([[BOS_ID, *line.ids] for _, line in pairs]).to(self._device)
-        for model, heads in self._models:
-            layers = {head.layer - 1 for head in heads}
-            cross = weights_of_pairs(model, src, tgt_in, cross=layers).cross
-            for head in heads:
-                weights = cross[head.layer - 1].weights[:, head.head - 1, :, len(prefix) :]
-                # Row t of the decoder's input has target subword t - 1, and predicts t.
-                yield weights[:, 1:] if head.step == "input" else weights[:, :-1]
+    def _ids(self, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+        src = [[*self._src_prefix, *line.ids, EOS_ID] for line, _ in pairs]
+        return src, [line.ids for _, line in pairs]
 
-    def _of_words(self, pairs: Sequence[Pair], weights: Tensor) -> list[WordAttention]:
-        """The attention of words from that of subwords, (B, T, S + 1)."""
-        attentions = []
-        for (src, tgt), of_pair in zip(pairs, weights.cpu().numpy(), strict=True):
-            matrix = of_pair[: len(tgt.ids), : len(src.ids) + 1]
+    def _of_words(
+        self, pairs: Sequence[Pair], weights: Sequence[FloatArray]
+    ) -> list[WordAttention]:
+        """The attention of words from that of subwords, for each pair (T, S + 1) at least."""
+        attentions, first = [], len(self._src_prefix)
+        for (src, tgt), of_pair in zip(pairs, weights, strict=True):
+            matrix = of_pair[: len(tgt.ids), first : first + len(src.ids) + 1]
             # The sum over the subwords of a source word, and the mean over those of a target word.
             by_source = np.add.reduceat(matrix, [*src.starts, len(src.ids)], axis=1)
             counts = np.diff([*tgt.starts, len(tgt.ids)])

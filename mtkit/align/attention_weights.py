@@ -6,7 +6,8 @@ pairs, and the layers that are asked for compute their weights as well.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -15,8 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mtkit.align.aligner import AlignmentHead, FloatArray, PairAttention
 from mtkit.attention import attention_weights, band
+from mtkit.batches import pad_ids
 from mtkit.model import Attention, CrossAttention, SelfAttention, Transformer
+from mtkit.tokenizer import BOS_ID
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,39 @@ def weights_of_pairs(
         for layer in decoder_layers[: max([*decoder, *cross], default=-1) + 1]:
             x = layer(x, memory.states, memory.mask)
     return recorded
+
+
+class TorchAttention(PairAttention):
+    """The attention of models of PyTorch, on their device, in evaluation mode."""
+
+    def __init__(
+        self, models: Sequence[Transformer], heads: Sequence[Sequence[AlignmentHead]]
+    ) -> None:
+        super().__init__([model.config for model in models], heads)
+        self._models = list(zip(models, heads, strict=True))
+        self._device = next(models[0].parameters()).device
+        self.device_type = self._device.type
+
+    def mean(self, src: list[list[int]], tgt: list[list[int]]) -> Sequence[FloatArray]:
+        """As `PairAttention.mean`."""
+        summed = functools.reduce(torch.add, self._weights(src, tgt))
+        return [*(summed / len(self.heads)).cpu().numpy()]
+
+    def by_head(self, src: list[list[int]], tgt: list[list[int]]) -> Iterator[Sequence[FloatArray]]:
+        """As `PairAttention.by_head`."""
+        return ([*weights.cpu().numpy()] for weights in self._weights(src, tgt))
+
+    def _weights(self, src: list[list[int]], tgt: list[list[int]]) -> Iterator[Tensor]:
+        """For each head (B, T, S): the attention of the target subwords of a batch."""
+        src_ids = pad_ids(src).to(self._device)
+        tgt_in = pad_ids([[BOS_ID, *ids] for ids in tgt]).to(self._device)
+        for model, heads in self._models:
+            layers = {head.layer - 1 for head in heads}
+            cross = weights_of_pairs(model, src_ids, tgt_in, cross=layers).cross
+            for head in heads:
+                weights = cross[head.layer - 1].weights[:, head.head - 1]
+                # Row t of the decoder's input has target subword t - 1, and predicts t.
+                yield weights[:, 1:] if head.step == "input" else weights[:, :-1]
 
 
 def weights_and_values(

@@ -83,12 +83,12 @@ def tune_heads(
         raise MtkitError(f"{name}: no sure link (i-j) in the pairs that are used")
     if len(golds) < FEW_PAIRS:
         log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
-    known = [default_heads(model)]
+    known = [default_heads(model.config)]
     try:
-        known.append(heads_of(run, model))
+        known.append(heads_of(run, model.config))
     except MtkitError as error:
         log.warning("%s; its choice is replaced", error)
-    every = aligner(all_heads(model))
+    every = aligner(all_heads(model.config))
     choice = choose_heads(every, sources, targets, golds, known=known, progress=progress)
     AlignmentSettings(
         heads=choice.heads,

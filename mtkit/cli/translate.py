@@ -426,6 +426,9 @@ class _LineTranslator:
 
     def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
         """The output for each window, with the number of its first line."""
+        if self.aligner is not None:
+            # From now on the native engine keeps what alignments need.
+            self.aligner()
         if self.format != "text":
             yield from self._html(windows)
             return

@@ -5,7 +5,7 @@ It imports nothing of PyTorch. `src/model.cpp` equals `mtkit.model` and
 name the functions that they equal.
 """
 
-from mtkit.native.engine import NativeDecoding, NativeModel
+from mtkit.native.engine import NativeDecoding, NativeModel, Watched
 from mtkit.native.library import PRECISIONS, Precision, available, kernels
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "NativeDecoding",
     "NativeModel",
     "Precision",
+    "Watched",
     "available",
     "kernels",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,24 @@ from mtkit.native.packed_weights import load
 from mtkit.search_settings import LOOKAHEAD, Constraints, Hypothesis, Sampling, SearchSettings
 
 Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
 
 # The largest number that the library reads. No output and no vocabulary is as large, so a limit
 # above it means the same as this one.
 _LARGEST = 2**31 - 1
+
+
+class Watched(Protocol):
+    """Takes the attention of some heads.
+
+    Attributes:
+        head_numbers: (heads, 3), each as `Head` in `src/search.h`.
+    """
+
+    head_numbers: Ints
+
+    def put(self, source: Sequence[int], target: Sequence[int], weights: Floats) -> None:
+        """Take the mean weights of the heads, (T, S), of a source with EOS and a translation."""
 
 
 class NativeModel:
@@ -71,6 +85,7 @@ class NativeModel:
         sampling: Sampling | None = None,
         uniforms: npt.NDArray[np.float64] | None = None,
         stop: Ints | None = None,
+        watched: Watched | None = None,
     ) -> list[list[Hypothesis]]:
         """Up to `n_best` hypotheses of each of B sentences, best first, or all samples in order.
 
@@ -82,6 +97,7 @@ class NativeModel:
             rank_cut_off: whether hypotheses at the length limit are ranked among the finished ones.
             sampling: draws samples instead, with the random numbers `uniforms` (B, W, steps).
             stop: one number; when another thread sets it, the search ends and nothing is found.
+            watched: takes the attention of the best hypotheses of a search.
 
         Raises:
             MtkitError: if an id or a size is not possible with this model.
@@ -128,6 +144,8 @@ class NativeModel:
             uniforms=address(uniforms),
             uniform_steps=0 if uniforms is None else uniforms.shape[2],
             stop=address(stop),
+            heads=address(None if watched is None else watched.head_numbers),
+            head_count=0 if watched is None else len(watched.head_numbers),
         )
         count, room = B * (samples or n_best), max(limits)
         tokens = np.empty((count, room), dtype=np.int32)
@@ -135,7 +153,8 @@ class NativeModel:
         finished = np.empty(count, dtype=np.bool_)
         log_probs, scores = np.empty(count), np.empty(count)
         token_log_probs = np.empty((count, room))
-        results = tokens, lengths, finished, log_probs, scores, token_log_probs
+        attention = None if watched is None else of_sentences.attention(room)
+        results = tokens, lengths, finished, log_probs, scores, token_log_probs, attention
         check_done(
             library().mtkit_translate(self.handle, settings, request, room, *map(address, results))
         )
@@ -152,7 +171,45 @@ class NativeModel:
             for i, length in enumerate(lengths.tolist())
         ]
         each = count // B
-        return [[h for h in hypotheses[b * each : (b + 1) * each] if h] for b in range(B)]
+        best = [[h for h in hypotheses[b * each : (b + 1) * each] if h] for b in range(B)]
+        if watched is not None and attention is not None:
+            for source, found, of_pair in zip(sentences, best, attention, strict=True):
+                target = found[0].tokens if found else ()
+                # Of what was cut off, the last token is no input.
+                if target and of_pair[0, 0] >= 0:
+                    watched.put(source, target, of_pair[: len(target), : len(source)].copy())
+        return best
+
+    def attend(
+        self,
+        sentences: Sequence[Sequence[int]],
+        translations: Sequence[Sequence[int]],
+        head_numbers: Ints,
+        *,
+        bos_id: int,
+    ) -> list[Floats]:
+        """The attention of given translations, without BOS and EOS; see `Watched`.
+
+        Raises:
+            MtkitError: if an id or a size is not possible with this model.
+        """
+        of_sources, of_targets = _Lists(sentences), _Lists(translations)
+        request = Request(
+            ids=address(of_sources.ids),
+            lengths=address(of_sources.lengths),
+            sentences=len(sentences),
+            prefixes=address(of_targets.ids),
+            prefix_lengths=address(of_targets.lengths),
+            heads=address(head_numbers),
+            head_count=len(head_numbers),
+        )
+        room = max(map(len, translations))
+        attention = of_sources.attention(room)
+        check_done(library().mtkit_attend(self.handle, request, bos_id, room, address(attention)))
+        return [
+            of_pair[: len(target), : len(source)]
+            for source, target, of_pair in zip(sentences, translations, attention, strict=True)
+        ]
 
     def start(self, sentences: Sequence[Sequence[int]], slots: int) -> NativeDecoding:
         """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each.
@@ -237,3 +294,7 @@ class _Lists:
     def __init__(self, lists: Sequence[Sequence[int]]) -> None:
         self.lengths = int32s([len(ids) for ids in lists])
         self.ids = int32s(list(itertools.chain.from_iterable(lists)))
+
+    def attention(self, room: int) -> Floats:
+        """Room for the attention of so many tokens to each of these sources."""
+        return np.empty((len(self.lengths), room, self.lengths.max()), np.float32)

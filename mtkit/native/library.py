@@ -24,7 +24,7 @@ Precision = Literal["fp32", "int8", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "bf16")
 
 # The library must be of this version of the interface.
-ABI = 5
+ABI = 6
 # Bytes of the header of an ELF file of 64 bits, and of a row of its segments (System V ABI).
 _ELF_HEADER, _ELF_SEGMENT = 64, 56
 
@@ -65,7 +65,8 @@ class Request(ctypes.Structure):
         ("forbidden_count", c_int),
         ("uniforms", c_void_p),
         ("uniform_steps", c_int),
-        ("stop", c_void_p),
+        *_fields("stop heads", c_void_p),
+        ("head_count", c_int),
     )
 
 
@@ -87,8 +88,9 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "mtkit_end": (None, c_void_p),
     "mtkit_translate": (
         *(c_int, c_void_p, ctypes.POINTER(Settings), ctypes.POINTER(Request), c_int32),
-        *[c_void_p] * 6,
+        *[c_void_p] * 7,
     ),
+    "mtkit_attend": (c_int, c_void_p, ctypes.POINTER(Request), c_int32, c_int32, c_void_p),
     "mtkit_find_kernels": (c_void_p, c_char_p),
 }
 

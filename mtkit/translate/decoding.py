@@ -31,6 +31,8 @@ from mtkit.translate.requests import (
 if TYPE_CHECKING:
     import torch
 
+    from mtkit.align import AlignmentHead, PairAttention
+    from mtkit.config import ModelConfig
     from mtkit.model import Transformer
     from mtkit.translate.choosing import EngineChoice
     from mtkit.translate.glossary.terms import Demand, TermEncoder
@@ -98,6 +100,17 @@ class Backend:
     def models(self) -> Sequence[Transformer]:
         """The models in PyTorch; the native engine loads them when they are asked for."""
         raise NotImplementedError
+
+    @property
+    def model_configs(self) -> list[ModelConfig]:
+        """The sizes of the models."""
+        return [model.config for model in self.models]
+
+    def attention(self, heads: Sequence[Sequence[AlignmentHead]]) -> PairAttention:
+        """The attention of some heads of each model, in given pairs."""
+        from mtkit.align import TorchAttention
+
+        return TorchAttention(self.models, heads)
 
     @cached_property
     def device(self) -> torch.device:

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -32,7 +32,10 @@ from mtkit.weights import NotFiniteError
 if TYPE_CHECKING:
     import torch
 
+    from mtkit.align import AlignmentHead, PairAttention
+    from mtkit.config import ModelConfig
     from mtkit.model import Transformer
+    from mtkit.translate.native_attention import NativeAttention
 
 # Batches that a thread has at a time: the one that it decodes, and the next one.
 _AT_A_TIME = 2
@@ -66,6 +69,7 @@ class Native(Backend):
         self.threads = threads
         # One thread needs no batches in advance.
         self.capacity = _AT_A_TIME * threads if threads > 1 else 1
+        self._attention: NativeAttention | None = None
         self._stop = np.zeros(1, np.int32)
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0  # the one that the threads of the pool are in
@@ -99,6 +103,20 @@ class Native(Backend):
         description = BackendDescription([selection.description], choice, hardware)
         return cls(model, runs, threads=threads, selection=selection, description=description)
 
+    @property
+    def model_configs(self) -> list[ModelConfig]:
+        """As `Backend.model_configs`."""
+        return [run.config.model for run in self._runs.folders] or super().model_configs
+
+    def attention(self, heads: Sequence[Sequence[AlignmentHead]]) -> PairAttention:
+        """As `Backend.attention`; from now on, searches keep it for their translations."""
+        from mtkit.translate.native_attention import NativeAttention
+
+        if self._attention is None or self._attention.heads_of_models != heads:
+            by_head = partial(super().attention, heads)
+            self._attention = NativeAttention(self._model, self.model_configs, heads, by_head)
+        return self._attention
+
     @cached_property
     def models(self) -> Sequence[Transformer]:
         """The models for PyTorch, on the CPU."""
@@ -127,9 +145,11 @@ class Native(Backend):
     ) -> list[list[Hypothesis]]:
         """As `Backend.search`."""
         sources = [[*sentence.ids, EOS_ID] for sentence in sentences]
-        beam = {"beam_size": hypotheses_of(self.config, n_best), "n_best": n_best}
+        beam: dict[str, Any] = {"beam_size": hypotheses_of(self.config, n_best), "n_best": n_best}
         beam["rank_cut_off"] = self.config.max_length is not None
         stop = self._stop  # `close` sets this one, and makes another
+        if not draws:
+            beam["watched"] = self._attention
         hypotheses = self._model.translate(sources, settings, stop=stop, **(draws or beam))
         if stop[0]:
             raise MtkitError(_STOPPED)

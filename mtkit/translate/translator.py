@@ -366,15 +366,10 @@ class Translator(AbstractContextManager["Translator"]):
 
         if heads is None and not self._heads:
             runs: list[Run | None] = [*self.runs.folders] or [None] * len(self.models)
-            self._heads += map(heads_of, runs, self.models)
-        return Aligner(
-            self.models,
-            self._heads if heads is None else [heads] * len(self.models),
-            self.vocabularies,
-            self.config,
-            device=self.device,
-            src_prefix=self.src_prefix,
-        )
+            self._heads += map(heads_of, runs, self.decoder.model_configs)
+        of_models = self._heads if heads is None else [heads] * len(self.decoder.model_configs)
+        attention = self.decoder.attention(of_models)
+        return Aligner(attention, self.vocabularies, self.config, src_prefix=self.src_prefix)
 
     def score_given(
         self, sources: Iterable[str], translations: Iterable[str]

@@ -65,6 +65,11 @@ void attend_rows(const Shape& shape, const SharedKeys& memory, const Queries& qu
         for (int m = 0; m < M; ++m)
             inverses[m] = exp_of_scores(scores + m * size, size, first[m] - from * LANES,
                                         last[m] - from * LANES);
+        for (int m = 0; m < M && queries.weights != nullptr; ++m) {
+            float* weights = queries.weights + ((row + m) * ptrdiff_t(shape.heads) + head) * size;
+            for (int i = 0; i < size; i += LANES)
+                store(weights + i, load(scores + m * size + i) * broadcast(inverses[m]));
+        }
         const float* values = memory.values + head * value_room
                               + from * LANES * ptrdiff_t(memory.values_stride);
         small_product<M, P>(scores, size, values, PANEL, memory.values_stride,

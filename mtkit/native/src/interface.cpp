@@ -138,6 +138,23 @@ int64_t check_batch(const mtkit_model& owner, const int32_t* lengths, int32_t se
     return tokens;
 }
 
+void check_heads(const Shape& shape, const Request& request) {
+    check_range("head_count", request.head_count, 0, MAX_NUMBERS - 1);
+    for (int32_t i = 0; i < request.head_count; i++) {
+        check_range("the layer of a head", request.heads[i].layer, 0, shape.decoder_layers - 1);
+        check_range("a head", request.heads[i].head, 0, shape.heads - 1);
+        check_range("is_input", request.heads[i].is_input, 0, 1);
+    }
+}
+
+// The attention of a hypothesis; -1 where it is not known.
+void write_attention(const Decoding& decoding, int b, const int32_t* tokens, int count, int room,
+                     int width, float* attention) {
+    float* out = attention + size_t(b) * room * width;
+    check(count <= room, "a hypothesis is longer than " + text(room) + " tokens");
+    if (count > 0 && !decoding.attention(b, tokens, count, out, width)) *out = -1.0f;
+}
+
 void check_request(const Model& model, const Settings& settings, const Request& request) {
     const int32_t vocabulary = model.shape.tgt_vocabulary;
     check_range("n_best", settings.n_best, 1, settings.beam_size);
@@ -152,6 +169,7 @@ void check_request(const Model& model, const Settings& settings, const Request& 
     check_each("a prefix id", request.prefixes, prefixes, 0, vocabulary - 1);
     check_range("forbidden_count", request.forbidden_count, 0, vocabulary);
     check_each("a forbidden id", request.forbidden, request.forbidden_count, 0, vocabulary - 1);
+    check_heads(model.shape, request);
     if (settings.samples > 0) {
         const int32_t longest =
             *std::max_element(request.limits, request.limits + request.sentences);
@@ -272,7 +290,8 @@ void mtkit_end(mtkit_decoding* owner) { delete owner; }
 
 int mtkit_translate(const mtkit_model* model, const Settings* settings, const Request* request,
                     int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
-                    double* log_probs, double* scores, double* token_log_probs) {
+                    double* log_probs, double* scores, double* token_log_probs,
+                    float* attention) {
     return guarded([&] {
         check_range("beam_size", settings->beam_size, 1, MAX_NUMBERS - 1);
         check_range("samples", settings->samples, 0, MAX_NUMBERS - 1);
@@ -282,6 +301,9 @@ int mtkit_translate(const mtkit_model* model, const Settings* settings, const Re
         check_each("a source id", request->ids, ids, 0, model->model.shape.src_vocabulary - 1);
         check_request(model->model, *settings, *request);
         Decoding decoding(model->model, request->ids, request->lengths, request->sentences, slots);
+        decoding.watch(request->heads, request->head_count);
+        const int32_t width =
+            *std::max_element(request->lengths, request->lengths + request->sentences);
         // As `Torch.search` and `Torch.sample` choose.
         const auto search = samples ? sample : slots == 1 ? greedy_search : beam_search;
         const Found found = search(decoding, *settings, *request);
@@ -301,8 +323,45 @@ int mtkit_translate(const mtkit_model* model, const Settings* settings, const Re
                 scores[i] = hypothesis.score;
                 std::copy_n(hypothesis.tokens.data(), size, tokens + i * room);
                 std::copy_n(hypothesis.token_log_probs.data(), scored, token_log_probs + i * room);
+                if (request->head_count > 0 && k == 0)
+                    write_attention(decoding, int(b), hypothesis.tokens.data(), int(size), room,
+                                    width, attention);
             }
         }
+    });
+}
+
+int mtkit_attend(const mtkit_model* model, const Request* request, int32_t bos_id, int32_t room,
+                 float* attention) {
+    return guarded([&] {
+        const int32_t sentences = request->sentences, vocabulary = model->model.shape.tgt_vocabulary;
+        const int64_t ids = check_batch(*model, request->lengths, sentences, 1);
+        check_each("a source id", request->ids, ids, 0, model->model.shape.src_vocabulary - 1);
+        const int64_t tokens =
+            check_each("the length of a prefix", request->prefix_lengths, sentences, 0, room);
+        check_each("a prefix id", request->prefixes, tokens, 0, vocabulary - 1);
+        check_range("bos_id", bos_id, 0, vocabulary - 1);
+        check_heads(model->model.shape, *request);
+        Decoding decoding(model->model, request->ids, request->lengths, sentences, 1);
+        decoding.watch(request->heads, request->head_count);
+        std::vector<const int32_t*> given{request->prefixes};
+        for (int32_t b = 0; b < sentences; b++)
+            given.push_back(given.back() + request->prefix_lengths[b]);
+        std::vector<int32_t> newest, rows;
+        for (int32_t t = 0; t == 0 || !rows.empty(); t++) {
+            newest.clear();
+            rows.clear();
+            for (int32_t b = 0; b < sentences; b++) {
+                if (request->prefix_lengths[b] < t) continue;
+                newest.push_back(t > 0 ? given[b][t - 1] : bos_id);
+                rows.push_back(b);
+            }
+            if (!rows.empty()) decoding.step(newest.data(), rows.data(), int(rows.size()));
+        }
+        const int32_t width = *std::max_element(request->lengths, request->lengths + sentences);
+        for (int32_t b = 0; b < sentences; b++)
+            write_attention(decoding, b, given[b], request->prefix_lengths[b], room, width,
+                            attention);
     });
 }
 

@@ -69,6 +69,8 @@ struct Queries {
     float* out;
     int out_stride;
     int rows;
+    // If it is given: the weights, without a window: row, head, position, padded to 16.
+    float* weights = nullptr;
 };
 
 // Where `log_probs` writes the best tokens of each row.

@@ -122,7 +122,8 @@ Decoding::Decoding(const Model& model, const int32_t* ids, const int32_t* length
       n_slots_(slots),
       memories_(model.decoder.size()),
       slots_(size_t(sentences) * slots) {
-    check_length(model, *std::max_element(lengths, lengths + sentences));
+    longest_ = *std::max_element(lengths, lengths + sentences);
+    check_length(model, longest_);
     size_t keys = 0, values = 0;
     for (int b = 0; b < sentences; b++) {
         batch_.push_back({lengths[b], keys, values});
@@ -215,6 +216,11 @@ void Decoding::step(const int32_t* tokens, const int32_t* slots, int count) {
     Step newest;
     newest.kv.allocate(model_.decoder.size() * count * kv_row());
     for (int r = 0; r < count; r++) newest.parents.push_back(slots_[slots[r]].row_in_step);
+    if (!heads_.empty()) {
+        newest.tokens.assign(tokens, tokens + count);
+        for (int r = 0; r < count; r++) newest.sentences.push_back(slots[r] / n_slots_);
+        newest.attention.resize(size_t(count) * 2 * longest_);
+    }
     steps_.push_back(std::move(newest));
     // `DecoderCache.advance`. A dead slot gets row 0, so that its row exists if a step names it.
     for (Slot& slot : slots_) slot.row_in_step = 0;
@@ -232,7 +238,7 @@ void Decoding::step(const int32_t* tokens, const int32_t* slots, int count) {
             return attend_self(i, linear(layer.in_proj, in, count, projected_), count);
         });
         residual(layer.norms[1], layer.cross_out, x, count, [&](const float* in) {
-            return attend_memory(memories_[i], linear(layer.q_proj, in, count, q_), slots, count);
+            return attend_memory(i, linear(layer.q_proj, in, count, q_), slots, count);
         });
         residual(layer.norms[2], layer.outer, x, count, [&](const float* in) {
             return linear(layer.inner, in, count, inner_, shape_.activation);
@@ -263,8 +269,10 @@ float* Decoding::attend_self(size_t layer, const float* qkv, int count) {
 }
 
 // Attention of the hypotheses to the encoder's output: those of a sentence together.
-float* Decoding::attend_memory(const Memory& memory, const float* q, const int32_t* slots,
-                               int count) {
+float* Decoding::attend_memory(size_t layer, const float* q, const int32_t* slots, int count) {
+    const Memory& memory = memories_[layer];
+    const bool is_watched = std::any_of(heads_.begin(), heads_.end(),
+                                        [&](const Head& head) { return head.layer == int(layer); });
     const int key_row = shape_.key_row(), value_row = shape_.value_row();
     float* attended = attended_.room(size_t(count) * value_row);
     for (int begin = 0, end = 0; begin < count; begin = end) {
@@ -273,11 +281,56 @@ float* Decoding::attend_memory(const Memory& memory, const float* q, const int32
         const Sentence& sentence = batch_[b];
         const SharedKeys keys{&memory.keys[sentence.keys_at], &memory.values[sentence.values_at],
                               value_row, sentence.positions};
-        const Queries queries{q + size_t(begin) * key_row, key_row,
-                              attended + size_t(begin) * value_row, value_row, end - begin};
+        Queries queries{q + size_t(begin) * key_row, key_row,
+                        attended + size_t(begin) * value_row, value_row, end - begin};
+        if (is_watched)
+            queries.weights = weights_.room(size_t(end - begin) * shape_.heads *
+                                            round_up(sentence.positions, LANES));
         kernels_.attend_shared(shape_, keys, queries, -1, scratch_);
+        if (is_watched) record(layer, queries.weights, begin, end - begin, sentence.positions);
     }
     return attended;
+}
+
+void Decoding::watch(const Head* heads, int count) { heads_.assign(heads, heads + count); }
+
+// Add the weights of the watched heads of a layer to the newest step, in some of its rows.
+void Decoding::record(size_t layer, const float* weights, int first, int rows, int positions) {
+    for (int r = 0; r < rows; r++) {
+        for (const Head& head : heads_) {
+            if (head.layer != int(layer)) continue;
+            const float* of_head =
+                weights + (size_t(r) * shape_.heads + head.head) * round_up(positions, LANES);
+            const size_t row = size_t(first + r) * 2 + head.is_input;
+            float* sums = &steps_.back().attention[row * longest_];
+            for (int t = 0; t < positions; t++) sums[t] += of_head[t];
+        }
+    }
+}
+
+int Decoding::row_of(const Step& step, int b, int32_t token, int parent) const {
+    for (size_t r = 0; r < step.parents.size(); r++) {
+        const bool goes_on = parent < 0 || (step.parents[r] == parent && step.tokens[r] == token);
+        if (step.sentences[r] == b && goes_on) return int(r);
+    }
+    return -1;
+}
+
+bool Decoding::attention(int b, const int32_t* tokens, int count, float* out, int width) const {
+    const bool reads_inputs = std::any_of(heads_.begin(), heads_.end(),
+                                          [](const Head& head) { return head.is_input != 0; });
+    int row = -1;
+    for (int t = 0; t < count + reads_inputs; t++) {
+        if (t >= int(steps_.size())) return false;
+        row = row_of(steps_[t], b, t > 0 ? tokens[t - 1] : 0, row);
+        if (row < 0) return false;
+        const float* sums = &steps_[t].attention[size_t(row) * 2 * longest_];
+        for (int s = 0; s < longest_; s++) {
+            if (t < count) out[size_t(t) * width + s] = sums[s] / float(heads_.size());
+            if (t > 0) out[size_t(t - 1) * width + s] += sums[longest_ + s] / float(heads_.size());
+        }
+    }
+    return true;
 }
 
 void Decoding::best(const Excluded& excluded, const Best& best) {

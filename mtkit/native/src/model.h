@@ -51,6 +51,12 @@ public:
     void best(const Excluded& excluded, const Best& best) override;
     void all(int first, int count, float* log_probs) override;
     void reorder(const int32_t* parents) override;
+    // Record the attention of these heads in all steps; no sentence may be selected.
+    void watch(const Head* heads, int count);
+    // The mean weights of these heads for the tokens of a hypothesis of sentence b: rows of `width`
+    // numbers, of which the source has the first ones. False where no step has read its tokens. Of
+    // hypotheses with the same tokens, which samples may be, only one is found.
+    bool attention(int b, const int32_t* tokens, int count, float* out, int width) const;
     // Keep these sentences of the batch, in this order.
     void select(const int32_t* kept, int count);
 
@@ -71,6 +77,10 @@ private:
     struct Step {
         std::vector<int32_t> parents;  // of each row, the row that it continues, in the step before
         Array<float> kv;  // keys and values of self-attention: layer, row, key_row + value_row
+        // Where heads are watched: of each row, its input, its sentence, and the summed weights of
+        // heads that are read at the prediction and at the input: row, 2, position.
+        std::vector<int32_t> tokens, sentences;
+        std::vector<float> attention;
     };
     // A hypothesis.
     struct Slot {
@@ -89,7 +99,10 @@ private:
     void residual(const Norm& norm, const Matrix& last, float* rows, int count, Sublayer sublayer);
     void attend_sentence(const float* qkv, int positions, float* out);
     float* attend_self(size_t layer, const float* qkv, int count);
-    float* attend_memory(const Memory& memory, const float* q, const int32_t* slots, int count);
+    float* attend_memory(size_t layer, const float* q, const int32_t* slots, int count);
+    void record(size_t layer, const float* weights, int first, int rows, int positions);
+    // The row of a step that reads a token of sentence b after a row of the step before; or -1.
+    int row_of(const Step& step, int b, int32_t token, int parent) const;
 
     // The widths of rows of keys and values, and of queries, keys and values.
     int kv_row() const { return shape_.key_row() + shape_.value_row(); }
@@ -107,11 +120,13 @@ private:
     std::vector<Memory> memories_;  // of each layer
     std::vector<Step> steps_;
     std::vector<Slot> slots_;  // sentence * W
+    std::vector<Head> heads_;  // that are watched
+    int longest_ = 0;          // positions of a sentence
     int rows_ = 0;             // of the last step, whose states are in `x_`
 
     // Buffers. Each buffer always has rows of one width, so their padding stays zero.
     Scratch scratch_;
-    Array<float> x_, normed_, projected_, q_, attended_, inner_, keys_, memory_kv_;
+    Array<float> x_, normed_, projected_, q_, attended_, inner_, keys_, memory_kv_, weights_;
     std::vector<const float*> own_;
 };
 

@@ -11,7 +11,7 @@
 #include "search.h"
 #include "shape.h"
 
-#define MTKIT_ABI 5
+#define MTKIT_ABI 6
 
 struct mtkit_model;
 struct mtkit_decoding;
@@ -48,7 +48,15 @@ void mtkit_end(mtkit_decoding*);
 // largest limit; lengths are -1 where there is no hypothesis, and everywhere after a stop.
 int mtkit_translate(const mtkit_model*, const mtkit::Settings*, const mtkit::Request*,
                     int32_t room, int32_t* tokens, int32_t* lengths, uint8_t* finished,
-                    double* log_probs, double* scores, double* token_log_probs);
+                    double* log_probs, double* scores, double* token_log_probs,
+                    float* attention);
+
+// The attention of the given heads for given translations, the prefixes, none longer than `room`:
+// sentence, token, position in the source; there is room for `room` tokens, and for the positions
+// of the longest source. `mtkit_translate` writes that of the best hypotheses in the same form, if
+// there are heads; the first number is -1 where it is not known.
+int mtkit_attend(const mtkit_model*, const mtkit::Request*, int32_t bos_id, int32_t room,
+                 float* attention);
 
 // The table of kernels of a name, `Kernels` in kernels.h, or null; for tests and benchmarks.
 const void* mtkit_find_kernels(const char* name);

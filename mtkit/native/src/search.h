@@ -48,6 +48,12 @@ struct Hypothesis {
     bool finished;
 };
 
+// A head of attention to the source; the layer and the head count from 0.
+struct Head {
+    int32_t layer, head;
+    int32_t is_input;  // 1: read where the token is the input, 0: where it is predicted
+};
+
 // What is asked of one batch.
 struct Request {
     const int32_t* ids;        // of all sentences, one after the other, each ended by EOS
@@ -61,6 +67,8 @@ struct Request {
     const double* uniforms;    // of sampling: sentence, sample, step
     int uniform_steps;
     const volatile int32_t* stop;  // when it is not zero, the search ends and has no results
+    const Head* heads;             // whose attention is wanted
+    int head_count;
 };
 
 // Of each sentence its hypotheses, best first; samples in sampling order. Empty when stopped.

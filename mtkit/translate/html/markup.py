@@ -219,7 +219,8 @@ def placed(
     segments: Sequence[Segment], translations: Sequence[Translation]
 ) -> Generator[MarkupPairs, Any, list[str]]:
     """Each translation with the nodes of its segment, as HTML; yields pairs to be aligned."""
-    tagged = [i for i, segment in enumerate(segments) if segment.nodes]
+    pairs = zip(segments, translations, strict=True)
+    tagged = [i for i, (s, best) in enumerate(pairs) if s.nodes and best.text != s.text]
     alignments: dict[int, Alignment] = {}
     if tagged:
         aligned = yield MarkupPairs(
