@@ -179,7 +179,9 @@ def links_of(
         to_source = _best(weights, tgt, src, at_end=there[:, -1])
         to_target = _best(weights.T, src, tgt, at_end=back[:, -1])
     links = sorted(symmetrize(swapped(to_source), to_target, method))
-    return {(i, j): float(weights[tgt.index(j), src.index(i)]) for i, j in links}
+    rows = dict(zip(tgt, weights.tolist(), strict=True))
+    column = {word: number for number, word in enumerate(src)}
+    return {(i, j): rows[j][column[i]] for i, j in links}
 
 
 def _best(
@@ -188,9 +190,13 @@ def _best(
     """Each row with its best column, by their words, unless EOS has a larger weight."""
     if not matrix.size:
         return frozenset()
-    best = matrix.argmax(1)
-    aligned = np.flatnonzero(matrix.max(1) >= at_end)
-    return frozenset((rows[row], columns[best[row]]) for row in aligned)
+    # Python's numbers are faster indices.
+    best, is_aligned = matrix.argmax(1).tolist(), (matrix.max(1) >= at_end).tolist()
+    return frozenset(
+        (row, columns[column])
+        for row, column, is_one in zip(rows, best, is_aligned, strict=True)
+        if is_one
+    )
 
 
 class _Line(NamedTuple):
@@ -209,9 +215,10 @@ def _cut_line(line: str, encoded: SpannedIds, limit: int) -> _Line:
     words = word_spans(line)
     # Some spaces, such as U+0085, are subwords to the tokenizer.
     ids, spans = (encoded.ids[:limit], encoded.spans[:limit]) if words else ([], [])
-    owners = words_of_subwords(words, [start for start, _ in spans])
-    indices, starts = np.unique(np.array(owners, np.int64), return_index=True)
-    return _Line(ids, words, starts.tolist(), indices.tolist())
+    first: dict[int, int] = {}
+    for number, word in enumerate(words_of_subwords(words, [start for start, _ in spans])):
+        first.setdefault(word, number)
+    return _Line(ids, words, list(first.values()), list(first))
 
 
 Pair = tuple[_Line, _Line]

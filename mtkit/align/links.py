@@ -66,8 +66,8 @@ def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -
 
     So spaces belong to the word that follows; behind the last word they belong to it.
     """
-    ends = [end for _, end in words]
-    return [min(bisect_right(ends, start), len(words) - 1) for start in starts]
+    ends = [end for _, end in words[:-1]]
+    return [bisect_right(ends, start) for start in starts]
 
 
 def parse_links(text: str, *, place: str) -> Links:

@@ -54,6 +54,8 @@ def has_same_codes(source: str, translation: str) -> bool:
 
     Codes that are beside each other may change their order.
     """
+    if "<" not in source + translation:
+        return True
     nesting = _nesting(source)
     return nesting is not None and nesting == _nesting(translation)
 

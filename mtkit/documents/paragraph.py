@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any, ClassVar
 
@@ -104,7 +104,7 @@ class Text:
         bases = [_base(self._pieces)]
         for kind, value in events(self._before + line + self._after):
             if isinstance(value, str):
-                pieces.append(replace(bases[-1], text=value))
+                pieces.append(Piece("text", text=value, run=bases[-1].run, look=bases[-1].look))
                 continue
             piece = self._codes[value]
             if kind == "open":

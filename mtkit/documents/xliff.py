@@ -100,6 +100,9 @@ class _File(Package):
     def read(self, _: str) -> bytes:
         return self._data
 
+    def size(self, _: str) -> int:
+        return len(self._data)
+
     def write(self, changed: Mapping[str, bytes]) -> bytes:
         return changed.get("", self._data)
 

@@ -16,6 +16,8 @@ from mtkit.documents.zipped import Package
 
 # A tag or an attribute needs some 100 bytes of memory; a page of a book in Office has some 1,000.
 MAX_TAGS = 1_500_000
+# Bytes of parts whose trees are kept; a tree needs some ten times as many.
+_MAX_KEPT = 5_000_000
 _PARSER = etree.XMLParser(
     resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, strip_cdata=False
 )
@@ -29,7 +31,8 @@ Marked = tuple[Segment, Text, str]
 class XmlDocument(Document):
     """A document whose paragraphs are elements in parts.
 
-    A tree is not kept: it is read again when it is written, and only if something in it changes.
+    The tree of a part is kept until the document is written, unless the part is large: then it is
+    read again, and only if something in it changes.
 
     Attributes:
         package: reads the parts, and writes the document with those that changed.
@@ -45,10 +48,17 @@ class XmlDocument(Document):
         self._parts: dict[str, range] = {}
         # The roots of parts that change.
         self._changed: dict[str, Element] = {}
+        # Small parts as they were read, until the first `write`.
+        self._kept: dict[str, tuple[Element, list[tuple[Segment, Text]]]] = {}
+        left = _MAX_KEPT
         for name in self._labels:
-            start = len(self.segments)
-            self.segments += [segment for segment, _ in self._texts(name, self._tree(name))]
+            start, root = len(self.segments), self._tree(name)
+            texts = list(self._texts(name, root))
+            self.segments += [segment for segment, _ in texts]
             self._parts[name] = range(start, len(self.segments))
+            left -= self._package.size(name)
+            if texts and left >= 0:
+                self._kept[name] = root, texts
 
     @abstractmethod
     def _labelled_parts(self) -> Iterable[tuple[str, str]]:
@@ -89,10 +99,14 @@ class XmlDocument(Document):
         marks = marks if marks and self.shows_marks else {}
         marked: list[Marked] = []
         changed: dict[Paragraph, None] = {}
-        self._changed = {}
+        self._changed, touched = {}, {*changes, *marks}
         for name, numbers in self._parts.items():
-            wanted = sorted({*changes, *marks}.intersection(numbers))
-            texts = list(self._texts(name, self._to_change(name))) if wanted else []
+            wanted = sorted(touched.intersection(numbers))
+            texts: list[tuple[Segment, Text]] = []
+            if wanted and name in self._kept:
+                self._changed[name], texts = self._kept[name]
+            elif wanted:
+                texts = list(self._texts(name, self._to_change(name)))
             for number in wanted:
                 segment, text = texts[number - numbers.start]
                 if number in changes:
@@ -103,6 +117,8 @@ class XmlDocument(Document):
         for paragraph in changed:
             paragraph.render()
         self._mark(marked)
+        # Their trees are others now.
+        self._kept.clear()
         new, self._changed = self._changed, {}
         return self._package.write(
             {name: serialised(root, self._package.read(name)) for name, root in new.items()}

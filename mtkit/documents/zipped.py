@@ -70,6 +70,10 @@ class Package:
         """The bytes of a member; empty if there is none."""
         return self._read(self._members[name]) if name in self._members else b""
 
+    def size(self, name: str) -> int:
+        """The number of these bytes."""
+        return self._members[name].file_size
+
     def _read(self, info: zipfile.ZipInfo) -> bytes:
         try:
             with self._zip.open(info) as member:

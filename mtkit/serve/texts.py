@@ -241,7 +241,7 @@ def _next(steps: Any, answer: Any) -> tuple[Window | MarkupPairs | None, Any]:
 async def _alignments(
     scheduler: Scheduler, translator: Translator, pairs: MarkupPairs
 ) -> list[Any]:
-    """The word alignment of each pair; PyTorch is not loaded if there is none."""
+    """The word alignment of each pair."""
     alignments = list[Any]()
     for start in range(0, len(pairs.sources), _PAIRS):
         part = slice(start, start + _PAIRS)

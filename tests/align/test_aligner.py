@@ -31,9 +31,6 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
-PAD = 0
-
-
 # From subwords to words
 
 
@@ -128,7 +125,7 @@ def test_each_step_reads_its_row_of_the_decoder(
     one, two, three, *_ = words_of_subwords(translator, 1)
     # Rows: inputs BOS, first and second target word. Columns: three source words and EOS.
     rows = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.7, 0.1, 0.1, 0.1]]
-    monkeypatch.setattr("mtkit.align.aligner.weights_of_pairs", Attending(rows))
+    monkeypatch.setattr("mtkit.align.attention_weights.weights_of_pairs", Attending(rows))
     source, target = f"{one} {two} {three}", f"{two} {one}"
     for step, links in (("prediction", {(1, 0), (2, 1)}), ("input", {(2, 0), (0, 1)})):
         head = AlignmentHead(layer=1, head=1, step=step)
@@ -144,7 +141,7 @@ def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged
     # one target word.
     first = [[0.3, 0.2, 0.4, 0.1], [0.5, 0.3, 0.1, 0.1], [0, 0, 0, 1.0]]
     second = [[0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6], [0, 0, 0, 1.0]]
-    monkeypatch.setattr("mtkit.align.aligner.weights_of_pairs", Attending(first, second))
+    monkeypatch.setattr("mtkit.align.attention_weights.weights_of_pairs", Attending(first, second))
     heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
     (found,) = aligner_of(translator, *heads).align([f"{short} {long}"], [long], method="union")
     # Source word 1: (0.6 + 0.4 + 0.8 + 0.3) / 4; source word 0: (0.3 + 0.5 + 0.1 + 0.1) / 4.
@@ -157,7 +154,7 @@ def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(
     one, two, *_ = words_of_subwords(translator, 1)
     good = [[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]]
     bad = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
-    monkeypatch.setattr("mtkit.align.aligner.weights_of_pairs", Attending(bad, good))
+    monkeypatch.setattr("mtkit.align.attention_weights.weights_of_pairs", Attending(bad, good))
     heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
     gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
     pairs = [f"{one} {two}"] * 3, [f"{two} {one}"] * 3
@@ -175,7 +172,7 @@ def test_a_known_choice_is_kept_where_adding_heads_one_by_one_is_worse(
     monkeypatch.setattr(
         "mtkit.align.tuning._error_rate", lambda found, golds, chosen: rates[tuple(chosen)]
     )
-    aligner = translator.aligner(all_heads(translator.model)[:3])
+    aligner = translator.aligner(all_heads(translator.model.config)[:3])
     one, two, three = aligner.heads
     assert choose_heads(aligner, [], [], []) == ([one], 0.5, [])
     assert choose_heads(aligner, [], [], [], known=[[one], [two, three]]) == (
@@ -194,7 +191,7 @@ def test_heads_and_methods_that_do_not_exist_are_errors(translator: Translator):
 
 def test_without_tuning_the_upper_half_of_the_layers_aligns():
     config = ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=3, d_ff=8)
-    found = default_heads(Transformer(config, 30, PAD))
+    found = default_heads(config)
     assert [(head.layer, head.head, head.step) for head in found] == [
         *((layer, head, "prediction") for layer in (2, 3) for head in (1, 2))
     ]
@@ -258,7 +255,7 @@ def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained: Run, als
 def test_a_run_that_was_tuned_aligns_with_its_heads(begun: Path):
     run = Run.open(begun)
     with Translator.load(run, device="cpu") as before:
-        model = before.model
+        model = before.model.config
         assert before.aligner().heads == default_heads(model)
         chosen = all_heads(model)[1]
         AlignmentSettings(heads=[chosen], error_rate=0.5, pairs=3, reference="gold").save(begun)

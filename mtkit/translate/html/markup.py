@@ -204,7 +204,12 @@ def markup_steps(
     for i, translation in zip(again, second, strict=True):
         translations[i] = translation
     results = yield from placed(segments, translations)
-    results = [_checked(*pair, doubts) for pair in zip(segments, results, strict=True)]
+    results = [
+        _checked(segment, result, doubts) if marks or may_have_copied_parts(best.text) else result
+        for segment, result, marks, best in zip(
+            segments, results, placeholders, translations, strict=True
+        )
+    ]
     if review is not None:
         results = [
             result if review(segment.number, segment.text, result, best) else segment.raw
@@ -260,8 +265,7 @@ def markup_text(markup: str, rules: MarkupRules = HTML) -> str:
 
 def _checked(segment: Segment, result: str, doubts: IncompleteTranslations | None) -> str:
     """The translation of a segment, or the segment itself if their placeholders differ."""
-    may_differ = any(map(may_have_copied_parts, (result, segment.raw)))
-    if not may_differ or placeholders_of(result) == placeholders_of(segment.raw):
+    if placeholders_of(result) == placeholders_of(segment.raw):
         return result
     log.warning(
         "%s: the translation has other placeholders than the text, which is copied",

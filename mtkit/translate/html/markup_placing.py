@@ -9,7 +9,7 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from mtkit.base.copied import copied
+from mtkit.base.copied import copied, may_have_copied_parts
 from mtkit.translate.html.markup_segments import Node, Segment, beside, escaped
 from mtkit.translate.html.markup_words import (
     core_of,
@@ -337,6 +337,8 @@ class _Placer:
 
 def _as_letters(text: str) -> str:
     """Placeholders as letters, so that their signs are not punctuation, nor their spaces spaces."""
+    if not may_have_copied_parts(text):
+        return text
     return copied().sub(lambda match: "x" * len(match[0]), text)
 
 

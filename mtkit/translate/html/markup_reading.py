@@ -306,12 +306,12 @@ class Reader:
                     self._is_pending = item.kind != "block"
                     yield item
                 continue
-            rules, is_block = self._rules, self._rules.is_block(name)
+            rules, is_block = self._rules, bool(name) and self._rules.is_block(name)
             if is_block or rules.is_xml:
                 self._open_or_close(kind, name)
             # Outside of elements every line is a text of its own.
-            ends = {"all": True, "none": False, "outside": not self._blocks}[rules.line_ends]
-            is_block = is_block or kind == "block" or (raw == "\n" and ends)
+            ends = raw == "\n" and (rules.line_ends == "all" or not self._blocks)
+            is_block = is_block or kind == "block" or (ends and rules.line_ends != "none")
             begins = bool(name) if kind != "text" else not raw.isspace()
             self._is_pending = not is_block and (self._is_pending or begins)
             yield Item("block" if is_block else kind, raw, name, number)

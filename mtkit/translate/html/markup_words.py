@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -22,6 +23,7 @@ _KINDS = {
     }.items()
     for char in chars
 }  # fmt: skip
+_PAIRED = re.compile(f"[{re.escape(''.join(_KINDS))}]")
 
 
 class Edge(NamedTuple):
@@ -64,13 +66,15 @@ def cut_words(
     is linked to it or has the same number among those words of the sentence; and between letters
     and signs, if a linked word has the same signs. The parts are linked to each other.
     """
-    cutter = _WordCutter(alignment, source, target, parts)
     starts = [start for start, _ in alignment.src_words]
     by_word: dict[int, set[Edge]] = {}
     for edge in edges:
         word = bisect_right(starts, edge.position) - 1
         if word >= 0 and starts[word] < edge.position < alignment.src_words[word][1]:
             by_word.setdefault(word, set()).add(edge)
+    if not by_word:
+        return alignment
+    cutter = _WordCutter(alignment, source, target, parts)
     for word, inside in sorted(by_word.items()):
         cutter.cut(word, inside)
     return cutter.alignment() if cutter.places else alignment
@@ -231,4 +235,4 @@ def same_place(place: int, source: Places, target: Places, part: Part) -> int | 
 
 def paired_signs(text: str) -> Places:
     """The brackets and quotation marks of a text, each with its kind."""
-    return Places((place, _KINDS.get(char, "")) for place, char in enumerate(text))
+    return Places((sign.start(), _KINDS[sign[0]]) for sign in _PAIRED.finditer(text))

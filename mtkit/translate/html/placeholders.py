@@ -30,10 +30,7 @@ Translated = tuple[Window, list[list[Translation]]]
 def with_placeholders(
     translator: Translator, windows: Iterable[Translated], *, n_best: int = 1
 ) -> Iterator[Translated]:
-    """Windows with translations, as from `translate_windows`, that have their placeholders.
-
-    PyTorch aligns words, so it loads the model for the first line that needs it.
-    """
+    """Windows with translations, as from `translate_windows`, that have their placeholders."""
     for window, translations in windows:
         steps = placeholder_steps(window, translations)
         yield window, answered(steps, translator, translator.aligner, n_best=n_best)

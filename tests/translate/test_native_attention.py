@@ -1,0 +1,32 @@
+"""Word alignments with the native engine, which are those of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+from support.translators import loaded, numbers
+
+from mtkit.run_folder import Run
+from mtkit.translate import align_by_sentence, native_attention
+
+LINES = [*numbers(40, seed=5), "", "one two. Three four!", "nine " * 12]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 50, 100_000])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_alignments_are_those_of_pytorch(
+    batch_tokens: int, is_kept: bool, untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    if not is_kept:
+        monkeypatch.setattr(native_attention, "_MAX_KEPT", 0)
+    config = untrained.config.decode.model_copy(update={"batch_tokens": batch_tokens})
+    found = {}
+    for engine in ("native", "torch"):
+        with loaded(untrained, engine, config=config) as translator:
+            aligner = translator.aligner()
+            best = [best for best, *_ in translator.translate_nbest(LINES, n_best=1)]
+            numbers_of = range(1, 1 + len(LINES))
+            found[engine] = align_by_sentence(aligner, LINES, best, numbers=numbers_of)
+    for native, torch in zip(found["native"], found["torch"], strict=True):
+        assert native.links == torch.links
+        assert native.weights == pytest.approx(torch.weights, abs=1e-5)
+    assert sum(len(each.links) for each in found["native"]) > 100
