@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mtkit import native
-from mtkit.align.aligner import AlignmentHead, FloatArray, PairAttention
+from mtkit.align import AlignmentHead, PairAttention
 from mtkit.config import ModelConfig
 from mtkit.tokenizer import BOS_ID
 
@@ -17,6 +19,7 @@ from mtkit.tokenizer import BOS_ID
 _MAX_KEPT = 100_000_000
 
 _Ids = tuple[int, ...]
+Floats = npt.NDArray[np.floating[Any]]
 
 
 class NativeAttention(PairAttention):
@@ -43,11 +46,11 @@ class NativeAttention(PairAttention):
         numbers = [(head.layer - 1, head.head - 1, head.step == "input") for head in self.heads]
         self.head_numbers = np.array(numbers, np.int32)
         self._model, self._by_torch = model, by_torch
-        self._kept: dict[tuple[_Ids, _Ids], FloatArray] = {}
+        self._kept: dict[tuple[_Ids, _Ids], Floats] = {}
         self._bytes = 0
         self._lock = Lock()
 
-    def put(self, source: Sequence[int], target: Sequence[int], weights: FloatArray) -> None:
+    def put(self, source: Sequence[int], target: Sequence[int], weights: Floats) -> None:
         """Keep the weights of a pair, and forget the oldest if there are too many."""
         with self._lock:
             self._kept[tuple(source), tuple(target)] = weights
@@ -55,7 +58,7 @@ class NativeAttention(PairAttention):
             while self._bytes > _MAX_KEPT:
                 self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
 
-    def mean(self, src: list[list[int]], tgt: list[list[int]]) -> Sequence[FloatArray]:
+    def mean(self, src: list[list[int]], tgt: list[list[int]]) -> Sequence[Floats]:
         """As `PairAttention.mean`."""
         pairs = list(zip(map(tuple, src), map(tuple, tgt), strict=True))
         with self._lock:
@@ -66,6 +69,6 @@ class NativeAttention(PairAttention):
             known |= zip(missing, weights, strict=True)
         return [known[pair] for pair in pairs]
 
-    def by_head(self, src: list[list[int]], tgt: list[list[int]]) -> Iterator[Sequence[FloatArray]]:
+    def by_head(self, src: list[list[int]], tgt: list[list[int]]) -> Iterator[Sequence[Floats]]:
         """As `PairAttention.by_head`."""
         return self._by_torch().by_head(src, tgt)
