@@ -20,9 +20,9 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
@@ -49,9 +49,6 @@ from mtkit.checkpoint import (
 from mtkit.config import Config, change_decoding, dump_config, load_config
 from mtkit.run_manifest import FORMAT, RunManifest, fixed_settings
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 log = logging.getLogger(__name__)
 
@@ -393,15 +390,15 @@ class Run:
         """The rows of `metrics.jsonl`."""
         from mtkit.metrics_rows import MetricsRow
 
-        return self._rows(METRICS, MetricsRow)
+        return self._rows(METRICS, MetricsRow.model_validate)
 
     def samples(self) -> list[dict[str, Any]]:
         """The rows of `samples.jsonl`: the translations of some lines by each validation."""
         from mtkit.metrics_rows import SamplesRow
 
-        return self._rows(SAMPLES, SamplesRow)
+        return self._rows(SAMPLES, SamplesRow.model_validate)
 
-    def _rows(self, name: str, kind: type[BaseModel]) -> list[dict[str, Any]]:
+    def _rows(self, name: str, check: Callable[[Any], object]) -> list[dict[str, Any]]:
         """The rows of a file; damaged rows are left out, with a warning."""
         rows, damaged = [], 0
         try:
@@ -411,7 +408,7 @@ class Run:
         for line in filter(bytes.strip, [*lines, last]):
             try:
                 row = json.loads(line)
-                kind.model_validate(row)
+                check(row)
             except (ValueError, RecursionError):
                 # A kill may have cut the last row.
                 damaged += line is not last

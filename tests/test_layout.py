@@ -79,7 +79,6 @@ HOMES = {
         "convert.marian_npz",
         "base.overrides",
         "base.files",
-        "run_folder",
         "train.checkpoints",
         "prepare.corpus_file",
         "prepare.results",

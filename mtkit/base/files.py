@@ -27,7 +27,7 @@ from mtkit.base.models import Around, Check, Model
 from mtkit.base.text import compressed
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import ValidationError
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ class Record(Model):
 
 
 RecordT = TypeVar("RecordT", bound=Record)
-ParsedT = TypeVar("ParsedT", bound="Record | BaseModel")
 
 
 class NewerFormatError(MtkitError):
@@ -234,14 +233,14 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     return parse_record(content, kind, name=str(path), advice=advice)
 
 
-def parse_record(content: Any, kind: type[ParsedT], *, name: str, advice: str) -> ParsedT:
+def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
     """Parse a plain value as a record; `name` is its origin, for messages.
 
     Raises:
         MtkitError: naming the first key that is wrong.
     """
     try:
-        return cast(ParsedT, kind.model_validate(content))
+        return kind.model_validate(content)
     except ValueError as error:
         first = cast("ValidationError", error).errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "content"

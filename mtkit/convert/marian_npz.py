@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -104,10 +104,8 @@ _NAMES = {
 }
 
 
-class _Settings(BaseModel):
+class _Settings(BaseModel, alias_generator=lambda name: name.replace("_", "-")):
     """The shape of a model; numbers are texts."""
-
-    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
     enc_depth: Layers
     dec_depth: Layers

@@ -11,16 +11,24 @@ import pickletools
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
-from mtkit.config import DecodeConfig, ModelConfig, change_decoding
+from mtkit.config import (
+    DecodeConfig,
+    Heads,
+    Layers,
+    ModelConfig,
+    Probability,
+    Width,
+    change_decoding,
+)
 from mtkit.convert.export_record import (
     RECORD,
     check_record_format,
@@ -113,28 +121,20 @@ _LACKING: dict[Any, str] = {
 _MAX_SHOWN = 100
 
 
-_Layers = Annotated[int, Field(ge=1, le=1000)]
-_Heads = Annotated[int, Field(ge=1, le=4096)]
-_Width = Annotated[int, Field(ge=1, le=2**20)]
-_Dropout = Annotated[float, Field(ge=0, lt=1)]
-
-
-class _Settings(BaseModel):
+class _Settings(BaseModel, strict=True, allow_inf_nan=False):
     """What `config.json` says of the computation; other keys have no effect on it."""
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-    encoder_layers: _Layers
-    decoder_layers: _Layers
-    encoder_attention_heads: _Heads
-    decoder_attention_heads: _Heads
-    encoder_ffn_dim: _Width
-    decoder_ffn_dim: _Width
-    d_model: _Width
+    encoder_layers: Layers
+    decoder_layers: Layers
+    encoder_attention_heads: Heads
+    decoder_attention_heads: Heads
+    encoder_ffn_dim: Width
+    decoder_ffn_dim: Width
+    d_model: Width
     activation_function: Literal["relu", "swish", "silu"]
-    dropout: _Dropout = 0.0
-    attention_dropout: _Dropout = 0.0
-    activation_dropout: _Dropout = 0.0
+    dropout: Probability = 0.0
+    attention_dropout: Probability = 0.0
+    activation_dropout: Probability = 0.0
     # If this is missing, it is false for transformers.
     scale_embedding: Literal[True]
     normalize_before: Literal[False] = False

@@ -7,12 +7,13 @@ import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, model_validator
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import NewerFormatError, naming_file, parse_record, partial_name
+from mtkit.base.files import NewerFormatError, Record, naming_file, parse_record, partial_name
+from mtkit.base.models import Limits, Natural
 from mtkit.checkpoint import Checkpoint, Tensors
 from mtkit.metrics_rows import MetricsRow
 from mtkit.run_folder import CHECKPOINTS, Run
@@ -25,16 +26,14 @@ CONTINUE = "to continue, run the same command again"
 _BESIDE = 2**20
 
 
-class _Position(BaseModel):
+class _Position(Record):
     """As in `TokenBatches.state_dict`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    epoch: int = Field(ge=0)
-    position: int = Field(ge=0)
+    epoch: Natural
+    position: Natural
 
 
-class TrainingCost(BaseModel):
+class TrainingCost(BaseModel, extra="forbid", strict=True):
     """The cost of a run so far.
 
     Attributes:
@@ -43,11 +42,9 @@ class TrainingCost(BaseModel):
         seconds: time in updates, without validation and saving.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    tokens: int = Field(ge=0)
-    flops: float = Field(ge=0)
-    seconds: float = Field(ge=0)
+    tokens: Natural
+    flops: Annotated[float, Limits(ge=0)]
+    seconds: Annotated[float, Limits(ge=0)]
 
 
 class _Scores(MetricsRow):
@@ -63,7 +60,7 @@ class _Scores(MetricsRow):
         return self
 
 
-class TrainerState(BaseModel):
+class TrainerState(Record):
     """The counters of a checkpoint.
 
     Attributes:
@@ -73,9 +70,7 @@ class TrainerState(BaseModel):
         scores: of this step, if it was validated.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    max_steps: int = Field(ge=1)
+    max_steps: Annotated[int, Limits(ge=1)]
     precision: str | None = None
     batches: _Position
     cost: TrainingCost
