@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,10 +58,13 @@ class WeightFile:
         self.shapes: dict[str, tuple[int, ...]] = {}
         # Of each tensor the name of its type, and where it begins in the file.
         self._places: dict[str, tuple[str, int]] = {}
-        with naming_file(path), path.open("rb") as file:
-            data = 8 + int.from_bytes(file.read(8), "little")
+        with naming_file(path):
+            # Open as long as it is used: opening it for each tensor takes as long as reading it.
+            self._file = path.open("rb", buffering=0)
+            weakref.finalize(self, self._file.close)
+            data = 8 + int.from_bytes(self._file.read(8), "little")
             size = path.stat().st_size
-            header = file.read(data - 8) if data <= size else b""
+            header = self._file.read(data - 8) if data <= size else b""
         try:
             for name, tensor in json.loads(header).items():
                 if name != "__metadata__":
@@ -84,13 +89,13 @@ class WeightFile:
         kind, offset = self._places[name]
         left = math.prod(self.shapes[name])
         buffer = np.empty(min(left, most), _DTYPES[kind])
-        with naming_file(self.path), self.path.open("rb") as file:
-            file.seek(offset)
+        with naming_file(self.path):
             while left:
                 block = buffer[:left]
-                if file.readinto(block.data) != block.nbytes:
+                if os.preadv(self._file.fileno(), [block.data], offset) != block.nbytes:
                     raise MtkitError(f"{self.path}: has become shorter while it was read")
                 left -= len(block)
+                offset += block.nbytes
                 yield (block.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else block
 
     def is_mask(self, name: str) -> bool:
