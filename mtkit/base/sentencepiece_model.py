@@ -6,8 +6,7 @@ A SentencePiece model is a message of Protocol Buffers. `tokenizer` decides what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 # In the order of their numbers, from 1.
 Kind = Literal["normal", "unknown", "control", "symbol", "unused", "byte"]
@@ -15,8 +14,7 @@ _KINDS: tuple[Kind, ...] = ("normal", "unknown", "control", "symbol", "unused", 
 _BPE = 2
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A subword of a model.
 
     Attributes:
@@ -60,8 +58,7 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], special_ids: dict[str, in
     return content
 
 
-@dataclass(frozen=True)
-class Normalization:
+class Normalization(NamedTuple):
     """How a model normalises text.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar, NamedTuple
 
@@ -20,8 +19,7 @@ class TooLargeError(MtkitError):
     """A document that is too large to be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A text of a document that is translated on its own.
 
     Attributes:
@@ -35,8 +33,7 @@ class Segment:
     is_replaced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What reading a document depends on, besides its bytes.
 
     Attributes:

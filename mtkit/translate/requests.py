@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mtkit.config import DecodeConfig
 from mtkit.translate.reading import Window
@@ -100,8 +100,7 @@ class PendingBatch:
         return self.future is not None and self.future.done()
 
 
-@dataclass(frozen=True)
-class PendingWindow:
+class PendingWindow(NamedTuple):
     """A window that is being translated: the sentences of each line, and the batches of them."""
 
     window: Window
