@@ -22,18 +22,21 @@ constexpr int next_block(int rows, int most) {
 }
 
 // Add x W in float32 to the sums, for M rows of x and P panels of W. `step` lies between the
-// weights of one input and the next, in each panel.
+// weights of one input and the next, in each panel. The weights of all panels are loaded before the
+// first row: in the other order, GCC loads the inputs of all rows, and keeps some sums in memory.
 template <int M, int P>
 MTKIT_INLINE void multiply(const float* x, ptrdiff_t x_stride, const float* weights,
                            ptrdiff_t panel_stride, ptrdiff_t step, int inputs,
                            Floats (&sums)[M][P]) {
     for (int k = 0; k < inputs; ++k, weights += step) {
+        Floats w[P];
         MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) {
-            const Floats w = load(weights + p * panel_stride);
+        for (int p = 0; p < P; ++p) w[p] = load(weights + p * panel_stride);
+        MTKIT_UNROLL
+        for (int m = 0; m < M; ++m) {
+            const Floats input = broadcast(x[m * x_stride + k]);
             MTKIT_UNROLL
-            for (int m = 0; m < M; ++m)
-                sums[m][p] = fma(broadcast(x[m * x_stride + k]), w, sums[m][p]);
+            for (int p = 0; p < P; ++p) sums[m][p] = fma(input, w[p], sums[m][p]);
         }
     }
 }
@@ -66,11 +69,13 @@ template <int INPUTS, int BYTES, class Weight, class Sum, int M, int P>
 MTKIT_INLINE void multiply_by_dots(const int8_t* x, ptrdiff_t x_stride, const Weight* weights,
                                    ptrdiff_t panel_stride, int inputs, Sum (&sums)[M][P]) {
     for (int k = 0; k < inputs; k += INPUTS, x += BYTES, weights += INPUTS * PANEL) {
+        Ints w[P];
         MTKIT_UNROLL
-        for (int p = 0; p < P; ++p) {
-            const Ints w = load_ints(weights + p * panel_stride);
+        for (int p = 0; p < P; ++p) w[p] = load_ints(weights + p * panel_stride);
+        MTKIT_UNROLL
+        for (int m = 0; m < M; ++m) {
             MTKIT_UNROLL
-            for (int m = 0; m < M; ++m) sums[m][p] = dot(sums[m][p], w, x + m * x_stride);
+            for (int p = 0; p < P; ++p) sums[m][p] = dot(sums[m][p], w[p], x + m * x_stride);
         }
     }
 }
