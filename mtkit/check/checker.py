@@ -8,14 +8,16 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from mtkit.base.invisible import bounds_in
-from mtkit.check.model.confidence import Forecast, features_of
-from mtkit.check.model.coverage import Coverage
+from mtkit.check.model.confidence import Forecast, Sample, features_of, features_of_samples
+from mtkit.check.model.coverage import Coverage, PairCoverage
 from mtkit.check.rules import limits, rules
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.findings import KINDS, Finding
 from mtkit.check.rules.marks import Text
 
 _NO_TRANSLATION = {"copied", "language"}
+# What lowers the confidence: the model itself may find a loop or a copy probable.
+_SURE = {"loop", "copied", "language", "length", "cut"}
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -28,12 +30,14 @@ class Decoded:
         finished: False if it ended at the limit of its length.
         truncated: whether the end of the source was not translated.
         missing: terms of the glossary that it lacks.
+        samples: other translations, if some were sampled.
     """
 
     log_probs: Sequence[float] = ()
     finished: bool = True
     truncated: bool = False
     missing: Sequence[str] = ()
+    samples: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Checker:
         facts: of the languages and the corpus.
         coverage: of a run; without it, omissions and additions are not found.
         forecast: of a run; without it, there is no confidence.
+        thorough: the forecast of translations with samples.
         alphabet: the characters that the vocabulary of a run has; empty if it has all.
         fitted_to: of a run, the checkpoint that the forecast was fitted to, in words.
     """
@@ -72,6 +77,7 @@ class Checker:
     _: KW_ONLY
     coverage: Coverage | None = None
     forecast: Forecast | None = None
+    thorough: Forecast | None = None
     alphabet: frozenset[str] = frozenset()
     fitted_to: str = ""
 
@@ -95,7 +101,7 @@ class Checker:
             if not any(finding.kind in _NO_TRANSLATION for finding in findings):
                 findings += self.coverage.findings(src, tgt, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
-                confidence = self.forecast.of(features_of(decoded.log_probs, pair))
+                confidence = self._confidence(translation, decoded, pair, findings)
         if (src.raw, tgt.raw) != (source, translation):
             bounds = bounds_in(source, src.raw), bounds_in(translation, tgt.raw)
             findings = [
@@ -104,6 +110,19 @@ class Checker:
             ]
         findings.sort(key=lambda finding: _ORDER[finding.kind])
         return Checked(tuple(findings), confidence)
+
+    def _confidence(
+        self, translation: str, decoded: Decoded, pair: PairCoverage, findings: Sequence[Finding]
+    ) -> float | None:
+        """The forecast. With a sure finding, it is at most what the worst tenth has."""
+        of_samples = features_of_samples(translation, decoded.samples) if self.thorough else []
+        forecast = self.thorough if of_samples else self.forecast
+        if forecast is None:
+            return None
+        confidence = forecast.of([*features_of(decoded.log_probs, pair), *of_samples])
+        if any(finding.kind in _SURE for finding in findings):
+            confidence = min(confidence, forecast.quality.tenths[0].chrf)
+        return confidence
 
     def _unknown(self, source: Text) -> Iterator[Finding]:
         """The characters that the vocabulary lacks in its normal form.

@@ -6,11 +6,12 @@ PyTorch.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -123,6 +124,12 @@ class Backend:
     def with_terms(self) -> Backend:
         """What decodes sentences with terms of a glossary, with the same weights."""
         return self
+
+    def with_config(self, config: DecodeConfig) -> Self:
+        """A backend with the same weights and other settings of the search."""
+        other = copy.copy(self)
+        other.config = config
+        return other
 
     def search(
         self, sentences: Sequence[Sentence], settings: SearchSettings, *, n_best: int, **draws: Any

@@ -134,6 +134,12 @@ class Native(Backend):
         choice = choose(self.config.model_copy(update={"engine": "auto"}), has_terms=True)
         return with_native_steps(self.models, self._runs, [self._selection.description], choice)
 
+    def with_config(self, config: DecodeConfig) -> Self:
+        """As `Backend.with_config`; with threads of its own."""
+        other = super().with_config(config)
+        other._pool = None
+        return other
+
     def batch_budget(self, config: DecodeConfig, n_best: int) -> int:
         """As `Backend.batch_budget`."""
         if config.batch_tokens is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,17 @@ import numpy.typing as npt
 from mtkit.base.files import Record
 from mtkit.check.model.coverage import PairCoverage
 from mtkit.check.rules import limits
+from mtkit.score import mutual_chrf
+
+
+class Sample(Protocol):
+    """A sample of a translation, with the log-probability of each subword."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def log_probs(self) -> Sequence[float]: ...
+
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -44,6 +56,8 @@ FEATURES = (
     "certainty of the source words",
     "subwords of a translated word",
 )
+# Further ones of a translation with samples beside it.
+OF_SAMPLES = ("chrF to the samples", "chrF among the samples", "mean log-probability of samples")
 
 
 class Tenth(Record):
@@ -77,8 +91,8 @@ class Forecast(Record):
     Attributes:
         means, deviations, weights: of each feature.
         bias: the mean chrF.
-        low, high: of each feature, the limits between which it is used: the range in the
-            validation set.
+        low, high: of each feature, its range in the validation set; what is outside counts half,
+            because the relation was not seen there.
         quality: of the forecasts on the validation set, each line by a model fitted to
             other lines.
     """
@@ -93,8 +107,9 @@ class Forecast(Record):
 
     def _check(self) -> None:
         columns = self.means, self.deviations, self.weights, self.low, self.high
-        if {len(column) for column in columns} != {len(FEATURES)}:
-            raise ValueError(f"{len(FEATURES)} features are needed")
+        lengths = {len(column) for column in columns}
+        if lengths not in ({len(FEATURES)}, {len(FEATURES + OF_SAMPLES)}):
+            raise ValueError(f"{len(FEATURES)} features are needed, or those of samples too")
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""
@@ -102,8 +117,14 @@ class Forecast(Record):
         for value, mean, deviation, weight, low, high in zip(
             features, self.means, self.deviations, self.weights, self.low, self.high, strict=True
         ):
-            total += weight * (min(max(value, low), high) - mean) / deviation
+            inside = min(max(value, low), high)
+            total += weight * (inside + (value - inside) * limits.OUTSIDE - mean) / deviation
         return min(max(total, 0.0), 100.0)
+
+    @property
+    def mean(self) -> float:
+        """The mean forecast of the validation set."""
+        return sum(tenth.forecast for tenth in self.quality.tenths) / len(self.quality.tenths)
 
     @classmethod
     def fit(cls, features: Sequence[Sequence[float]], chrf: Sequence[float]) -> Forecast:
@@ -167,6 +188,19 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
         pair.tgt.frequency,
         pair.src.certainty,
         count / (len(pair.tgt.log_odds) + 1),
+    ]
+
+
+def features_of_samples(translation: str, samples: Sequence[Sample]) -> list[float]:
+    """The features of `OF_SAMPLES`, of a translation and its samples; none without samples."""
+    if not samples:
+        return []
+    log_probs = [value for sample in samples for value in sample.log_probs]
+    texts = [sample.text for sample in samples]
+    return [
+        mutual_chrf([translation, *texts])[0],
+        sum(mutual_chrf(texts)) / len(texts),
+        sum(log_probs) / max(1, len(log_probs)),
     ]
 
 

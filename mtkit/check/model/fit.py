@@ -14,7 +14,7 @@ from tqdm import tqdm
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
-from mtkit.check.model.confidence import Forecast, features_of
+from mtkit.check.model.confidence import Forecast, features_of, features_of_samples
 from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.lexicon import Lexicon
 from mtkit.check.model.run_quality import DirectionChecks, RunChecks, save_checks
@@ -25,7 +25,7 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.score import sentence_chrf
 from mtkit.tokenizer import Tokenizer
-from mtkit.translate import Translation, Translator, Window, windows
+from mtkit.translate import Sampler, Translation, Translator, Window, windows
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def _fit(
     checkpoint = ""
     for d in directions:
         facts = PairFacts.learn(d.usual, src_lang=d.src_lang, tgt_lang=d.tgt_lang)
-        coverage = forecast = None
+        coverage = forecast = thorough = None
         lexicon = lexicons[d.tgt_lang]
         if len(d.valid) >= limits.MIN_FITTED:
             src_lang, tgt_lang = (d.src_lang, d.tgt_lang) if has_tags else (None, None)
@@ -145,21 +145,42 @@ def _fit(
                 run, device=device, src_lang=src_lang, tgt_lang=tgt_lang
             ) as translator:
                 checkpoint = translator.checkpoint
-                translations = _translated(translator, [src for src, _ in d.valid])
-                forecast = _fit_forecast(translations, lexicon, coverage, d.valid)
-        fitted.append(DirectionChecks(facts=facts, coverage=coverage, forecast=forecast))
+                sources = [src for src, _ in d.valid]
+                translations = _translated(translator, sources)
+                with sampler_of(translator) as sampler:
+                    samples = sampler.draw(sources)
+                args = translations, samples, lexicon, coverage, d.valid
+                forecast, thorough = _fit_forecasts(*args)
+        checks = DirectionChecks(
+            facts=facts, coverage=coverage, forecast=forecast, thorough=thorough
+        )
+        fitted.append(checks)
         if forecast is not None:
             _report(d, forecast, several=len(directions) > 1)
     return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
 
 
-def _fit_forecast(
+def sampler_of(translator: Translator) -> Sampler:
+    """What draws the samples of a thorough check."""
+    return Sampler(
+        translator,
+        count=limits.SAMPLES,
+        top_p=limits.SAMPLES_TOP_P,
+        top_k=limits.SAMPLES_TOP_K,
+    )
+
+
+def _fit_forecasts(
     results: Sequence[Translation],
+    samples: Sequence[Sequence[Translation]],
     lexicon: Lexicon,
     settings: CoverageSettings,
     valid: Sequence[Pair],
-) -> Forecast | None:
-    """None if all translations are equally bad, as those of a model that learned nothing."""
+) -> tuple[Forecast | None, Forecast | None]:
+    """That of translations alone, and that of those with samples.
+
+    None if all translations are equally bad, as those of a model that learned nothing.
+    """
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
     # A blank line has no log-probabilities.
@@ -171,8 +192,10 @@ def _fit_forecast(
     chrf = sentence_chrf([results[i].text for i in used], [references[i] for i in used])
     if len(used) < limits.MIN_FITTED or max(chrf) - min(chrf) < limits.MIN_CHRF_DIFFERENCE:
         log.info("confidence: not fitted, because all translations have nearly the same chrF")
-        return None
-    return Forecast.fit(features, chrf)
+        return None, None
+    of_samples = [features_of_samples(results[i].text, samples[i]) for i in used]
+    both = [[*own, *more] for own, more in zip(features, of_samples, strict=True)]
+    return Forecast.fit(features, chrf), Forecast.fit(both, chrf)
 
 
 def _translated(translator: Translator, sources: list[str]) -> list[Translation]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,11 +33,13 @@ class DirectionChecks(Record):
 
     Attributes:
         coverage, forecast: None if there were too few pairs to fit them.
+        thorough: the forecast of translations with samples beside them; None in older files too.
     """
 
     facts: PairFacts
     coverage: CoverageSettings | None
     forecast: Forecast | None
+    thorough: Forecast | None = None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -113,14 +115,15 @@ class RunChecks(Record):
             direction.facts,
             coverage=coverage,
             forecast=direction.forecast,
+            thorough=direction.thorough,
             alphabet=alphabet,
             fitted_to=self.checkpoint,
         )
 
 
-def decoded_of(best: Translation) -> Decoded:
-    """What the checks use of a translation."""
-    return Decoded(best.log_probs, best.finished, best.truncated, best.missing)
+def decoded_of(best: Translation, samples: Sequence[Translation] = ()) -> Decoded:
+    """What the checks use of a translation, and of samples beside it."""
+    return Decoded(best.log_probs, best.finished, best.truncated, best.missing, samples)
 
 
 def save_checks(

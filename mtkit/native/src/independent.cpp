@@ -17,6 +17,9 @@ namespace {
 // that reading the output layer for each of these groups does not matter.
 constexpr int SAMPLED_AT_ONCE = 32;
 
+// Up to this `top_k`, the best tokens of a row are found without storing all, as in beam search.
+constexpr int MOST_BEST = 64;
+
 // The hypotheses that are still decoded.
 struct LiveRows {
     std::vector<int32_t> slots;          // ascending
@@ -96,6 +99,18 @@ public:
                              Before{log_probs});
             kept_.resize(top_k_);
         }
+        return draw_kept(log_probs, uniform);
+    }
+
+    // The same of `count` given tokens, at least one; the others of `log_probs` are not read.
+    int32_t draw(const float* log_probs, double uniform, const int32_t* ids, int count) {
+        kept_.assign(ids, ids + count);
+        return draw_kept(log_probs, uniform);
+    }
+
+private:
+    // `draw` among the tokens that are kept.
+    int32_t draw_kept(const float* log_probs, double uniform) {
         weigh(log_probs);
         if (top_p_ < 1) keep_nucleus();
         if (!std::is_sorted(kept_.begin(), kept_.end())) std::sort(kept_.begin(), kept_.end());
@@ -107,7 +122,6 @@ public:
         return kept_[std::min(at, end - 1) - sums_.begin()];
     }
 
-private:
     // The order of tokens by a value, the largest first; of equal ones the lowest id.
     struct Before {
         const float* values;
@@ -164,8 +178,30 @@ Found sample(Scorer& scorer, const Settings& settings, const Request& request) {
     constexpr float IMPOSSIBLE = -std::numeric_limits<float>::infinity();
     const int vocabulary = scorer.vocabulary();
     Sampler sampler(settings, vocabulary);
-    std::vector<float> log_probs;
+    const int most = settings.top_k > 0 ? std::min(int(settings.top_k), vocabulary) : 0;
+    std::vector<float> log_probs, best_log_probs;
+    std::vector<int32_t> best_ids;
+    const auto draw_best = [&](LiveRows& live, const Excluded& excluded, int done) {
+        const size_t size = live.slots.size() * most;
+        best_log_probs.resize(size);
+        best_ids.resize(size);
+        log_probs.resize(vocabulary);
+        scorer.best(excluded, {most, best_log_probs.data(), best_ids.data()});
+        for (size_t r = 0; r < live.slots.size(); ++r) {
+            const float* of_row = &best_log_probs[r * most];
+            const int32_t* ids = &best_ids[r * most];
+            int count = 0;  // where no others are left, what follows is impossible
+            for (; count < most && of_row[count] > IMPOSSIBLE; ++count)
+                log_probs[ids[count]] = of_row[count];
+            live.token_log_probs[r] = IMPOSSIBLE;
+            if (count == 0) continue;
+            const size_t at = size_t(live.slots[r]) * request.uniform_steps + done;
+            live.tokens[r] = sampler.draw(log_probs.data(), request.uniforms[at], ids, count);
+            live.token_log_probs[r] = log_probs[live.tokens[r]];
+        }
+    };
     const auto draw = [&](LiveRows& live, const Excluded& excluded, int done) {
+        if (0 < most && most <= MOST_BEST) return draw_best(live, excluded, done);
         const int rows = int(live.slots.size());
         for (int r = 0; r < rows; ++r) {
             if (r % SAMPLED_AT_ONCE == 0) {
