@@ -5,15 +5,15 @@ from .comparison import (
     comparison_page as comparison_page,
     learned_checker as learned_checker,
 )
-from .model.confidence import Quality as Quality
+from .model.confidence import Forecast as Forecast, Quality as Quality
 from .rules.facts import (
     UNDETERMINED as UNDETERMINED,
     PairFacts as PairFacts,
     language_of as language_of,
 )
 from .rules.findings import KINDS as KINDS, Finding as Finding
-from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run
-from .rules.limits import MAX_SAMPLED as MAX_SAMPLED
+from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run, sampler_of as sampler_of
+from .rules.limits import BELOW as BELOW, MAX_SAMPLED as MAX_SAMPLED
 from .report import (
     BlockReport as BlockReport,
     Counts as Counts,
@@ -27,3 +27,4 @@ from .model.run_quality import (
     load_checker as load_checker,
     warn_of_checkpoint as warn_of_checkpoint,
 )
+from .verdict import FOREIGN as FOREIGN, Verdict as Verdict

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from mtkit.base.invisible import bounds_in
-from mtkit.check.model.confidence import Forecast, Sample, features_of, features_of_samples
+from mtkit.check.model.confidence import Forecast, features_of
 from mtkit.check.model.coverage import Coverage, PairCoverage
 from mtkit.check.rules import limits, rules
 from mtkit.check.rules.facts import PairFacts
@@ -30,14 +30,14 @@ class Decoded:
         finished: False if it ended at the limit of its length.
         truncated: whether the end of the source was not translated.
         missing: terms of the glossary that it lacks.
-        samples: other translations, if some were sampled.
+        of_samples: the features of samples beside it, if some were drawn.
     """
 
     log_probs: Sequence[float] = ()
     finished: bool = True
     truncated: bool = False
     missing: Sequence[str] = ()
-    samples: Sequence[Sample] = ()
+    of_samples: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Checker:
             if not any(finding.kind in _NO_TRANSLATION for finding in findings):
                 findings += self.coverage.findings(src, tgt, pair)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
-                confidence = self._confidence(translation, decoded, pair, findings)
+                confidence = self._confidence(decoded, pair, findings)
         if (src.raw, tgt.raw) != (source, translation):
             bounds = bounds_in(source, src.raw), bounds_in(translation, tgt.raw)
             findings = [
@@ -112,10 +112,10 @@ class Checker:
         return Checked(tuple(findings), confidence)
 
     def _confidence(
-        self, translation: str, decoded: Decoded, pair: PairCoverage, findings: Sequence[Finding]
+        self, decoded: Decoded, pair: PairCoverage, findings: Sequence[Finding]
     ) -> float | None:
         """The forecast. With a sure finding, it is at most what the worst tenth has."""
-        of_samples = features_of_samples(translation, decoded.samples) if self.thorough else []
+        of_samples = decoded.of_samples if self.thorough else ()
         forecast = self.thorough if of_samples else self.forecast
         if forecast is None:
             return None

@@ -66,6 +66,7 @@ class BlockReport:
     counts: Counts
     rows: list[str]
     objects: str
+    confidences: list[float | None]
 
 
 def check_block(
@@ -90,6 +91,7 @@ def check_block(
     counts = Counts()
     rows: list[str] = []
     objects: list[str] = []
+    confidences: list[float | None] = []
     of_model: Sequence[Decoded | None] = [None] * len(pairs) if decoded is None else decoded
     lines = zip(numbers, pairs, of_model, strict=True)
     for order, (number, pair, known) in enumerate(lines, first):
@@ -97,9 +99,10 @@ def check_block(
         if with_objects:
             objects.append(json_text({"line": number, **checked.as_dict()}) + "\n")
         counts.add_pair(checked.findings)
+        confidences.append(checked.confidence)
         if with_rows:
             rows += sortable_rows(checked.findings, pair, number=number, place=place, order=order)
-    return BlockReport(counts, rows, "".join(objects))
+    return BlockReport(counts, rows, "".join(objects), confidences)
 
 
 def sortable_rows(

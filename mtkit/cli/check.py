@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,14 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
+from mtkit.cli.line_checks import below_option, forecast_of, report_verdict, thorough_option
 from mtkit.cli.output import check_output, checked_file, output_of, refuse_torchrun, write_text
 from mtkit.cli.scored_texts import is_multilingual
 
 if TYPE_CHECKING:
-    from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable
+    from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable, Verdict
     from mtkit.run_folder import Run
-    from mtkit.translate import Translator
+    from mtkit.translate import Sampler, Translator
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +61,11 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
 @shared.in_out_option(
     "--json",
     "as_json",
-    help="Print a JSON object per pair, with its findings, and with --run its confidence, which is"
-    " printed nowhere else: a forecast of the chrF that the translation would get, 0 to 100.",
+    help="Print a JSON object per pair, with its findings, and with --run its confidence: a"
+    " forecast of the chrF that the translation would get, 0 to 100.",
 )
+@below_option
+@thorough_option
 @shared.output_option
 @shared.one_run_option(
     shared.model_option,
@@ -83,6 +86,8 @@ def check(
     tgt_path: Path | None,
     findings_path: Path | None,
     as_json: bool,
+    below: float,
+    thorough: bool,
     output_path: Path | None,
     run_path: Path | None,
     fit: bool,
@@ -97,15 +102,16 @@ def check(
     may be -, standard input. Only --fit can do without SRC and TGT.
 
     Without --run, mtkit learns what is usual from the first 20,000 pairs. A few wrong pairs among
-    them do no harm. With --run, words that were not translated are found too.
+    them do no harm. With --run, words that were not translated are found too, and the mean
+    confidence of the pairs is printed, without --json and --thorough that of the first 2,000.
     """
     from mtkit.base.launched import available_cores
     from mtkit.base.text import check_language
-    from mtkit.check import Counts, FindingTable, warn_of_checkpoint
+    from mtkit.check import Counts, FindingTable, Verdict, sampler_of, warn_of_checkpoint
 
     refuse_torchrun("mtkit check")
     if fit:
-        useless = ["findings_path", "as_json", "output_path", "workers"]
+        useless = ["findings_path", "as_json", "output_path", "workers", "below", "thorough"]
         shared.refuse_given(useless, "has no effect with --fit")
         if run_path is None:
             raise click.UsageError("--fit requires --run")
@@ -131,22 +137,30 @@ def check(
     if fit and run is not None:
         _fit_to_pairs(run, pairs, src_lang, tgt_lang)
         return
+    if run is None:
+        shared.refuse_given(["below", "thorough"], "requires --run")
     checker, pairs = _checker(run, pairs, src_lang, tgt_lang)
     counts = Counts()
     with ExitStack() as stack:
-        translator = None
-        if run is not None and as_json and checker.forecast is not None:
+        translator = sampler = None
+        verdict = Verdict(below)
+        if run is not None and (thorough or checker.forecast is not None):
+            verdict.forecast = forecast_of(run, checker, thorough=thorough)
             pair = {"src_lang": checker.facts.src_lang, "tgt_lang": checker.facts.tgt_lang}
             languages = pair if is_multilingual(run) else {}
-            options = shared.DecodeOptions.parse(**shared.IN_PYTORCH, **languages)
-            translator = stack.enter_context(options.load([run]))
+            given = {} if thorough else shared.IN_PYTORCH
+            translator = stack.enter_context(
+                shared.DecodeOptions.parse(**given, **languages).load([run])
+            )
+            if thorough:
+                sampler = stack.enter_context(sampler_of(translator))
             warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         table = None
         if findings_path is not None:
             table = stack.enter_context(FindingTable(findings_path))
         function = partial(_check_block, checker, with_rows=table is not None, with_objects=as_json)
-        blocks = _blocks(pairs, translator)
-        parts = _checked(function, blocks, counts, table, workers or available_cores())
+        blocks = _blocks(pairs, translator, sampler, all_pairs=as_json or thorough)
+        parts = _checked(function, blocks, counts, verdict, table, workers or available_cores())
         if as_json:
             write_text(output, parts)
             if counts.pairs:
@@ -157,6 +171,7 @@ def check(
             from mtkit.cli import tables
 
             write_text(output, [tables.findings(counts)] if counts.pairs else [])
+        report_verdict(verdict)
         if not counts.pairs:
             log.warning("%s", counts.sentence())
         if counts.by_kind["language"] > _MAX_FOREIGN * counts.pairs:
@@ -253,16 +268,24 @@ def _checker(
     return Checker(facts), chain(sample, pairs)
 
 
-def _blocks(pairs: Iterator[Pair], translator: Translator | None) -> Iterator[Block]:
-    """The pairs in blocks, with the log-probabilities of a model if there is one."""
-    from mtkit.check import Decoded
+def _blocks(
+    pairs: Iterator[Pair],
+    translator: Translator | None,
+    sampler: Sampler | None,
+    *,
+    all_pairs: bool,
+) -> Iterator[Block]:
+    """The pairs in blocks, with what a model knows of all, or of those of the first block."""
+    from mtkit.check import decoded_of
 
     first = 1
     while block := list(islice(pairs, BLOCK)):
         decoded = None
-        if translator is not None:
-            scored = translator.score_given(*map(list, zip(*block, strict=True)))
-            decoded = [Decoded(translation.log_probs) for translation in scored]
+        if translator is not None and (all_pairs or first == 1):
+            sources, translations = map(list, zip(*block, strict=True))
+            scored = translator.score_given(sources, translations)
+            samples = repeat(()) if sampler is None else sampler.draw(sources)
+            decoded = [decoded_of(t, of) for t, of in zip(scored, samples, strict=False)]
         yield first, block, decoded
         first += len(block)
 
@@ -271,16 +294,19 @@ def _checked(
     function: Callable[[Block], BlockReport],
     blocks: Iterator[Block],
     counts: Counts,
+    verdict: Verdict,
     table: FindingTable | None,
     workers: int,
 ) -> Iterator[str]:
-    """The JSON of each block, if it is asked for; fills in counts and table meanwhile."""
+    """The JSON of each block, if it is asked for; fills in counts, verdict and table meanwhile."""
     from mtkit.base.processes import ordered_map
     from mtkit.cli.progress import shown_progress
 
     with shown_progress(None, what="checking", unit=" pairs") as progress:
         for _, report in ordered_map(function, blocks, workers=workers):
             counts.add(report.counts)
+            for confidence in report.confidences:
+                verdict.add(confidence)
             if table is not None:
                 table.add(report.rows)
             progress.advance(report.counts.pairs)

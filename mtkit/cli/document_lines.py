@@ -46,8 +46,6 @@ def check_document_options(
     format_: str, input_path: Path | None, output_path: Path | None, *, as_json: bool
 ) -> None:
     """Refuse options that do not go with the format of the input."""
-    if format_ not in FORMATS:
-        shared.refuse_given(["below"], "requires a document")
     if format_ not in ("po", "pot", "xlf", "xliff"):
         shared.refuse_given(["everything"], "requires a PO or XLIFF file")
     ending = _ending_of(output_path)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 
 if TYPE_CHECKING:
-    from mtkit.check import Checked, Checker, Counts, FindingTable
+    from mtkit.check import Checked, Checker, Counts, FindingTable, Forecast, Verdict
     from mtkit.run_folder import Run
-    from mtkit.translate import Translation, Translator
+    from mtkit.translate import Sampler, Translation, Translator
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,27 @@ def _refuse_nan(_: object, __: object, value: float | None) -> float | None:
     return value
 
 
+def _kinds(_: object, __: object, value: str | None) -> frozenset[str]:
+    from mtkit.check import KINDS
+
+    kinds = frozenset((value or "").replace(" ", "").split(",")) - {""}
+    if unknown := sorted(kinds - KINDS.keys()):
+        raise click.BadParameter(f"{unknown[0]} is none of {', '.join(KINDS)}")
+    return kinds
+
+
+below_option = checks_option(
+    "--below N",
+    type=click.FloatRange(0, 100),
+    callback=_refuse_nan,
+    default=50.0,
+    help="Count the lines with a confidence below this, and mark them in a document. Default: 50.",
+)
+thorough_option = checks_option(
+    "--thorough",
+    help="Compute the confidence also from three samples of each line, so that it is more"
+    " exact, above all in other text than the run was trained on. Takes about as long again.",
+)
 # Of a command that translates.
 check_options = shared.together(
     checks_option(
@@ -53,12 +75,13 @@ check_options = shared.together(
         " many these are. In HTML and documents, keep the text of the source there.",
     ),
     checks_option(
-        "--below N",
-        type=click.FloatRange(0, 100),
-        callback=_refuse_nan,
-        default=50.0,
-        help="Mark what has a confidence below this in a document. Default: 50.",
+        "--reject-findings KIND,...",
+        "reject_kinds",
+        callback=_kinds,
+        help="Leave the lines empty, too, that have a finding of these kinds, such as loop,copied.",
     ),
+    below_option,
+    thorough_option,
 )
 
 
@@ -67,7 +90,10 @@ class LineChecks:
     """Checks the lines that are translated.
 
     Attributes:
+        verdict: of all lines.
         reject: lines with a lower confidence are left empty; None for none.
+        reject_kinds: lines with a finding of these kinds, too.
+        sampler: draws the samples of a thorough check.
         places: of a document, where the segments are that have the line with a number.
         table: of the findings, if it is wanted.
         rejected: how many lines were left empty.
@@ -76,8 +102,11 @@ class LineChecks:
 
     checker: Checker
     counts: Counts
+    verdict: Verdict
     reject: float | None
-    table: FindingTable | None
+    reject_kinds: frozenset[str]
+    sampler: Sampler | None
+    table: FindingTable | None = None
     places: Callable[[int], list[str]] | None = None
     rejected: int = 0
     rejected_and_marked: int = 0
@@ -90,15 +119,17 @@ class LineChecks:
         from mtkit.check import decoded_of, sortable_rows
 
         self._checked, left = [], []
-        for number, (line, translations) in enumerate(
-            zip(lines, hypotheses, strict=True), first_line
+        samples = self.sampler.draw(lines) if self.sampler else itertools.repeat(())
+        for number, line, translations, of_line in zip(
+            itertools.count(first_line), lines, hypotheses, samples, strict=False
         ):
             best = translations[0]
-            checked = self.checker.check(line, best.text, decoded_of(best))
+            checked = self.checker.check(line, best.text, decoded_of(best, of_line))
             self._checked.append(checked)
             names = [number] if self.places is None else self.places(number)
             for name in names:
                 self.counts.add_pair(checked.findings)
+                self.verdict.add(checked.confidence)
                 pair = line, best.text
                 if self.table is not None:
                     rows = sortable_rows(checked.findings, pair, number=name, order=number)
@@ -115,9 +146,16 @@ class LineChecks:
         checked = self._checked[index]
         return {**checked.as_dict(), **({"rejected": True} if self._is_rejected(checked) else {})}
 
+    @property
+    def in_words(self) -> str:
+        """All that the output depends on; a resumed run must have the same."""
+        kinds = f", {' '.join(sorted(self.reject_kinds))}" if self.reject_kinds else ""
+        return f"below {self.reject}{kinds}{', thorough' if self.sampler else ''}"
+
     def _is_rejected(self, checked: Checked) -> bool:
         confidence = checked.confidence
-        return self.reject is not None and confidence is not None and confidence < self.reject
+        is_low = self.reject is not None and confidence is not None and confidence < self.reject
+        return is_low or any(finding.kind in self.reject_kinds for finding in checked.findings)
 
 
 @contextmanager
@@ -126,6 +164,9 @@ def line_checks(
     translator: Translator,
     *,
     reject: float | None,
+    reject_kinds: frozenset[str],
+    below: float,
+    thorough: bool,
     findings_path: Path | None,
     unit: str = "lines",
     places: Callable[[int], list[str]] | None = None,
@@ -139,7 +180,14 @@ def line_checks(
     Raises:
         MtkitError: if the run has no facts for it, or no confidence and `reject` is given.
     """
-    from mtkit.check import Counts, FindingTable, load_checker, warn_of_checkpoint
+    from mtkit.check import (
+        Counts,
+        FindingTable,
+        Verdict,
+        load_checker,
+        sampler_of,
+        warn_of_checkpoint,
+    )
 
     run, is_ensemble = runs[0], len(runs) > 1
     checker = load_checker(run, src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
@@ -150,32 +198,62 @@ def line_checks(
         warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         if translator.config.sample or translator.config.mbr_samples:
             log.warning("the confidence was not fitted to samples, so it may be wrong for these")
-    if reject is not None and checker.forecast is None:
+    wanting = "--reject" if reject is not None else "--thorough" if thorough else None
+    if wanting is not None and checker.forecast is None:
         raise MtkitError(
-            "an ensemble has no confidence, which --reject needs"
+            f"an ensemble has no confidence, which {wanting} needs"
             if is_ensemble
-            else f"{run.path}: has no confidence, because it was fitted to too few pairs; --reject "
-            f"needs it: mtkit check SRC TGT --fit --run {run.in_command}"
+            else f"{run.path}: has no confidence, because it was fitted to too few pairs; "
+            f"{wanting} needs it: mtkit check SRC TGT --fit --run {run.in_command}"
         )
-    if findings_path is None:
-        checks = LineChecks(checker, Counts(), reject, None, places)
+    verdict = Verdict(below, forecast_of(run, checker, thorough=thorough))
+    with ExitStack() as stack:
+        sampler = stack.enter_context(sampler_of(translator)) if thorough else None
+        table = None
+        if findings_path is not None:
+            table = FindingTable(findings_path, line="place" if places else "line")
+            stack.enter_context(table)
+        checks = LineChecks(
+            checker, Counts(), verdict, reject, reject_kinds, sampler, table, places
+        )
         yield checks
-    else:
-        with FindingTable(findings_path, line="place" if places else "line") as table:
-            checks = LineChecks(checker, Counts(), reject, table, places)
-            yield checks
+        if table is not None:
             table.write()
             log.info("wrote %s", findings_path)
     log.info("%s", checks.counts.sentence(unit))
+    report_verdict(verdict, unit)
+    if reject is None and not reject_kinds:
+        return
     done, none = "left {} empty", "line"
     if unit != "lines":
         done, none = "kept the source of {}", "segment"
-    if reject is not None and not checks.rejected:
-        log.info("%s: no confidence is below %g", done.format(f"no {none}"), reject)
-    elif reject is not None:
+    low = [] if reject is None else [f"below {reject:g}"]
+    kinds = [", ".join(sorted(reject_kinds))] if reject_kinds else []
+    if checks.rejected:
         log.info(
-            "%s: confidence below %g; %s of these are marked",
+            "%s: %s; %s of these are marked",
             done.format(f"{checks.rejected:,} of {checks.counts.pairs:,} {unit}"),
-            reject,
+            " or ".join([*(f"confidence {x}" for x in low), *(f"finding {x}" for x in kinds)]),
             f"{checks.rejected_and_marked:,}",
         )
+    else:
+        nots = [*(f"no confidence is {x}" for x in low), *(f"no finding is {x}" for x in kinds)]
+        log.info("%s: %s", done.format(f"no {none}"), ", and ".join(nots))
+
+
+def forecast_of(run: Run, checker: Checker, *, thorough: bool) -> Forecast | None:
+    """The forecast that a check uses; `MtkitError` if it is thorough and the run has none."""
+    if thorough and checker.thorough is None:
+        raise MtkitError(
+            f"{run.path}: its confidence was fitted without samples, which --thorough needs; fit "
+            f"it again: mtkit check --fit --run {run.in_command}"
+        )
+    return checker.thorough if thorough else checker.forecast
+
+
+def report_verdict(verdict: Verdict, unit: str = "lines") -> None:
+    """Say what the forecasts of a text say of it; a warning if it is another kind of text."""
+    from mtkit.check import FOREIGN
+
+    for sentence in verdict.sentences(unit):
+        log.log(logging.WARNING if sentence == FOREIGN else logging.INFO, "%s", sentence)

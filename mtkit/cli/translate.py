@@ -49,7 +49,7 @@ sampling_option = shared.option_group("Sampling")
 # The options that check translations.
 # Segments of a document are longer than lines, and need more time if they have formats.
 _SAVED_SEGMENTS = 512
-_CHECKS = ("is_checked", "findings_path", "reject", "below")
+_CHECKS = ("is_checked", "findings_path", "reject", "reject_kinds", "below", "thorough")
 
 
 @shared.command(
@@ -194,7 +194,9 @@ def translate(
     is_checked: bool,
     findings_path: Path | None,
     reject: float | None,
+    reject_kinds: frozenset[str],
     below: float,
+    thorough: bool,
     restart: bool,
     tokenized: bool,
     **decode: Any,
@@ -298,6 +300,9 @@ def translate(
                     runs,
                     translator,
                     reject=reject,
+                    reject_kinds=reject_kinds,
+                    below=below,
+                    thorough=thorough,
                     findings_path=findings_path,
                     unit="lines" if format_ == "text" else "segments",
                     places=places,
@@ -570,7 +575,7 @@ class _LineTranslator:
             "--placeholders": str(self.keeps_placeholders),
             "--target-prefix": prefixes,
             "--glossary": "none" if glossary is None else glossary.digest,
-            **({} if self.checks is None else {"--check": f"below {self.checks.reject}"}),
+            **({} if self.checks is None else {"--check": self.checks.in_words}),
             **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
         }
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtkit.check.model.confidence import FEATURES, Forecast, features_of, spearman
+from mtkit.check.model.confidence import (
+    FEATURES,
+    Forecast,
+    features_of,
+    spearman,
+)
 from mtkit.check.model.coverage import PairCoverage, SideCoverage
+from mtkit.check.model.run_quality import features_of_samples
+from mtkit.score import sentence_chrf
+from mtkit.translate import Translation
 
 SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5, -3.0, 0.8)
 PAIR = PairCoverage(SIDE, SIDE, 0.1, 2, 0)
@@ -67,3 +75,30 @@ def test_a_constant_feature_does_no_harm() -> None:
     x, y = _data(300, 6)
     x[:, 3] = 1.0
     assert np.isfinite(Forecast.fit(x, y).of(x[0].tolist()))
+
+
+def test_the_features_of_samples_are_their_chrf_by_sacrebleu() -> None:
+    text, samples = (
+        "the cat sat",
+        [
+            Translation("the cat sat", log_probs=(-1.0,)),
+            Translation("a dog", log_probs=(-2.0, -3.0)),
+        ],
+    )
+    found = features_of_samples(text, samples)
+    same, other = sentence_chrf([text] * 2, [text, "a dog"])
+    (back,) = sentence_chrf(["a dog"], [text])
+    assert found[0] == pytest.approx((same + other) / 2)
+    assert found[1] == pytest.approx((other + back) / 2)
+    assert found[2] == -2.0
+    assert features_of_samples(text, []) == []
+
+
+def test_what_is_outside_of_the_range_counts_half() -> None:
+    forecast = Forecast.fit(*_data(300, 7))
+    low, high = list(forecast.low), list(forecast.high)
+    middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+    steps = []
+    for value in (high[0] - 1, high[0], high[0] + 1):
+        steps.append(forecast.of([value, *middle[1:]]))
+    assert (steps[2] - steps[1]) == pytest.approx((steps[1] - steps[0]) / 2)

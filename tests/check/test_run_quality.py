@@ -231,3 +231,14 @@ def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_langua
             Text("one two three"), Text(" ".join(words[digit] for digit in (3, 2, 1)))
         )
         assert (pair.src.new, pair.tgt.new) == (0.0, 0.0)
+
+
+def test_a_loop_lowers_the_confidence_of_its_line_to_the_worst_tenth(fitted: Run) -> None:
+    checker = load_checker(fitted)
+    assert checker.forecast is not None
+    worst = checker.forecast.quality.tenths[0].chrf
+    sure = Decoded([-0.1] * 12)
+    loop = checker.check("one two three four", "five six five six five six five six", sure)
+    assert "loop" in {finding.kind for finding in loop.findings}
+    assert loop.confidence == pytest.approx(worst)
+    assert (checker.check("one two three four", "five six seven eight", sure).confidence or 0) > 50

@@ -33,10 +33,13 @@ def test_the_translations_are_the_same_and_the_counts_come_last(
     plain, checked = place.mtkit(*run), place.mtkit(*run, "--check")
     assert checked.status == 0
     assert checked.out == plain.out
-    last = checked.err.splitlines()[-1]
-    assert last.startswith("mtkit: ")
-    assert "of 5 lines are marked" in last
-    assert "unknown 1" in last
+    counts, verdict = checked.err.splitlines()[-2:]
+    assert counts.startswith("mtkit: ")
+    assert "of 5 lines are marked" in counts
+    assert "unknown 1" in counts
+    # One of the five is blank.
+    assert re.search(r"the mean confidence is \d+ \(of the validation set: \d+\)", verdict)
+    assert re.search(r"\d of 4 lines are below 50; most faults are not marked", verdict)
 
 
 def test_findings_are_written_worst_first(place: Place, run: list[str]) -> None:
@@ -63,7 +66,20 @@ def test_json_has_findings_and_confidence_only_if_asked_for(place: Place, run: l
     assert [row["translations"] for row in rows] == [row["translations"] for row in plain]
 
 
-def test_rejected_lines_are_empty_and_counted(place: Place, run: list[str]) -> None:
+@pytest.fixture
+def uncapped(fitted: Run, place: Place, run: list[str]) -> list[str]:
+    """With a run whose forecast findings do not lower: all that it translates are loops."""
+    changed = copied_run(fitted, place.folder / "mine")
+
+    def raise_cap(content: dict[str, Any]) -> None:
+        content["directions"][0]["forecast"]["quality"]["tenths"][0]["chrf"] = 100.0
+
+    reseal(changed / CONFIDENCE, raise_cap)
+    return ["translate", "--run", str(changed), *run[3:]]
+
+
+def test_rejected_lines_are_empty_and_counted(place: Place, uncapped: list[str]) -> None:
+    run = uncapped
     rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
     confidences = [row.get("confidence", 101.0) for row in rows]
     measured = itertools.pairwise(sorted(row["confidence"] for row in rows if "confidence" in row))
@@ -85,6 +101,51 @@ def test_rejected_lines_are_empty_and_counted(place: Place, run: list[str]) -> N
     )
     expected_note = f"left {count} of 5 lines empty: confidence below {limit:g}; {both} of these"
     assert f"{expected_note} are marked" in outcome.err
+
+
+def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str]) -> None:
+    rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
+    outcome = place.mtkit(*run, "--reject-findings", "unknown,placeholders")
+    kinds = [{finding["kind"] for finding in row["findings"]} for row in rows]
+    # Line 4 has a character that the vocabulary lacks.
+    assert [number for number, of in enumerate(kinds, 1) if "unknown" in of] == [4]
+    lines, plain = outcome.out.split("\n"), place.mtkit(*run).out.split("\n")
+    assert lines == [*plain[:3], "", *plain[4:]]
+    assert "left 1 of 5 lines empty: finding placeholders, unknown; 1 of these" in outcome.err
+    none = place.mtkit(*run, "--reject-findings", "placeholders")
+    assert none.err.endswith("mtkit: left no line empty: no finding is placeholders\n")
+    assert "ooops is none of loop" in place.refused(*run, "--reject-findings", "ooops")
+
+
+def test_a_thorough_check_does_not_depend_on_the_batch(place: Place, run: list[str]) -> None:
+    def confidences(*options: str) -> list[float | None]:
+        rows = place.mtkit(*run, "--json", "--thorough", *options).out.splitlines()
+        return [json.loads(row).get("confidence") for row in rows]
+
+    found = confidences()
+    assert [value is None for value in found] == [False, True, False, False, False]
+    assert found == confidences("--batch-tokens", "1")
+    place.write("in.txt", "".join(f"{line}\n" for line in reversed(LINES)))
+    assert found == confidences()[::-1]
+
+
+def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run) -> None:
+    changed = copied_run(fitted, place.folder / "mine")
+    reseal(changed / CONFIDENCE, lambda content: content["directions"][0].pop("thorough"))
+    place.write("in.txt", "one\n")
+    for command in (["translate", "--input", "in.txt"], ["check", "in.txt", "in.txt"]):
+        message = place.refused(*command, "--run", "mine", "--thorough")
+        assert "fitted without samples" in message
+        assert "mtkit check --fit --run mine" in message
+    assert place.mtkit("translate", "--input", "in.txt", "--run", "mine", "--check").status == 0
+
+
+def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run) -> None:
+    place.write("in.txt", "one two\n\nthree\n")
+    place.write("out.txt", "two one\n\nthree\n")
+    command = ["check", "in.txt", "out.txt", "--run", str(fitted.path), "--below", "100"]
+    for options in ([], ["--json"], ["--thorough"]):
+        assert "2 of 2 lines are below 100" in place.mtkit(*command, *options).err
 
 
 def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> None:
@@ -166,16 +227,6 @@ def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
         "mtkit: warning: mine: the confidence was fitted to step 2, and step 1 is used; to fit it"
         " again: mtkit check --fit --run mine\n"
     )
-
-
-def test_the_checkpoint_of_the_confidence_does_not_matter_where_there_is_none(
-    place: Place, fitted: Run
-) -> None:
-    changed = copied_run(fitted, place.folder / "mine")
-    reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 2"))
-    place.write("in.txt", "one\n")
-    place.write("out.txt", "eins\n")
-    assert place.mtkit("-q", "check", "in.txt", "out.txt", "--run", "mine").err == ""
 
 
 def test_samples_have_no_fitted_confidence_which_is_one_warning(

@@ -165,7 +165,6 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["in.srt", "--shard", "1/2"], "--shard cannot be combined with --format srt"),
         (["in.srt", "--alignments"], "--alignments cannot be combined with --format srt"),
         (["in.srt", "--all"], "--all requires a PO or XLIFF file"),
-        (["--below", "5"], "--below requires a document"),
         (
             ["in.srt", "--output", "out.vtt"],
             "--output has the ending .vtt, and the document is .srt",

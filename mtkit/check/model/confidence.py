@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +16,6 @@ import numpy.typing as npt
 from mtkit.base.files import Record
 from mtkit.check.model.coverage import PairCoverage
 from mtkit.check.rules import limits
-from mtkit.score import mutual_chrf
-
-
-class Sample(Protocol):
-    """A sample of a translation, with the log-probability of each subword."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def log_probs(self) -> Sequence[float]: ...
-
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -109,7 +97,7 @@ class Forecast(Record):
         columns = self.means, self.deviations, self.weights, self.low, self.high
         lengths = {len(column) for column in columns}
         if lengths not in ({len(FEATURES)}, {len(FEATURES + OF_SAMPLES)}):
-            raise ValueError(f"{len(FEATURES)} features are needed, or those of samples too")
+            raise ValueError(f"{len(FEATURES)} or {len(FEATURES + OF_SAMPLES)} features are needed")
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""
@@ -122,9 +110,10 @@ class Forecast(Record):
         return min(max(total, 0.0), 100.0)
 
     @property
-    def mean(self) -> float:
-        """The mean forecast of the validation set."""
-        return sum(tenth.forecast for tenth in self.quality.tenths) / len(self.quality.tenths)
+    def of_validation(self) -> tuple[float, float]:
+        """The mean and the deviation of the forecasts of the validation set, from its tenths."""
+        tenths = np.array([tenth.forecast for tenth in self.quality.tenths])
+        return float(tenths.mean()), float(tenths.std())
 
     @classmethod
     def fit(cls, features: Sequence[Sequence[float]], chrf: Sequence[float]) -> Forecast:
@@ -188,19 +177,6 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
         pair.tgt.frequency,
         pair.src.certainty,
         count / (len(pair.tgt.log_odds) + 1),
-    ]
-
-
-def features_of_samples(translation: str, samples: Sequence[Sample]) -> list[float]:
-    """The features of `OF_SAMPLES`, of a translation and its samples; none without samples."""
-    if not samples:
-        return []
-    log_probs = [value for sample in samples for value in sample.log_probs]
-    texts = [sample.text for sample in samples]
-    return [
-        mutual_chrf([translation, *texts])[0],
-        sum(mutual_chrf(texts)) / len(texts),
-        sum(log_probs) / max(1, len(log_probs)),
     ]
 
 

@@ -14,10 +14,15 @@ from tqdm import tqdm
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
-from mtkit.check.model.confidence import Forecast, features_of, features_of_samples
+from mtkit.check.model.confidence import Forecast, features_of
 from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.lexicon import Lexicon
-from mtkit.check.model.run_quality import DirectionChecks, RunChecks, save_checks
+from mtkit.check.model.run_quality import (
+    DirectionChecks,
+    RunChecks,
+    features_of_samples,
+    save_checks,
+)
 from mtkit.check.rules import limits
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.marks import Text

@@ -19,6 +19,7 @@ from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
 from mtkit.check.rules.facts import PairFacts
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+from mtkit.score import mutual_chrf
 
 if TYPE_CHECKING:
     from mtkit.translate import Translation
@@ -123,7 +124,21 @@ class RunChecks(Record):
 
 def decoded_of(best: Translation, samples: Sequence[Translation] = ()) -> Decoded:
     """What the checks use of a translation, and of samples beside it."""
-    return Decoded(best.log_probs, best.finished, best.truncated, best.missing, samples)
+    of_samples = features_of_samples(best.text, samples)
+    return Decoded(best.log_probs, best.finished, best.truncated, best.missing, of_samples)
+
+
+def features_of_samples(translation: str, samples: Sequence[Translation]) -> list[float]:
+    """The features of `OF_SAMPLES`, of a translation and its samples; none without samples."""
+    if not samples:
+        return []
+    log_probs = [value for sample in samples for value in sample.log_probs]
+    texts = [sample.text for sample in samples]
+    return [
+        mutual_chrf([translation, *texts])[0],
+        sum(mutual_chrf(texts)) / len(texts),
+        sum(log_probs) / max(1, len(log_probs)),
+    ]
 
 
 def save_checks(

@@ -166,7 +166,13 @@ MAX_ALL_TRAIN_PAIRS = 400_000
 # Of given pairs, one in this many is held out of the lexicon, as a validation set.
 HELD_OUT = 5
 
-# Reports (comparison.py)
+# Reports (report.py, comparison.py)
+
+# The confidence below which a line is doubtful.
+BELOW = 50.0
+# By how many deviations of a line the mean of a text is below that of the validation set, if the
+# run was not trained on such text; and of a single line, by how many more.
+MIN_FOREIGN, MIN_FOREIGN_LINE = 1.5, 2.0
 
 # The width of the bars of a histogram, in points of chrF.
 CHRF_BAR = 5

@@ -1,0 +1,64 @@
+"""What the forecasts of the lines of a text say of it as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mtkit.check.model.confidence import Forecast
+from mtkit.check.rules import limits
+
+# Of a text whose confidences are far below those of the validation set.
+FOREIGN = "this is not the kind of text that the run was trained on"
+
+
+@dataclass
+class Verdict:
+    """What the forecasts of the lines of a text say of it as a whole.
+
+    Attributes:
+        below: lines with a lower forecast are counted.
+        forecast: that of the run; None if the validation set is not known.
+        lines: how many have a forecast; a blank one has none.
+        total: of the forecasts.
+        low: how many lines are below the limit.
+    """
+
+    below: float = limits.BELOW
+    forecast: Forecast | None = None
+    lines: int = 0
+    total: float = 0.0
+    low: int = 0
+
+    def add(self, confidence: float | None) -> None:
+        """Count a line; None if it has no forecast."""
+        if confidence is not None:
+            self.lines += 1
+            self.total += confidence
+            self.low += confidence < self.below
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the mean lies so far below that of the validation set that the text is another.
+
+        The distance is in deviations of a line; a text of few lines needs a larger one.
+        """
+        if self.forecast is None or not self.lines:
+            return False
+        mean, deviation = self.forecast.of_validation
+        least = limits.MIN_FOREIGN + limits.MIN_FOREIGN_LINE / math.sqrt(self.lines)
+        return self.total / self.lines < mean - least * deviation
+
+    def sentences(self, unit: str = "lines") -> list[str]:
+        """The verdict, for a person; nothing without forecasts. `unit` is what each line is."""
+        if not self.lines:
+            return []
+        of_valid = ""
+        if self.forecast is not None:
+            of_valid = f" (of the validation set: {self.forecast.of_validation[0]:.0f})"
+        first = (
+            f"the mean confidence is {self.total / self.lines:.0f}{of_valid}, and "
+            f"{self.low:,} of {self.lines:,} {unit} are below {self.below:g}; most faults are not "
+            "marked, and a low confidence finds more of them"
+        )
+        return [first, *([FOREIGN] if self.is_foreign else [])]

@@ -1,0 +1,46 @@
+"""What the forecasts of a text say of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtkit.check.model.confidence import FEATURES, Forecast, Quality, Tenth
+from mtkit.check.verdict import FOREIGN, Verdict
+
+
+def _forecast() -> Forecast:
+    """Of a validation set whose tenths have the mean 60 and the deviation 10."""
+    tenths = [Tenth(forecast=60 + 10 * (-1) ** i, chrf=50) for i in range(10)]
+    quality = Quality(lines=100, correlation=0.5, baseline=0.4, error=9, tenths=tenths)
+    ones = [1.0] * len(FEATURES)
+    return Forecast(
+        means=ones, deviations=ones, weights=ones, bias=60, low=ones, high=ones, quality=quality
+    )
+
+
+def test_a_verdict_has_the_mean_and_the_lines_below_the_limit():
+    verdict = Verdict(50, _forecast())
+    assert verdict.sentences() == []
+    for confidence in (40.0, None, 50.0, 75.0):
+        verdict.add(confidence)
+    (said,) = verdict.sentences("segments")
+    assert said.startswith(
+        "the mean confidence is 55 (of the validation set: 60), and 1 of 3 segments are below 50"
+    )
+    old = Verdict(50)
+    old.add(10)
+    assert old.sentences()[0].startswith("the mean confidence is 10, and 1 of 1 lines")
+    assert not old.is_foreign
+
+
+@pytest.mark.parametrize(
+    ("lines", "mean", "expected"),
+    # 1.5 deviations below 60, and of a text of n lines 2 / sqrt(n) more.
+    [(1, 24.9, True), (1, 25.1, False), (4, 34.9, True), (4, 35.1, False), (10_000, 44.7, True)],
+)
+def test_a_text_far_below_the_validation_set_is_of_another_kind(
+    lines: int, mean: float, expected: bool
+):
+    verdict = Verdict(50, _forecast(), lines=lines, total=lines * mean)
+    assert verdict.is_foreign is expected
+    assert (FOREIGN in verdict.sentences()) is expected
