@@ -125,10 +125,8 @@ class DocumentLines:
 
     def report(self, *, with_rows: bool) -> None:
         """Print what there is to know of the document that was written, and perhaps its rows."""
-        for note in [*self._document.notes, *self._document.write_notes]:
-            log.info("%s: %s", self._name, note)
-        if self._distinct.loss:
-            log.warning("%s: %s", self._name, self._distinct.loss)
+        for note, is_loss in self._distinct.notes:
+            (log.warning if is_loss else log.info)("%s: %s", self._name, note)
         if not self._document.shows_marks:
             marks = sorted(self._distinct.marks.items())
             for segment, mark in marks[:_MAX_PRINTED]:

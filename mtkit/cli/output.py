@@ -197,4 +197,5 @@ def write_output(
                 raise
             # What is joined is written at the end.
             written = counted(progress.done if join is iter else 0)
-            raise KeyboardInterrupt(f"{written} were written") from None
+            verb = "was" if written.startswith("1 ") else "were"
+            raise KeyboardInterrupt(f"{written} {verb} written") from None

@@ -130,14 +130,14 @@ class DistinctLines:
         return self.document.write(self.translations, self.marks)
 
     @property
-    def loss(self) -> str:
-        """How many translations were not used, as a line for people; empty if all were."""
-        if not self._lost:
-            return ""
-        return (
+    def notes(self) -> list[tuple[str, bool]]:
+        """What there is to know of the document that was written, and what of it is a loss."""
+        lost = (
             f"{self._lost:,} of {len(self.translations):,} segments keep their source, because "
             "their translations lost the formatting"
         )
+        notes = [*self.document.notes, *self.document.write_notes]
+        return [(note, False) for note in notes] + [(lost, True)] * (self._lost > 0)
 
 
 class Format(NamedTuple):

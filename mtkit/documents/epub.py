@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.paragraph import Element, Paragraph, by_name
-from mtkit.documents.xml import XmlDocument, parsed
+from mtkit.documents.xml import XmlDocument
 
 _TEXT_TYPES = ("application/xhtml+xml", "application/x-dtbncx+xml")
 # Fonts may be made unreadable for other programs; the text is not.
@@ -59,9 +59,8 @@ class Epub(XmlDocument):
             if name in self._package.names:
                 yield name, labels.get(name, name)
 
-    def _tree(self, name: str) -> Element:
-        data = _ENTITY.sub(_character, self._package.read(name))
-        return parsed(data, f"its part {name}")
+    def _cleaned(self, data: bytes) -> bytes:
+        return _ENTITY.sub(_character, data)
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         # The title of the book or of a chapter, an entry of the table of contents, the chapter.

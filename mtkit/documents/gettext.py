@@ -153,11 +153,13 @@ class Gettext(Document):
         changes, edits, end = self.changes(translations), list[Edit](), self._file.line_end
         marks, self.write_notes = marks or {}, []
         for entry in self._entries:
-            doubts = [marks[number] for number in sorted(entry.segments & marks.keys())]
+            doubts = [marks[number] for number in sorted(entry.segments) if number in marks]
+            # `isdisjoint` would read all changes.
+            is_changed = any(number in changes for number in entry.segments)
             flags, match = entry.flags, entry.match
             # Without the doubts of an earlier start.
             comments = [line for line in entry.comments if not re.match(r"\s*# mtkit:", line)]
-            if not entry.segments.isdisjoint(changes):
+            if is_changed:
                 if any(translations[number] is None for number in entry.segments):
                     doubts.append("a part of it has no translation")
                 rows = list[str]()
@@ -175,7 +177,7 @@ class Gettext(Document):
                 comments = [line for line in comments if not re.match(r"\s*#,", line)]
                 comments += [f"#, {', '.join(flags)}{end}"] if flags else []
             new = [f"# mtkit: {' '.join(doubt.split())}{end}" for doubt in dict.fromkeys(doubts)]
-            if doubts or not entry.segments.isdisjoint(changes):
+            if doubts or is_changed:
                 start = match.start() - sum(map(len, entry.comments))
                 edits.append((start, match.start(), "".join([*new, *comments])))
         try:

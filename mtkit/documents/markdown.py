@@ -17,9 +17,11 @@ from markdown_it import MarkdownIt, rules_inline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from mtkit.base.character_references import unescape
 from mtkit.base.copied import has_letters
-from mtkit.documents.document import Document, Options, Segment
-from mtkit.documents.inline import Tags, partners_of, with_tags
+from mtkit.documents.document import Document, Options, Segment, TooLargeError
+from mtkit.documents.epub import Blocks
+from mtkit.documents.inline import Tags, escaped, partners_of, with_tags
 from mtkit.documents.text import (
     Edit,
     Piece,
@@ -31,6 +33,8 @@ from mtkit.documents.text import (
     trimmed,
 )
 
+# Of these, markdown-it-py needs some ten seconds to read so many.
+MAX_BYTES = 3_000_000
 # The front matter of a page, in YAML or TOML.
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 # Signs of extensions that CommonMark takes for text: marks of footnotes, tasks and alerts, tables
@@ -55,6 +59,7 @@ _BLOCK = (
     r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
 _HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)[^<>]*?>")
+_HTML_PART = re.compile(r"<!--.*?(?:-->|\Z)|<[?!][^<>]*>|<(/?)([a-zA-Z][\w-]*+)[^<>]*>", re.DOTALL)
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
 # Elements of HTML whose text is not translated.
 _COPIED = ("code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
@@ -72,6 +77,7 @@ class _Place(NamedTuple):
     rows: list[tuple[int, int]]
     codes: Tags
     is_cell: bool
+    is_html: bool
     may_begin_block: bool
 
 
@@ -80,6 +86,8 @@ class Markdown(Document):
 
     def __init__(self, data: bytes, _: Options) -> None:
         super().__init__()
+        if len(data) > MAX_BYTES:
+            raise TooLargeError(f"it is larger than {MAX_BYTES:,} bytes; divide it")
         self._file = TextFile(data)
         self._parser, self._references = _parser(), dict[str, Any]()
         self._places: list[_Place] = []
@@ -89,8 +97,7 @@ class Markdown(Document):
         begins: dict[int, int] = {}
         around, kept = "", Counter[str]()
         for token in self._parser.parse("\n".join(row[2] for row in rows), self._references):
-            kept["blocks of HTML"] += token.type == "html_block"
-            if token.type == "inline" and token.map:
+            if token.type in ("inline", "html_block") and token.map:
                 is_read = self._read(token, rows[slice(*token.map)], around, begins)
                 kept["texts that were not understood"] += not is_read
             is_cell = token.type in ("td_open", "th_open")
@@ -105,7 +112,10 @@ class Markdown(Document):
         edits, unfit = list[Edit](), 0
         for number, line in self.changes(translations).items():
             place = self._places[number]
-            text = self._markdown(line, place.codes)
+            if place.is_html:
+                text: str | None = with_tags(line, _hard(place.codes), escaped)
+            else:
+                text = self._markdown(line, place.codes)
             if text is None:
                 unfit += 1
                 continue
@@ -124,7 +134,8 @@ class Markdown(Document):
     def _read(self, token: Token, rows: Sequence[Row], around: str, begins: dict[int, int]) -> bool:
         """Add the segments of a text; returns whether it was understood."""
         content, is_cell = token.content, around.startswith("t")
-        pieces = _pieces(content, token.children or [])
+        is_html = token.type == "html_block"
+        pieces = _html_pieces(content) if is_html else _pieces(content, token.children or [])
         if pieces is None:
             return False
         # Of each character, the first one in the file, and the one behind it.
@@ -151,7 +162,8 @@ class Markdown(Document):
                     start = at - len(after) - sum(len(each.source) for each in inside)
                     parts = _ROW.finditer(content, start, at - len(after))
                     places = [(spans[p.start()][0], spans[p.end() - 1][1]) for p in parts]
-                    self._places.append(_Place(places, codes, is_cell, not around))
+                    begins_block = not around and not is_html
+                    self._places.append(_Place(places, codes, is_cell, is_html, begins_block))
                     number = self._file.line_number(places[0][0])
                     self.segments.append(Segment(line, f"line {number}"))
                 group = []
@@ -171,10 +183,7 @@ class Markdown(Document):
         }
         for escape in _ESCAPES:
             for sources in (codes, as_html):
-                hard = {
-                    n: (a.replace(" ", "\0"), b.replace(" ", "\0")) for n, (a, b) in sources.items()
-                }
-                text = with_tags(line, hard, partial(re.sub, escape, r"\\\g<0>"))
+                text = with_tags(line, _hard(sources), partial(re.sub, escape, r"\\\g<0>"))
                 read = text.replace("\0", " ")
                 (token,) = self._parser.parseInline(read, self._references)
                 pieces = _pieces(read, token.children or [])
@@ -260,6 +269,28 @@ def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
             code = f"][{content[label:start]}]"
         pieces.append(Piece(source, code, name))
     return list(_with_copied(pieces)) if at == len(content) else None
+
+
+def _html_pieces(content: str) -> list[Piece]:
+    """The pieces of a block of HTML; tags that are not inside of a sentence end it."""
+    # Lines of a `pre` mean something.
+    if content.lstrip()[:4].lower() in ("<pre", "<tex"):
+        return [Piece(content, content, _BREAK)]
+    pieces, at = list[Piece](), 0
+    for tag in [*_HTML_PART.finditer(content), None]:
+        for text in text_pieces(content[at : tag.start() if tag else None]):
+            pieces.append(text._replace(value=unescape(_LINE_END.sub(" ", text.value))))
+        if tag:
+            at, name = tag.end(), (tag[2] or "").lower()
+            kind = Blocks.kinds.get(name, "break" if name else "shown")
+            code = f"{tag[1]}{name}" if kind == "around" or name in _COPIED else ""
+            pieces.append(Piece(tag[0], tag[0], _BREAK if kind == "break" else code))
+    return list(_with_copied(pieces))
+
+
+def _hard(codes: Tags) -> Tags:
+    """Codes in which no line ends: their spaces are NUL characters."""
+    return {n: (a.replace(" ", "\0"), b.replace(" ", "\0")) for n, (a, b) in codes.items()}
 
 
 def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:

@@ -36,6 +36,8 @@ _HYPHEN = "\u2011"
 _PARAGRAPH = re.compile(r"\{[^}]*(?:wordprocessingml|drawingml)/(?:2006/)?main\}p")
 _PROPERTIES = ("{*}title", "{*}subject", "{*}description", "{*}keywords", "{*}category")
 _TYPES = "[Content_Types].xml"
+# The time to compare a media type grows with the square of its length; none is as long as this.
+_MAX_TYPE = 200
 _RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 _COMMENTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/comments"
 _COMMENTS_STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships/comments"
@@ -83,7 +85,8 @@ class OfficeParagraph(Paragraph):
             if local_name(child) != "r":
                 yield from self._child(child)
                 continue
-            look = _look(child)
+            properties = [*child.iterchildren(child.tag + "Pr")][:1]
+            look = _look(properties)
             for node in child:
                 name = local_name(node)
                 if name in ("t", "noBreakHyphen") and not len(node):
@@ -91,7 +94,7 @@ class OfficeParagraph(Paragraph):
                 else:
                     pieces = self._child(node)
                 for piece in pieces:
-                    piece.run, piece.look = child, look
+                    piece.run, piece.look = properties, look
                     # The marks of a field that is not whole.
                     piece.is_break |= name == "fldChar"
                     yield piece
@@ -113,20 +116,15 @@ class OfficeParagraph(Paragraph):
     def _run(self, piece: Piece, content: Element) -> Element:
         """A run with an element, in the format of a piece."""
         run = self.element.makeelement(self.element.tag.removesuffix("p") + "r")
-        run.extend([copy.deepcopy(node) for node in _properties(piece.run)])
+        run.extend([copy.deepcopy(node) for node in piece.run or ()])
         run.append(content)
         return run
 
 
-def _properties(run: Element | None) -> list[Element]:
-    """The format of a run, if it has one."""
-    return [] if run is None else [*run.iterchildren(run.tag + "Pr")][:1]
-
-
-def _look(run: Element) -> tuple[object, ...]:
+def _look(formats: Iterable[Element]) -> tuple[object, ...]:
     """What a format looks like: equal for formats that nobody can tell apart."""
     look: list[object] = []
-    for properties in _properties(run):
+    for properties in formats:
         look += sorted(pair for pair in properties.items() if pair[0] not in _SAME_LOOK)
         for child in properties:
             if local_name(child) not in _SAME_LOOK:
@@ -149,7 +147,7 @@ class OfficeDocument(XmlDocument):
 
     def _labelled_parts(self) -> Iterator[tuple[str, str]]:
         types = {
-            node.get("PartName") or node.get("Extension"): node.get("ContentType", "")
+            node.get("PartName") or node.get("Extension"): node.get("ContentType", "")[:_MAX_TYPE]
             for node in self._tree(_TYPES)
         }
         names = self._package.names
@@ -232,7 +230,7 @@ class Word(OfficeDocument):
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         own = set(root.xpath(_OWN))
         for paragraph in super()._paragraphs(name, root):
-            if own.isdisjoint(paragraph.element.iterancestors()):
+            if not own or own.isdisjoint(paragraph.element.iterancestors()):
                 yield paragraph
 
     def _clear(self) -> None:

@@ -53,7 +53,7 @@ class Piece:
         pair: of a begin or an end: its name for `partners_of`.
         parts: the pieces that are written for it, if it is several.
         end, base: of `open`: its `close`, and the text whose look is that of most inside.
-        run, look: of Office: the run that it is in, and what its format looks like to readers.
+        run, look: of Office, in a run: its format, if it has one, and what that looks like.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Piece:
     parts: Iterable[Piece] = ()
     end: Piece | None = None
     base: Piece | None = None
-    run: Element = None
+    run: list[Element] | None = None
     look: tuple[object, ...] = ()
 
 

@@ -39,6 +39,8 @@ MAX_CHARACTERS_PER_SECOND = 20
 # probably text without punctuation.
 _MAX_GAP = 3.0
 _MAX_CUES = 6
+# Dialogues, too, repeat a line at times.
+_FEW_REPEATED = 4
 
 _CLOCK = r"(\d+:\d\d?(?::\d\d?)?(?:[.,]\d{1,3})?)"
 _TIME = re.compile(rf"\s*{_CLOCK}\s*-->\s*{_CLOCK}")
@@ -116,7 +118,11 @@ class Subtitles(Document):
         self._cues: list[_Cue] = []
         # Of each segment, the texts that its line is made of.
         self._texts: list[list[_Text]] = []
+        before, repeated = "", 0
         for text in self._read():
+            rows = [_HIDDEN.sub("", row).strip() for *_, row in text.rows]
+            repeated += rows[0] == before
+            before = rows[-1]
             if not any(map(str.isalpha, text.words)):
                 continue
             last = self._texts[-1] if self._texts else []
@@ -127,6 +133,11 @@ class Subtitles(Document):
                 self._texts.append([text])
         if not self._cues:
             raise MtkitError("has no times of cues, such as 00:00:01,000 --> 00:00:02,000")
+        if repeated > max(_FEW_REPEATED, len(self._cues) // 3):
+            self.notes.append(
+                f"{repeated:,} cues repeat the line before, as captions that roll up (YouTube), and "
+                "so does the translation; save them without repeated lines first"
+            )
         self._codes = []
         for texts in self._texts:
             pieces = [piece for text in texts for piece in (Piece(" ", " "), *text.pieces)]

@@ -18,7 +18,6 @@ from mtkit.documents.zipped import Package
 _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 # What is said of each new translation, in the place of what was said of another one.
 _STATES = {"state": "translated", "approved": "no"}
-_NOTES = "*[local-name()='note'][@from='mtkit'] | *[local-name()='notes']/*[@category='mtkit']"
 
 
 class Unit(Paragraph):
@@ -61,11 +60,19 @@ class Unit(Paragraph):
 
     def clear(self) -> None:
         """Take the notes of earlier marks away."""
-        for note in self._parent.xpath(_NOTES):
-            notes = note.getparent()
+        notes = self._notes() if self._is_new else self.unit
+        if notes is None:
+            return
+        for note in notes.xpath("*[@category='mtkit' or (@from='mtkit' and local-name()='note')]"):
             notes.remove(note)
-            if not len(notes):
-                notes.getparent().remove(notes)
+        # `len` would count all of them.
+        if self._is_new and next(notes.iterchildren(), None) is None:
+            notes.getparent().remove(notes)
+
+    def _notes(self) -> Element:
+        """The notes of a unit of 2.0, which are before its segments; None if it has none."""
+        first = next(self._parent.iterchildren("{*}notes", "{*}segment"))
+        return first if local_name(first) == "notes" else None
 
     def mark(self, text: str) -> None:
         """Say in the state of a text and in a note that it is doubtful."""
@@ -74,7 +81,7 @@ class Unit(Paragraph):
             state = "initial" if self.target is None else "translated"
             self.unit.set("state", self.unit.get("state") or state)
             self.unit.set("subState", "mtkit:needs-review")
-            notes = self._parent.find("{*}notes")
+            notes = self._notes()
             if notes is None:
                 notes = self.unit.makeelement(f"{space}notes")
                 names = ("{*}originalData", "{*}segment", "{*}ignorable")

@@ -16,6 +16,8 @@ from mtkit.documents.zipped import Package
 
 # A tag or an attribute needs some 100 bytes of memory; a page of a book in Office has some 1,000.
 MAX_TAGS = 1_500_000
+# No part with texts is as large as this, without the pictures.
+MAX_PART = 100_000_000
 # Bytes of parts whose trees are kept; a tree needs some ten times as many.
 _MAX_KEPT = 5_000_000
 _PARSER = etree.XMLParser(
@@ -83,7 +85,14 @@ class XmlDocument(Document):
     def _tree(self, name: str) -> Element:
         if name not in self._package.names:
             raise MtkitError(f"it is not what its ending says: {name} is missing")
-        return parsed(self._package.read(name), f"its part {name}" if name else "it")
+        label = f"its part {name}" if name else "it"
+        if self._package.size(name) > MAX_PART:
+            raise TooLargeError(f"{label} has more than {MAX_PART:,} bytes; divide the document")
+        return parsed(self._cleaned(self._package.read(name)), label)
+
+    def _cleaned(self, data: bytes) -> bytes:
+        """The bytes of a part as XML."""
+        return data
 
     def _to_change(self, name: str) -> Element:
         """The root of a part that is written again."""

@@ -17,6 +17,8 @@ from mtkit.documents.document import MAX_UNPACKED, TooLargeError
 MAX_MEMBERS = 20_000
 # What begins each entry of the list of members.
 _ENTRY = b"PK\x01\x02"
+# The bytes before the name of a member.
+_HEADER = 30
 # Flags of a member.
 _ENCRYPTED, _UTF_8 = 0x1, 0x800
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
@@ -61,6 +63,8 @@ class Package:
         size = sum(info.file_size for info in infos)
         if size > max(max_unpacked, 2 * len(data)):
             raise TooLargeError(f"it is {size:,} bytes unpacked, more than {max_unpacked:,}")
+        if sum(info.compress_size for info in infos) > len(data):
+            raise MtkitError("it is damaged: its members overlap")
         if any(info.flag_bits & _ENCRYPTED for info in infos):
             raise MtkitError("it is encrypted; save it without a password")
         if others := {info.compress_type for info in infos}.difference(_METHODS):
@@ -102,8 +106,9 @@ class Package:
                     member.flag_bits, member.extra = 0, b""
                     target.writestr(member, new[id(info)] if id(info) in new else self._read(info))
                     continue
-                # No bytes are copied twice, even if a member is in the list several times.
-                raw = self._data[begin : ends.pop(begin, begin)]
+                # A wrong place of another member may be inside of this one.
+                least = begin + _HEADER + len(name) + info.compress_size
+                raw = self._data[begin : max(ends[begin], least)]
                 member.header_offset = target.start_dir
                 target.start_dir += written.write(raw)
                 target.filelist.append(member)

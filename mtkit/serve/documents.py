@@ -101,9 +101,4 @@ def _written(opened: TextFile | DistinctLines, lines: Sequence[str]) -> tuple[by
         return opened.edited([(0, len(opened.text), "\n".join(lines))]), []
     for line, translation in zip(opened.segments, lines, strict=True):
         opened.put(line, translation)
-    data = opened.write()
-    return data, [
-        *opened.document.notes,
-        *opened.document.write_notes,
-        *filter(None, [opened.loss]),
-    ]
+    return opened.write(), [note for note, _ in opened.notes]

@@ -86,6 +86,7 @@ def test_the_segments_are_the_texts_with_codes():
         ("line 19", "task <g1>item</g1>"),
         ("line 20", "done"),
         ("line 22", "1986. A great year. Math <x1/> costs $5 and $6."),
+        ("line 31", "html block"),
         ("line 35", "A note here."),
         ("line 38", "Setext heading"),
         (
@@ -103,7 +104,7 @@ def test_what_is_not_translated_keeps_its_bytes(line_end: str):
     read = open_document("x.md", data)
     assert read.write([None] * len(read.segments)) == data
     assert read.write([segment.line for segment in read.segments]) == data
-    assert read.notes == ["blocks of HTML keep their text: 1"]
+    assert read.notes == []
 
 
 @pytest.mark.parametrize("translated", [capitals, reversed_words])
@@ -233,3 +234,57 @@ def test_what_is_written_by_others_is_text_or_kept(text: str, lines: list[str]):
     read = document(text)
     assert [segment.line for segment in read.segments] == lines
     assert read.write([capitals(line) for line in lines]).decode().lower() == text.lower()
+
+
+HTML = """<div align="center">
+  <h1>My <b>great</b> project &amp; more</h1>
+  <p>A tool
+  for people. <img src="x y.png" alt="A b"/> And <code>x y</code> more.</p>
+</div>
+
+<pre>
+  stays
+</pre>
+
+<script>
+var stays = "here";
+</script>
+
+<!-- stays -->
+
+<details>
+<summary>Click here</summary>
+
+Some *text*.
+
+</details>
+
+> <p>in a quote
+> goes on</p>
+
+<table><tr><td>One cell</td><td>Another <a href="x y">cell</a></td></tr></table>
+"""
+
+
+def test_blocks_of_html_are_translated():
+    document = open_document("x.md", HTML.encode())
+    assert [segment.line for segment in document.segments] == [
+        "My <g1>great</g1> project &amp; more",
+        "A tool for people. <x1/> And <x2/> more.",
+        "Click here",
+        "Some <g1>text</g1>.",
+        "in a quote goes on",
+        "One cell",
+        "Another <g1>cell</g1>",
+    ]
+    lines = [
+        re.sub(r"(?<![<&/\w])[a-z]", lambda m: m[0].upper(), s.line) for s in document.segments
+    ]
+    new = document.write(lines).decode()
+    assert document.write([segment.line for segment in document.segments]) == HTML.encode()
+    assert "<h1>My <b>Great</b> Project &amp; More</h1>" in new
+    assert 'For People. <img src="x y.png" alt="A b"/>' in " ".join(new.split())
+    assert "And <code>x y</code> More.</p>" in " ".join(new.split())
+    assert "> <p>In A Quote\n> Goes On</p>" in new
+    assert 'Another <a href="x y">Cell</a></td>' in new
+    assert new.count("stays") == 3

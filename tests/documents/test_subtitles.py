@@ -306,3 +306,17 @@ def test_sounds_speakers_and_sentences_are_segments(cues: str, lines: list[str])
 )
 def test_times_and_lines_as_other_programs_write_them_are_read(text: str, lines: list[str]):
     assert lines_of(text, "vtt" if text.startswith("WEBVTT") else "srt") == lines
+
+
+def test_captions_that_roll_up_are_named():
+    lines = [f"words number {n}" for n in range(12)]
+    cues = [
+        f"00:00:{n:02}.000 --> 00:00:{n + 1:02}.000\n{before}\n{line}<c> more</c>\n"
+        for n, (before, line) in enumerate(
+            zip([" ", *(f"{x} more" for x in lines)], lines, strict=False)
+        )
+    ]
+    (note,) = open_document("a.vtt", "\n".join(["WEBVTT\n", *cues]).encode()).notes
+    assert note.startswith("11 cues repeat the line before")
+    plain = [cue.replace(cue.split("\n")[1] + "\n", "", 1) for cue in cues]
+    assert not open_document("a.vtt", "\n".join(["WEBVTT\n", *plain]).encode()).notes
