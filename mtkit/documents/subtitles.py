@@ -135,8 +135,8 @@ class Subtitles(Document):
             raise MtkitError("has no times of cues, such as 00:00:01,000 --> 00:00:02,000")
         if repeated > max(_FEW_REPEATED, len(self._cues) // 3):
             self.notes.append(
-                f"{repeated:,} cues repeat the line before, as captions that roll up (YouTube), and "
-                "so does the translation; save them without repeated lines first"
+                f"{repeated:,} cues repeat the line before, as captions that roll up (YouTube) do; "
+                "the translation will, too: save them without repeated lines first"
             )
         self._codes = []
         for texts in self._texts:
