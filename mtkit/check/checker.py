@@ -47,10 +47,12 @@ class Checked:
     Attributes:
         findings: in the order of `KINDS`.
         confidence: a forecast of the chrF of the translation, 0 to 100; None if there is none.
+        verdict: of a text of lines, sentences about all of them.
     """
 
     findings: tuple[Finding, ...]
     confidence: float | None = None
+    verdict: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the findings, and the confidence if there is one."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from mtkit.check import Checked, Checker, decoded_of
+from mtkit.check import Checked, Checker, Forecast, Verdict, decoded_of
 from mtkit.serve.scheduler import Scheduler
 from mtkit.serve.texts import LinePair, TranslatedText, in_parts
 
@@ -30,7 +30,8 @@ async def check_texts(
     for lines in in_parts(lines_of_all, _work, _CHARACTERS):
         checked += await scheduler.in_thread("check", _check_lines, checker, lines)
     left = iter(checked)
-    return [_joined(list(islice(left, len(text.lines)))) for text in texts]
+    forecast = checker.forecast
+    return [_joined(list(islice(left, len(text.lines))), forecast) for text in texts]
 
 
 def _work(line: LinePair) -> int:
@@ -51,11 +52,16 @@ def _check_line(checker: Checker, line: LinePair) -> Checked:
     return replace(checked, findings=tuple(findings))
 
 
-def _joined(lines: Sequence[Checked]) -> Checked:
+def _joined(lines: Sequence[Checked], forecast: Forecast | None) -> Checked:
     """What was found in a text, from what was found in its lines."""
+    verdict = Verdict(forecast=forecast)
+    for line in lines:
+        verdict.add(line.confidence)
+    # Of a single line, the mean is no news.
+    sentences = tuple(verdict.sentences()[verdict.lines == 1 :])
     confidences = (line.confidence for line in lines if line.confidence is not None)
     findings = tuple(finding for line in lines for finding in line.findings)
-    return Checked(findings, min(confidences, default=None))
+    return Checked(findings, min(confidences, default=None), sentences)
 
 
 def _moved(span: range | None, by: int) -> range | None:

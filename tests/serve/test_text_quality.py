@@ -79,6 +79,17 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> Non
     assert text[start:end] == "猫"
 
 
+def test_a_text_of_several_lines_has_a_verdict(checked: Served) -> None:
+    alone = asked(checked, LINES, check=True).json
+    # Of one line, the mean is no news.
+    assert not any("mean" in sentence for said in alone["verdict"] for sentence in said)
+    first, *_ = asked(checked, "\n".join([*LINES, ""]), check=True).json["verdict"]
+    mean = sum(alone["confidence"]) / len(LINES)
+    assert first.startswith(f"the mean confidence is {mean:.0f} (of the validation set: ")
+    low = sum(confidence < 50 for confidence in alone["confidence"])
+    assert f"and {low} of {len(LINES)} lines are below 50" in first
+
+
 def test_there_are_no_checks_unless_they_are_asked_for(checked: Served) -> None:
     assert not {"confidence", "findings"} & asked(checked, "one").json.keys()
     for value in (False, None):

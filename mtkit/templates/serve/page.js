@@ -240,7 +240,7 @@
       show({
         text: q, body, chosen: 0, detected: answer.detectedLanguage,
         choices: texts.map((one) => ({ text: one, links: null })),
-        checks: { confidence: answer.confidence ?? null, findings: answer.findings ?? [] },
+        checks: { findings: [], verdict: [], ...answer, confidence: answer.confidence ?? null },
       });
     } catch (error) {
       if (signal.aborted) return;
@@ -284,6 +284,8 @@
     const confidence = shown?.checks.confidence ?? null;
     put("confidence", confidence === null ? "" : isOther ? "Only the first translation is checked."
       : `Confidence: ${Math.round(confidence)} of 100. It is a guess.`);
+    put("verdict", isOther ? "" : (shown?.checks.verdict ?? [])
+      .map((said) => `${said[0].toUpperCase()}${said.slice(1)}.`).join(" "));
     byId("findings").replaceChildren(...found.slice(0, LISTED).map(({ kind, reason }) => {
       const item = document.createElement("li"), name = document.createElement("b");
       name.textContent = kind;
