@@ -32,6 +32,7 @@ TaskName = Literal["translation", "parsing"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
+# That of data with tags on both sides is one more, because earlier versions know no such tags.
 FORMAT = 4
 MANIFEST = "manifest.json"
 DROPPED = "dropped.tsv.gz"
@@ -193,7 +194,7 @@ class DataManifest(Record):
         files: all files but the manifest, by their names.
     """
 
-    newest_formats: ClassVar[Mapping[str, int]] = {"prepared folder": FORMAT}
+    newest_formats: ClassVar[Mapping[str, int]] = {"prepared folder": FORMAT + 1}
 
     kind: Literal["prepared folder"]
     format: int
@@ -244,7 +245,7 @@ class PreparedData:
         if not (path / MANIFEST).is_file():
             raise MtkitError(f"{path}: no prepared data here; run mtkit prepare first")
         manifest = read_record(path / MANIFEST, DataManifest, advice="prepare again")
-        if manifest.format != FORMAT:
+        if manifest.format < FORMAT:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
         for name, facts in manifest.files.items():
             file = path / name

@@ -122,7 +122,7 @@ class Run:
             manifest = manifest.model_copy(
                 update={
                     "kind": "run folder",
-                    "format": FORMAT,
+                    "format": FORMAT + vocabularies.has_tags_on_both_sides,
                     "files": {name: sha256_of(path / name) for name in names},
                     "settings": fixed_settings(config),
                 }
@@ -190,7 +190,7 @@ class Run:
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")
         manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
-        if manifest.format != FORMAT:
+        if manifest.format < FORMAT:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")
         if not (path / CONFIG).is_file():
             raise MtkitError(f"{path / CONFIG}: missing or not a file; {_TRAIN_AGAIN}")

@@ -14,6 +14,7 @@ from mtkit.base.yaml import cut
 from mtkit.config import Config
 from mtkit.data import Direction, TaskName
 
+# That of a model with tags on both sides is one more, because earlier versions know no such tags.
 FORMAT = 2
 
 # The settings that may change when a run resumes; any other change would make a different run.
@@ -149,7 +150,7 @@ class RunManifest(Record):
         settings: those that may not change, by their dotted keys.
     """
 
-    newest_formats: ClassVar[Mapping[str, int]] = {"run folder": FORMAT}
+    newest_formats: ClassVar[Mapping[str, int]] = {"run folder": FORMAT + 1}
 
     kind: Literal["run folder"] = "run folder"
     format: int = FORMAT

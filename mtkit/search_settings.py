@@ -50,7 +50,8 @@ class Constraints:
         prefixes: per sentence, the tokens that the output begins with; None for no prefix.
         masks: per sentence, which tokens may follow, regardless of the other constraints; None to
             allow all.
-        forbidden: tokens that are never in an output.
+        forbidden: tokens that are in no output but as a part of its prefix, where they are certain:
+            their log-probability is 0, because the model has no choice.
     """
 
     min_length: int = 0

@@ -45,6 +45,7 @@ LARGEST_VOCABULARY = 1 << 22
 _BLOCK = 8192
 
 _LANGUAGE_TAG = re.compile(">>(.+)<<")
+_TAG_OF_BOTH_SIDES = re.compile("<lang:(.+)>")
 _CORPUS_TAG = re.compile("<tag:(.+)>")
 _SPACES = re.compile(" {2,}")
 # In SentencePiece's refusals of a vocabulary that is too large or too small.
@@ -55,6 +56,14 @@ _TO_SPACE = str.maketrans("\t\n\r", "   ")
 SENTENCEPIECE_VERSION: str = spm.__version__
 
 ModelType = Literal["bpe", "unigram"]
+# Of a multilingual model: a source begins with the tag of the target language, or each side begins
+# with the tag of its own language. The spelling of its tags says which.
+TagScheme = Literal["source", "both"]
+
+
+def language_tag(code: str, scheme: TagScheme) -> str:
+    """The subword that is the tag of a language."""
+    return f">>{code}<<" if scheme == "source" else f"<lang:{code}>"
 
 
 class Tokenizer:
@@ -105,6 +114,7 @@ class Tokenizer:
         symbols: Sequence[str] = (),
         languages: Sequence[str] = (),
         corpus_tags: Sequence[str] = (),
+        scheme: TagScheme = "source",
     ) -> Tokenizer:
         """Learn `vocab_size` subwords from words and their counts.
 
@@ -115,6 +125,7 @@ class Tokenizer:
             symbols: strings that are always one subword, even if the normalisation would change
                 them. Of several that match at one position, the longest is used.
             languages, corpus_tags: the keys of `language_tags` and `corpus_tags`.
+            scheme: of the tags of languages.
 
         Returns:
             The tokenizer; it does not depend on the order of the words.
@@ -125,7 +136,7 @@ class Tokenizer:
         """
         if vocab_size is None:
             return cls._learn_whole_words(list(counts), symbols)
-        tags = [f">>{language}<<" for language in languages]
+        tags = [language_tag(language, scheme) for language in languages]
         tags += [f"<tag:{name}>" for name in corpus_tags]
         model = io.BytesIO()
         _check_symbols(symbols, tags)
@@ -283,10 +294,20 @@ class Tokenizer:
     def language_tags(self) -> dict[str, int]:
         """The ids of the tags of languages, such as `>>fr<<`, by the codes of the languages.
 
-        A tag is one subword, the first of a source, and says which language to translate to. No
-        text is encoded to a tag, and `decode` leaves tags out.
+        A tag is one subword, the first of a source, and says which language to translate to; or the
+        first of either side, and says which language it is in (`scheme`). No text is encoded to a
+        tag, and `decode` leaves tags out.
         """
-        return self._tags(_LANGUAGE_TAG, b">>")
+        return self._tags_of_both_sides or self._tags(_LANGUAGE_TAG, b">>")
+
+    @cached_property
+    def _tags_of_both_sides(self) -> dict[str, int]:
+        return self._tags(_TAG_OF_BOTH_SIDES, b"<lang:")
+
+    @property
+    def scheme(self) -> TagScheme:
+        """Where the tags of languages stand."""
+        return "both" if self._tags_of_both_sides else "source"
 
     @cached_property
     def corpus_tags(self) -> dict[str, int]:
@@ -404,6 +425,13 @@ class VocabularyFiles(NamedTuple):
 VOCABULARY_FILES = VocabularyFiles("tokenizer.model", "tokenizer.src.model", "tokenizer.tgt.model")
 
 
+class Prefixes(NamedTuple):
+    """The ids that encoded sources and targets begin with, possibly none."""
+
+    src: Sequence[int]
+    tgt: Sequence[int]
+
+
 class Vocabularies(NamedTuple):
     """The tokenizers of source and target: a joint one twice, or one for each side."""
 
@@ -429,6 +457,23 @@ class Vocabularies(NamedTuple):
     def sizes(self) -> tuple[int, ...]:
         """Number of subwords of each of `distinct`."""
         return tuple(map(len, self.distinct))
+
+    @property
+    def has_tags_on_both_sides(self) -> bool:
+        """Whether each side begins with the tag of its language."""
+        return self.src.scheme == "both"
+
+    def prefixes(self, src_lang: str | None, tgt_lang: str | None) -> Prefixes:
+        """What the ids of each side begin with: the language tags of a multilingual model.
+
+        Raises:
+            KeyError: for a language without a tag, unless no language has one.
+        """
+        if not (tags := self.src.language_tags):
+            return Prefixes([], [])
+        if self.has_tags_on_both_sides:
+            return Prefixes([tags[src_lang or ""]], [self.tgt.language_tags[tgt_lang or ""]])
+        return Prefixes([tags[tgt_lang or ""]], [])
 
     @property
     def own_src_size(self) -> int | None:

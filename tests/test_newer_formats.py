@@ -61,8 +61,8 @@ def refusal(place: str, found: int, newest: int) -> str:
     ids=" ".join,
 )
 def test_a_run_folder(arguments: tuple[str, ...], folders: Place):
-    write_as_newer(folders.folder / "runs/tiny/manifest.json", 3)
-    assert folders.refused(*arguments) == refusal("runs/tiny", 3, 2)
+    write_as_newer(folders.folder / "runs/tiny/manifest.json", 4)
+    assert folders.refused(*arguments) == refusal("runs/tiny", 4, 3)
 
 
 def test_a_setting_that_only_a_newer_version_has(folders: Place):
@@ -88,8 +88,8 @@ def test_a_setting_that_only_a_newer_version_has(folders: Place):
     ids=" ".join,
 )
 def test_a_prepared_folder(arguments: tuple[str, ...], folders: Place):
-    write_as_newer(folders.folder / "data/tiny/manifest.json", 5)
-    assert folders.refused(*arguments) == refusal("data/tiny", 5, 4)
+    write_as_newer(folders.folder / "data/tiny/manifest.json", 6)
+    assert folders.refused(*arguments) == refusal("data/tiny", 6, 5)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ class Aligner:
         attention: its heads align.
         config: `batch_tokens` are source or target tokens of a batch; a line has
             `max_source_tokens` with EOS, and the words behind are not aligned.
-        src_prefix: as in `Translator`; it is aligned with nothing.
+        src_prefix, tgt_prefix: as in `LoadedRuns`; they are aligned with nothing.
     """
 
     def __init__(
@@ -275,8 +275,9 @@ class Aligner:
         config: DecodeConfig,
         *,
         src_prefix: Sequence[int] = (),
+        tgt_prefix: Sequence[int] = (),
     ) -> None:
-        self._src_prefix = list(src_prefix)
+        self._src_prefix, self._tgt_prefix = list(src_prefix), list(tgt_prefix)
         self._attention, self.heads = attention, attention.heads
         self._vocabularies = vocabularies
         self._batch_tokens = config.batch_tokens_on(attention.device_type)
@@ -367,15 +368,16 @@ class Aligner:
 
     def _ids(self, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
         src = [[*self._src_prefix, *line.ids, EOS_ID] for line, _ in pairs]
-        return src, [line.ids for _, line in pairs]
+        return src, [[*self._tgt_prefix, *line.ids] for _, line in pairs]
 
     def _of_words(
         self, pairs: Sequence[Pair], weights: Sequence[FloatArray]
     ) -> list[WordAttention]:
         """The attention of words from that of subwords, for each pair (T, S + 1) at least."""
-        attentions, first = [], len(self._src_prefix)
+        attentions, first, start = [], len(self._src_prefix), len(self._tgt_prefix)
         for (src, tgt), of_pair in zip(pairs, weights, strict=True):
-            matrix = of_pair[: len(tgt.ids), first : first + len(src.ids) + 1]
+            rows = of_pair[start : start + len(tgt.ids)]
+            matrix = rows[:, first : first + len(src.ids) + 1]
             # The sum over the subwords of a source word, and the mean over those of a target word.
             by_source = np.add.reduceat(matrix, [*src.starts, len(src.ids)], axis=1)
             counts = np.diff([*tgt.starts, len(tgt.ids)])

@@ -177,9 +177,19 @@ def load_untagged(run: Run, **options: Any) -> Translator:
     """The translator of a run on the CPU, which puts no language tag before a source.
 
     For the check one text is as good as another, and other software gets the tag with the text.
+    Only where both sides have tags, it is that of one direction.
     """
-    tags = run.tokenizers().src.language_tags
-    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+    vocabularies = run.tokenizers()
+    tags: list[str | None] = [*vocabularies.src.language_tags]
+    pair = tags[0] if tags else None, tags[-1] if tags else None
+    if not vocabularies.has_tags_on_both_sides:
+        pair = None, pair[0]
+    elif origin := run.manifest.data.directions:
+        pair = origin[0].src_lang, origin[0].tgt_lang
+    src_lang, tgt_lang = pair
+    translator = Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **options)
+    if vocabularies.has_tags_on_both_sides:
+        return translator
     return Translator(replace(translator.runs, src_prefix=()), translator.decoder)
 
 

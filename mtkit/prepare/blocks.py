@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,8 +20,10 @@ from mtkit.prepare.noise import Noise, NoisyPair
 from mtkit.prepare.source import Block
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare_config import PrepareConfig
-from mtkit.tokenizer import Vocabularies
+from mtkit.tokenizer import Prefixes, Vocabularies
 
+# The tags that the sources and the targets of some pairs begin with, as they are encoded.
+Tags = tuple[bytes, bytes]
 # Memory for the cache of encoded words of a process.
 _CACHE_BYTES = 32 << 20
 
@@ -113,7 +115,7 @@ class BlockEncoder:
 
     Some pairs then get noise, which the filters do not see.
 
-    `prefixes` are the tags that encoded sources begin with, of each training source.
+    `prefixes` are the tags that encoded pairs begin with, of each training source.
     """
 
     vocabularies: Vocabularies
@@ -121,7 +123,7 @@ class BlockEncoder:
     config: PrepareConfig
     dtype: np.dtype[Any]
     linearisation: Linearisation | None
-    prefixes: Sequence[bytes]
+    prefixes: Sequence[Tags]
     noise: Noise | None
 
     @functools.cached_property
@@ -153,16 +155,17 @@ class BlockEncoder:
         return list(map(CachedEncoder.encode, self._encoders, texts))
 
     def _short_enough(
-        self, pairs: Sequence[NoisyPair], prefix: bytes
+        self, pairs: Sequence[NoisyPair], prefix: Tags
     ) -> Iterator[tuple[NoisyPair, bytes, bytes]]:
         """The pairs that noise has made neither empty nor too long, with their ids."""
         texts = [pair.src for pair in pairs], [pair.tgt for pair in pairs]
         size = self.dtype.itemsize
-        for pair, src, tgt in zip(pairs, *self._segmented(texts), strict=True):
-            longest = max(len(prefix + src), len(tgt)) // size
+        for pair, *ids in zip(pairs, *self._segmented(texts), strict=True):
+            src, tgt = map(bytes.__add__, prefix, ids)
+            longest = max(len(src), len(tgt)) // size
             # Capitals have more subwords; the pair is kept without them.
-            if longest <= self.config.max_tokens and min(len(src), len(tgt)) > size:
-                yield pair, prefix + src, tgt
+            if longest <= self.config.max_tokens and min(map(len, ids)) > size:
+                yield pair, src, tgt
 
     def _links(
         self, texts: list[list[str]], lines: LinkLines | None, indices: list[int]
@@ -193,10 +196,10 @@ class BlockEncoder:
                 codes[foreign] = filters.reason_code("wrong language")
         codes[longer > self.config.max_ratio * shorter] = filters.reason_code("length ratio")
         most = self.config.max_tokens
-        tags = len(prefix) // self.dtype.itemsize
-        codes[(lengths[0] + tags > most) | (lengths[1] > most)] = filters.reason_code("too long")
+        with_tags = lengths + [[len(of_side) // self.dtype.itemsize] for of_side in prefix]
+        codes[(with_tags > most).any(axis=0)] = filters.reason_code("too long")
         codes[shorter == 1] = filters.reason_code("empty")
-        return [[prefix + of_line for of_line in ids[0]], ids[1]], codes
+        return tagged(prefix, ids), codes
 
 
 def decoded(pairs: Block) -> list[list[str]]:
@@ -212,9 +215,15 @@ def model_texts(pairs: Block, linearisation: Linearisation | None) -> list[list[
     return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]
 
 
-def as_bytes(ids: Sequence[int], dtype: np.dtype[Any]) -> bytes:
-    """Ids as an encoded sentence has them."""
-    return np.array(ids, dtype).tobytes()
+def as_bytes(prefixes: Prefixes, dtype: np.dtype[Any]) -> Tags:
+    """The ids of tags as an encoded sentence has them."""
+    src, tgt = (np.array(ids, dtype).tobytes() for ids in prefixes)
+    return src, tgt
+
+
+def tagged(tags: Tags, sides: Iterable[Iterable[bytes]]) -> list[list[bytes]]:
+    """The encoded lines of both sides, after their tags."""
+    return [[tag + line for line in lines] for tag, lines in zip(tags, sides, strict=True)]
 
 
 def taken(block: Block, indices: list[int]) -> Block:

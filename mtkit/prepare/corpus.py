@@ -17,7 +17,7 @@ from mtkit.data import TaskName, also_split
 from mtkit.prepare.link_files import LinkFile, LinkLines
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.tmx import language_subtags
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import Prefixes, TagScheme, Vocabularies
 
 BlockWithLinks = tuple[Block, LinkLines | None]
 
@@ -72,6 +72,8 @@ class Corpus:
     own, with one subword for each bracket and each tag.
 
     Attributes:
+        tags: the scheme of a new vocabulary, by default `source`; of a given one, what it must
+            have.
         temperature: of sampling between the directions, at least 1: an epoch has pairs of each in
             proportion to ``size ** (1 / temperature)``; all pairs of the largest direction once.
     """
@@ -79,6 +81,7 @@ class Corpus:
     name: str
     directions: Sequence[DirectionSources]
     is_multilingual: bool = False
+    tags: TagScheme | None = None
     temperature: float = 1.0
     task: TaskName = "translation"
     licence: str | None = None
@@ -152,27 +155,27 @@ class Corpus:
 
     @property
     def tagged_languages(self) -> list[str]:
-        """The target languages of a multilingual model, each once, in alphabetical order."""
-        return sorted({d.tgt_lang for d in self.directions}) if self.is_multilingual else []
+        """The languages of a multilingual model that have a tag, each once, in order."""
+        sources = {d.src_lang for d in self.directions if self.tags == "both"}
+        targets = {d.tgt_lang for d in self.directions if self.is_multilingual}
+        return sorted(sources | targets)
 
     @property
     def corpus_tags(self) -> list[str]:
         """The names of the tags of the training sources, each once, in alphabetical order."""
         return sorted({source.tag for source in self.train if source.tag is not None})
 
-    def direction_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
-        """What the encoded sources of each direction begin with: the language tag, or nothing."""
-        if not self.is_multilingual:
-            return [[] for _ in self.directions]
-        return [[tokenizer.language_tags[direction.tgt_lang]] for direction in self.directions]
+    def direction_prefixes(self, vocabularies: Vocabularies) -> list[Prefixes]:
+        """What the encoded pairs of each direction begin with: the language tags, or nothing."""
+        return [vocabularies.prefixes(*languages) for languages in self.language_pairs]
 
-    def train_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
+    def train_prefixes(self, vocabularies: Vocabularies) -> list[Prefixes]:
         """What those of each of `train` begin with: that of its direction, and its own tag."""
-        of_directions = self.direction_prefixes(tokenizer)
+        of_directions, tags = self.direction_prefixes(vocabularies), vocabularies.src.corpus_tags
+        own = ([] if source.tag is None else [tags[source.tag]] for source in self.train)
         return [
-            of_directions[number]
-            + ([] if source.tag is None else [tokenizer.corpus_tags[source.tag]])
-            for number, source in zip(self.direction_of, self.train, strict=True)
+            Prefixes([*of_directions[number].src, *tag], of_directions[number].tgt)
+            for number, tag in zip(self.direction_of, own, strict=True)
         ]
 
     def tag_counts(self, kept: Sequence[int]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.source import Source
 from mtkit.prepare.treebank import Treebank
 from mtkit.prepare_config import prepare_config
+from mtkit.tokenizer import TagScheme
 
 
 class _Part(BaseModel):
@@ -86,6 +87,7 @@ class _OneDirection(_Direction):
 class _SeveralDirections(_Part):
     directions: list[_Direction] = Field(min_length=1)
     temperature: float = 1.0
+    tags: TagScheme | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -145,6 +147,7 @@ def _corpus(
         name,
         [_direction(direction, folder) for direction in content.directions],
         is_multilingual=True,
+        tags=content.tags,
         temperature=content.temperature,
     )
 

@@ -365,7 +365,7 @@ class Passes:
         )
         self.writer.back_to(done.sizes)
         dtype = self.writer.token_type
-        prefixes = self.corpus.train_prefixes(vocabularies.src)
+        prefixes = self.corpus.train_prefixes(vocabularies)
         encoder = blocks.BlockEncoder(
             vocabularies,
             odds,
@@ -425,7 +425,7 @@ class Passes:
     def _add_held_out(self, vocabularies: Vocabularies) -> None:
         dtype = self.writer.token_type
         encoders = blocks.block_encoders(vocabularies, dtype)
-        prefixes = self.corpus.direction_prefixes(vocabularies.src)
+        prefixes = self.corpus.direction_prefixes(vocabularies)
         for prefix, of_direction in zip(prefixes, self._sets, strict=True):
             for split, pairs in of_direction.items():
                 if pairs[0]:
@@ -434,9 +434,10 @@ class Passes:
                     continue
                 # As training pairs, so that both are encoded in the same way.
                 lines = blocks.model_texts(pairs, self._linearisation)
-                src, tgt = map(CachedEncoder.encode, encoders, lines)
-                before = blocks.as_bytes(prefix, dtype)
-                self.writer.add_pairs(split, [before + ids for ids in src], tgt)
+                encoded = map(CachedEncoder.encode, encoders, lines)
+                self.writer.add_pairs(
+                    split, *blocks.tagged(blocks.as_bytes(prefix, dtype), encoded)
+                )
 
     # -- All stages
 

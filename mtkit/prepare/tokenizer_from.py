@@ -7,7 +7,7 @@ read, compared with what is asked for, and refused where they do not suit the te
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -108,9 +108,16 @@ class ExistingVocabularies:
                 f"{path}: its tokenizer is for a multilingual model, with tags for "
                 f"{', '.join(sorted(tags))}; describe the text in a corpus file, under directions"
             )
+        if tags and corpus.tags not in (None, vocabularies.src.scheme):
+            raise MtkitError(
+                f"{path}: its tokenizer has tags: {vocabularies.src.scheme}, not {corpus.tags}; "
+                f"leave tags out, or {_ADVICE}"
+            )
         reverse = False
         if tags:
-            _check_tags(path, origin, corpus.language_pairs, tags)
+            trained = [code for d in origin.directions for code in (d.src_lang, d.tgt_lang)]
+            languages = {*tags} if vocabularies.has_tags_on_both_sides else {*trained}
+            _check_tags(path, languages, corpus.language_pairs, tags)
         else:
             reverse = _is_reverse(path, origin, corpus.language_pairs[0], is_joint=is_joint)
         if reverse:
@@ -199,10 +206,9 @@ class ExistingVocabularies:
 
 
 def _check_tags(
-    path: Path, origin: _DataOrigin, directions: Sequence[tuple[str, str]], tags: Mapping[str, int]
+    path: Path, known: Set[str], directions: Sequence[tuple[str, str]], tags: Mapping[str, int]
 ) -> None:
     """Refuse target languages without a tag, and languages that the folder does not have."""
-    known = {code for d in origin.directions for code in (d.src_lang, d.tgt_lang)}
     for src_lang, tgt_lang in directions:
         # An imported model may not say which languages it reads.
         if tgt_lang not in tags or (known and src_lang not in known):

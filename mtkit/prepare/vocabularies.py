@@ -8,7 +8,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,9 @@ def learn_vocabularies(
         "" if config.shared_vocab else " of each side",
         f"{len(src.keys() | tgt.keys()):,}",
     )
-    tags = {"languages": corpus.tagged_languages, "corpus_tags": corpus.corpus_tags}
+    languages: dict[str, Any] = {"languages": corpus.tagged_languages}
+    languages |= {"scheme": corpus.tags or "source"}
+    tags = {**languages, "corpus_tags": corpus.corpus_tags}
     if config.shared_vocab:
         both = Counter(src)
         both.update(tgt)
@@ -77,7 +79,7 @@ def learn_vocabularies(
     tgt_size = config.tgt_vocab_size or (None if corpus.is_parsing else config.vocab_size)
     return Vocabularies(
         _learn(src, config.src_vocab_size or config.vocab_size, config, tags, "src"),
-        _learn(tgt, tgt_size, config, {}, "tgt"),
+        _learn(tgt, tgt_size, config, languages if corpus.tags == "both" else {}, "tgt"),
     )
 
 
@@ -85,7 +87,7 @@ def _learn(
     words: Mapping[str, int],
     size: int | None,
     config: PrepareConfig,
-    tags: Mapping[str, Sequence[str]],
+    tags: Mapping[str, Any],
     side: Literal["src", "tgt"] | None = None,
 ) -> Tokenizer:
     """The vocabulary of a side, or of both; without a size, a subword for each word."""

@@ -158,7 +158,7 @@ class PreparedWriter:
         }
         content = {
             "kind": "prepared folder",
-            "format": data.FORMAT,
+            "format": data.FORMAT + self.tokenizers().has_tags_on_both_sides,
             **self._manifest,
             "token_type": self.token_type.str,
             "files": files,

@@ -45,7 +45,9 @@ class GuidedAlignment:
             )
         self._layer = config.guided_layer
         self._begins = [torch.from_numpy(tokenizer.begins_word) for tokenizer in vocabularies]
-        self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64)
+        self._tags = [
+            torch.tensor(tokenizer.tag_ids, dtype=torch.int64) for tokenizer in vocabularies
+        ]
 
     def observe(self, model: Transformer) -> None:
         """Choose the model whose guided head `losses` is about."""
@@ -111,7 +113,7 @@ class GuidedAlignment:
         src_words, tgt_words = (
             _words(ids, begins, tags)
             for ids, begins, tags in zip(
-                (batch.src, batch.tgt_in), self._begins, (self._tags, self._tags[:0]), strict=True
+                (batch.src, batch.tgt_in), self._begins, self._tags, strict=True
             )
         )
         (B, T), S = tgt_words.shape, src_words.shape[1]

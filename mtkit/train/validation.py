@@ -39,7 +39,7 @@ class ValidationSet:
     Attributes:
         name: empty for the only set that selects the best checkpoint.
         indices: which of the pairs belong to it, one for each line of the text.
-        tgt_lang: the language to translate to, of a multilingual model.
+        languages: source and target language, of a multilingual model.
         is_main: whether it selects the best checkpoint. Of multilingual data each direction has
             such a set.
     """
@@ -49,7 +49,7 @@ class ValidationSet:
     tgt: Sequence[str]
     name: str
     indices: IntArray
-    tgt_lang: str | None = None
+    languages: tuple[str, str] | None = None
     is_main: bool = False
 
     @classmethod
@@ -68,12 +68,15 @@ class ValidationSet:
         others: list[ValidationSet] = []
         src, tgt = data.text("valid")
         for direction in data.directions:
-            part, language = slice(start, start + direction.valid), direction.tgt_lang
+            part = slice(start, start + direction.valid)
+            languages = direction.src_lang, direction.tgt_lang
             rows = np.arange(part.start, part.stop)
             main.append(
-                cls(pairs, src[part], tgt[part], direction.name, rows, language, is_main=True)
+                cls(pairs, src[part], tgt[part], direction.name, rows, languages, is_main=True)
             )
-            others += [whole(also_split(name), name, tgt_lang=language) for name in direction.also]
+            others += [
+                whole(also_split(name), name, languages=languages) for name in direction.also
+            ]
             start = part.stop
         return [*main, *others]
 
@@ -199,11 +202,10 @@ class Validator:
     def _translate(
         self, backend: Backend, workers: Workers, measured: ValidationSet
     ) -> list[Translation]:
-        tags = self.vocabularies.src.language_tags
         src, mine = measured.src, []
         share = src[workers.rank :: workers.world_size]
-        prefix = [tags[measured.tgt_lang]] if measured.tgt_lang is not None else ()
-        with Translator(replace(self._runs, src_prefix=prefix), backend) as translator:
+        runs = self._runs.between(*measured.languages) if measured.languages else self._runs
+        with Translator(runs, backend) as translator:
             for (best,) in translator.translate_nbest(share, n_best=1):
                 facts = [best.text, best.score, best.log_prob, best.finished, best.repaired]
                 mine.append(facts)

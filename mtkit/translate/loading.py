@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mtkit.base.errors import MtkitError
@@ -27,7 +27,8 @@ class LoadedRuns:
 
     Attributes:
         config: with `split_sentences` decided by the training data.
-        src_prefix: ids that every source begins with: the language tag of a multilingual model.
+        src_prefix, tgt_prefix: ids that every source and every translation begins with: the
+            language tags of a multilingual model.
         folders: the runs; none if their models are given.
     """
 
@@ -37,7 +38,19 @@ class LoadedRuns:
     src_lang: str = ""
     tgt_lang: str = ""
     src_prefix: Sequence[int] = ()
+    tgt_prefix: Sequence[int] = ()
     folders: Sequence[Run] = ()
+
+    def between(self, src_lang: str | None, tgt_lang: str | None) -> LoadedRuns:
+        """The same for these languages, which the runs have, with their tags."""
+        prefixes = self.vocabularies.prefixes(src_lang, tgt_lang)
+        return replace(
+            self,
+            src_lang=src_lang or "",
+            tgt_lang=tgt_lang or "",
+            src_prefix=prefixes.src,
+            tgt_prefix=prefixes.tgt,
+        )
 
 
 def load_runs(
@@ -57,8 +70,7 @@ def load_runs(
     """
     first = runs[0]
     vocabularies, origin = first.tokenizers(), first.manifest.data
-    tags = vocabularies.src.language_tags
-    src_lang, tgt_lang = choose_direction(first, tags, src_lang, tgt_lang)
+    src_lang, tgt_lang = choose_direction(first, vocabularies, src_lang, tgt_lang)
     config = config or first.config.decode
     if config.split_sentences == "auto":
         config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
@@ -70,15 +82,7 @@ def load_runs(
         from mtkit.parsing import make_task
 
         task = make_task(origin.task, vocabularies.tgt, tokenized=tokenized)
-    return LoadedRuns(
-        vocabularies=vocabularies,
-        config=config,
-        task=task,
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        src_prefix=[tags[tgt_lang]] if tags else (),
-        folders=runs,
-    )
+    return LoadedRuns(vocabularies, config, task, folders=runs).between(src_lang, tgt_lang)
 
 
 def _check_ensemble(runs: Sequence[Run], vocabularies: Vocabularies) -> None:
@@ -119,22 +123,28 @@ def _languages(run: Run) -> tuple[str, str]:
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
-def choose_direction(
-    run: Run, tags: Mapping[str, int], src_lang: str | None, tgt_lang: str | None
-) -> tuple[str, str]:
-    """The languages to translate from and to; `tags` are those of the source vocabulary.
+def _listed(codes: Iterable[str]) -> str:
+    return ", ".join(sorted(codes))
 
-    That of the source is empty if the run has several and none was given.
+
+def choose_direction(
+    run: Run, vocabularies: Vocabularies, src_lang: str | None, tgt_lang: str | None
+) -> tuple[str, str]:
+    """The languages to translate from and to; the vocabularies are those of the run.
+
+    That of the source is empty if the run has several and none was given, unless sources begin with
+    its tag.
 
     Raises:
-        MtkitError: if the run has several target languages and none was given, or if it does not
-            have a language. Also if a code is empty.
+        MtkitError: if the run has several languages and none was given, or if it does not have a
+            language. Also if a code is empty.
     """
     for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if code == "":
             raise MtkitError(f"{option}: is empty; give a language code, or leave the option out")
     origin = run.manifest.data
     trained = [(direction.src_lang, direction.tgt_lang) for direction in origin.directions]
+    tags = vocabularies.src.language_tags
     if not tags:
         for side, wanted, has in (
             ("from", src_lang, origin.src_lang),
@@ -146,20 +156,28 @@ def choose_direction(
                     f"{side} {wanted}"
                 )
         return src_lang or origin.src_lang, tgt_lang or origin.tgt_lang
-    listed = ", ".join(sorted(tags))
-    if tgt_lang is None and len(tags) > 1:
+    has_both = vocabularies.has_tags_on_both_sides
+    # Languages may have a tag, and be only sources of the training data.
+    targets = dict.fromkeys(tgt for _, tgt in trained) if has_both and trained else tags
+    if tgt_lang is None and len(targets) > 1:
         raise MtkitError(
-            f"{run.path}: translates to several languages, {listed}; choose one with --tgt-lang"
+            f"{run.path}: translates to several languages, {_listed(targets)}; choose one with "
+            "--tgt-lang"
         )
-    tgt_lang = next(iter(tags)) if tgt_lang is None else tgt_lang
-    if tgt_lang not in tags:
-        raise MtkitError(f"{run.path}: does not translate to {tgt_lang}; it has {listed}")
+    tgt_lang = next(iter(targets)) if tgt_lang is None else tgt_lang
+    if tgt_lang not in targets:
+        raise MtkitError(f"{run.path}: does not translate to {tgt_lang}; it has {_listed(targets)}")
     sources = dict.fromkeys(src for src, tgt in trained if tgt == tgt_lang)
+    if src_lang is None and len(sources) != 1 and has_both:
+        raise MtkitError(
+            f"{run.path}: translates from several languages, {_listed(sources or tags)}; choose "
+            "one with --src-lang"
+        )
     if src_lang is None:
         return next(iter(sources)) if len(sources) == 1 else "", tgt_lang
-    known = {code for pair in trained for code in pair}
+    known = {*tags} if has_both else {code for pair in trained for code in pair}
     if known and src_lang not in known:
-        raise MtkitError(f"{run.path}: does not know {src_lang}; it has {', '.join(sorted(known))}")
+        raise MtkitError(f"{run.path}: does not know {src_lang}; it has {_listed(known)}")
     if trained and src_lang not in sources:
         log.warning(
             "%s: was not trained to translate %s to %s; the quality may be low",

@@ -72,7 +72,8 @@ class SentenceReader:
             terms, words = self._demanded(text, ids), self.runs.task.words(text)
             is_copied = copies and not (words or prefix or terms or has_language(text))
             source = [] if is_copied else ids
-            sentences.append(Sentence(number, source, prefix, terms, words, text, span, truncated))
+            begin = [*self.runs.tgt_prefix, *prefix]
+            sentences.append(Sentence(number, source, begin, terms, words, text, span, truncated))
         rest = iter(sentences)
         return [list(itertools.islice(rest, len(of_line))) for of_line in spans]
 

@@ -274,10 +274,9 @@ class Translator(AbstractContextManager["Translator"]):
         """
         runs = self.runs if config is None else replace(self.runs, config=config)
         if src_lang is not None or tgt_lang is not None:
-            tags = self.vocabularies.src.language_tags
-            src, tgt = choose_direction(runs.folders[0], tags, src_lang, tgt_lang)
-            prefix = [tags[tgt]] if tags else ()
-            runs = replace(runs, src_lang=src, tgt_lang=tgt, src_prefix=prefix)
+            runs = runs.between(
+                *choose_direction(runs.folders[0], runs.vocabularies, src_lang, tgt_lang)
+            )
         backend = self.decoder
         if glossary is None:
             glossary = self.glossary
@@ -369,7 +368,13 @@ class Translator(AbstractContextManager["Translator"]):
             self._heads += map(heads_of, runs, self.decoder.model_configs)
         of_models = self._heads if heads is None else [heads] * len(self.decoder.model_configs)
         attention = self.decoder.attention(of_models)
-        return Aligner(attention, self.vocabularies, self.config, src_prefix=self.src_prefix)
+        return Aligner(
+            attention,
+            self.vocabularies,
+            self.config,
+            src_prefix=self.src_prefix,
+            tgt_prefix=self.runs.tgt_prefix,
+        )
 
     def score_given(
         self, sources: Iterable[str], translations: Iterable[str]

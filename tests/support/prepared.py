@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mtkit.prepare import (
     Corpus,
@@ -25,6 +25,7 @@ def prepare_several(
     *,
     directions: Sequence[Mapping[str, Any]],
     temperature: float = 1.0,
+    tags: Literal["source", "both"] | None = None,
     **options: Any,
 ) -> Report:
     """Each direction has the arguments about data that `mtkit.prepare.prepare_files` has."""
@@ -33,6 +34,7 @@ def prepare_several(
         [_sources(**one) for one in directions],
         is_multilingual=True,
         temperature=temperature,
+        tags=tags,
     )
     return prepare(corpus, out, PrepareOptions.from_keywords(**options))
 

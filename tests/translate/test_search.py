@@ -66,6 +66,34 @@ def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float) 
         assert all(h.finished for h in hypotheses)
 
 
+@pytest.mark.parametrize("width", [1, 16])
+def test_a_token_that_only_a_prefix_may_have_is_certain_and_counts_for_the_length(
+    width: int,
+) -> None:
+    vocab, limit, tag = 4, 4, 3
+    tables = list(range(12))
+    constraints = Constraints(prefixes=[[tag]] * len(tables), forbidden=[tag])
+    found, _ = search(
+        tables, width=width, limit=limit, alpha=1.0, vocab=vocab, constraints=constraints
+    )
+    for table, (best, *_) in zip(tables, found, strict=True):
+        assert best.tokens[0] == tag
+        assert best.token_log_probs[0] == 0.0
+        assert tag not in best.tokens[1:]
+        # Every sequence of token 2 behind the tag.
+        rows = {
+            tokens: total(table, tokens, vocab) - total(table, (tag,), vocab)
+            for n in range(limit - 1)
+            for tokens in [(tag, *[2] * n, EOS)]
+        }
+        ended = (*best.tokens, EOS) if best.finished else best.tokens
+        if best.finished:
+            assert best.log_prob == pytest.approx(rows[ended])
+        if width > 1:
+            scores = {tokens: s / ((5 + len(tokens)) / 6) for tokens, s in rows.items()}
+            assert best.score == pytest.approx(max(scores.values()))
+
+
 def test_greedy_search_takes_the_most_probable_token() -> None:
     for table in range(20):
         tokens: tuple[int, ...] = ()

@@ -238,17 +238,19 @@ def _training_pairs(data: PreparedData) -> dict[str, list[Pair]]:
     """Training pairs of each target language from all parts of the corpus, as text."""
     pairs, vocabularies = data.pairs("train"), data.tokenizers()
     by_language: dict[str, list[Pair]] = {tgt_lang: [] for _, tgt_lang in data.language_pairs}
-    languages = {tag: language for language, tag in vocabularies.src.language_tags.items()}
+    # The tag of the target language is the first token of this side.
+    side = int(vocabularies.has_tags_on_both_sides)
+    languages = {tag: code for code, tag in vocabularies[side].language_tags.items()}
     only = next(iter(by_language))
     count = min(len(pairs), limits.MAX_TRAIN_PAIRS * len(by_language), limits.MAX_ALL_TRAIN_PAIRS)
     # In no order, because a lexicon is learned from the first ones.
     rows = np.random.default_rng(1).permutation(len(pairs))[:count]
     for start in range(0, count, 4096):
         some = rows[start : start + 4096]
-        ids, lengths = pairs.src.select(some)
+        encoded = [pairs.src.select(some), pairs.tgt.select(some)]
+        ids, lengths = encoded[side]
         first = ids[np.cumsum(lengths) - lengths].tolist()
-        sources = _decoded(vocabularies.src, ids, lengths)
-        targets = _decoded(vocabularies.tgt, *pairs.tgt.select(some))
+        sources, targets = (_decoded(t, *of) for t, of in zip(vocabularies, encoded, strict=True))
         for tag, *pair in zip(first, sources, targets, strict=True):
             by_language[languages.get(tag, only)].append((pair[0], pair[1]))
     return by_language

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "search.h"
@@ -30,6 +32,7 @@ public:
         make_ascending(always_, 0);
         ids_.clear();
         ends_.clear();
+        certain_.clear();
     }
 
     // A hypothesis of this sentence; its tokens are read only if `reads_tokens`. One row of
@@ -37,8 +40,13 @@ public:
     void add(int sentence, const std::vector<int32_t>& tokens) {
         if (done_ < request_.prefix_lengths[sentence]) {
             const int32_t token = prefixes_[sentence][done_];
-            // A token of a prefix is possible unless no hypothesis may have it.
-            const bool possible = !std::binary_search(always_.begin(), always_.end(), token);
+            // A token of a prefix is possible unless no hypothesis may have it. One that only a
+            // prefix may have is certain.
+            const int32_t* end = request_.forbidden + request_.forbidden_count;
+            const bool only_here = std::find(request_.forbidden, end, token) != end;
+            if (only_here) certain_.push_back(int(ends_.size()));
+            const bool possible =
+                only_here || !std::binary_search(always_.begin(), always_.end(), token);
             for (int32_t id = 0; id < vocabulary_; ++id)
                 if (id != token || !possible) ids_.push_back(id);
         } else {
@@ -57,6 +65,14 @@ public:
 
     // Those of the hypotheses that were added, in this order.
     Excluded excluded() const { return {ids_.data(), ends_.data()}; }
+
+    // Make certain tokens certain, in the best log-probabilities of each row.
+    void settle(float* best, ptrdiff_t columns) const {
+        for (const int row : certain_)
+            // Not where the model computes no numbers.
+            if (best[row * columns] > -std::numeric_limits<float>::infinity())
+                best[row * columns] = 0;
+    }
 
 private:
     // Sort the ids from `first` on, without duplicates.
@@ -82,6 +98,7 @@ private:
     std::vector<int32_t> always_;  // what no hypothesis may have in this step, ascending
     std::vector<int32_t> ids_;     // what each hypothesis may not have; see `Excluded`
     std::vector<int64_t> ends_;
+    std::vector<int> certain_;     // rows whose token is certain
 };
 
 }  // namespace mtkit

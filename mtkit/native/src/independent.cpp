@@ -47,6 +47,7 @@ Found decode_independently(Scorer& scorer, const Settings& settings, const Reque
             constrainer.add(slot / slots, found[slot / slots][slot % slots].tokens);
         live.token_log_probs.resize(live.slots.size());
         choose(live, constrainer.excluded(), done);
+        constrainer.settle(live.token_log_probs.data(), 1);
         size_t count = 0;
         for (size_t r = 0; r < live.slots.size(); ++r) {
             const int32_t slot = live.slots[r], token = live.tokens[r];

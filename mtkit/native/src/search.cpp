@@ -129,6 +129,7 @@ private:
         scorer_.step(tokens_.data(), slots_.data(), int(slots_.size()));
         scorer_.best(constrainer_.excluded(),
                      {columns_, best_log_probs_.data(), best_ids_.data()});
+        constrainer_.settle(best_log_probs_.data(), columns_);
     }
 
     // `Chooser.choose` for sentence b, whose live hypotheses are in `slots_` from `row` on: W of

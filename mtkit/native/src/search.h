@@ -62,7 +62,7 @@ struct Request {
     const int32_t* limits;     // most tokens of each output, with EOS
     const int32_t* prefixes;   // of all sentences, one after the other
     const int32_t* prefix_lengths;
-    const int32_t* forbidden;  // ids that are never in an output
+    const int32_t* forbidden;  // ids that are in no output but as a part of its prefix
     int forbidden_count;
     const double* uniforms;    // of sampling: sentence, sample, step
     int uniform_steps;

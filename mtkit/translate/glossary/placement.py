@@ -148,10 +148,16 @@ class TermPlanner:
         """A plan's `pasted` as a hypothesis; alone, so that other sentences change no number."""
         if not tokens:
             return None
-        (log_probs,) = given_log_probs(self._models, [sentence.ids], [tokens], device=self._device)
+        (log_probs,) = self._log_probs([sentence.ids], [tokens])
         log_probs = log_probs[: len(tokens) + finished]
         score = sum(log_probs) / settings.penalty(len(log_probs))
         return Hypothesis(tuple(tokens), sum(log_probs), score, finished, tuple(log_probs))
+
+    def _log_probs(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        tags = self._terms.tokenizer.tag_ids
+        return given_log_probs(self._models, sources, targets, device=self._device, certain=tags)
 
     def lacks(self, tokens: Sequence[int], demands: Sequence[Demand]) -> list[Demand]:
         """The terms that a translation lacks, as far as they can be written."""
@@ -190,7 +196,7 @@ class TermPlanner:
             some = pairs[start : start + len(drafts)]
             tokens = [draft.tokens for draft, _ in some]
             with_it, without = (
-                given_log_probs(self._models, sources, tokens, device=self._device)
+                self._log_probs(sources, tokens)
                 for sources in (
                     [draft.sentence.ids for draft, _ in some],
                     [demand.erased() for _, demand in some],

@@ -29,10 +29,12 @@ def given_log_probs(
     targets: Sequence[Sequence[int]],
     *,
     device: torch.device,
+    certain: Sequence[int] = (),
 ) -> list[list[float]]:
     """The log-probabilities of given translations, one for each token and for EOS.
 
-    Sources and targets are ids without EOS. Of several models, the mean probability is used.
+    Sources and targets are ids without EOS. Of several models, the mean probability is used. The
+    tokens in `certain`, language tags, have 0, as in a search (`Constraints.forbidden`).
     """
     tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
     tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
@@ -41,7 +43,8 @@ def given_log_probs(
     for model in models:
         logits = widened(model(src, tgt_in))
         truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
-        by_model.append((truth - logits.logsumexp(-1)).double())
+        given = torch.isin(tgt_out, torch.tensor(certain, dtype=torch.int64, device=device))
+        by_model.append((truth - logits.logsumexp(-1)).double().masked_fill(given, 0.0))
     log_probs = mean_probability(by_model).tolist()
     return [row[: len(ids) + 1] for ids, row in zip(targets, log_probs, strict=True)]
 
@@ -62,6 +65,7 @@ def score_pairs(
         tgt = tokenizer.encode_batch(list(map(task.target_text, given, numbers)))
         results = list(map(Translation, given))
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
+        tgt = [[*reader.runs.tgt_prefix, *ids] for ids in tgt]
         lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
         longest = max(int(side.max(initial=0)) for side in lengths)
         # The logits of all tokens are computed at once, so a GPU too gets no more than a CPU.
@@ -69,7 +73,10 @@ def score_pairs(
         for rows in plan_batches(*lengths, budget=budget):
             batch = wanted[rows].tolist()
             some = [tgt[i] for i in batch]
-            scored = given_log_probs(models, [src[i] for i in batch], some, device=device)
+            sources = [src[i] for i in batch]
+            scored = given_log_probs(
+                models, sources, some, device=device, certain=tokenizer.tag_ids
+            )
             for index, ids, log_probs in zip(batch, some, scored, strict=True):
                 # Sums of many tokens are computed in float64.
                 log_prob = sum(log_probs)

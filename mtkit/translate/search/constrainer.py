@@ -41,15 +41,19 @@ class Constrainer:
 
         `rows` are the slots of these hypotheses among B·W, (R,).
         """
-        if len(self._forbidden):
-            log_probs_RV.index_fill_(1, self._forbidden, -torch.inf)
-        if done < self._min_length:
-            log_probs_RV[:, self._eos_id].fill_(-torch.inf)
         forces = done < self._longest_prefix
         if forces:
             wanted = self._prefixes[rows // self._slots, done].unsqueeze(1)
             is_forced, wanted = wanted >= 0, wanted.clamp(min=0)
-            kept = log_probs_RV.gather(1, wanted)
+            is_certain = torch.isin(wanted, self._forbidden)
+            # Not where the model computes no numbers.
+            is_certain &= log_probs_RV.gather(1, wanted) > -torch.inf
+        if len(self._forbidden):
+            log_probs_RV.index_fill_(1, self._forbidden, -torch.inf)
+        if done < self._min_length:
+            log_probs_RV[:, self._eos_id].fill_(-torch.inf)
+        if forces:
+            kept = log_probs_RV.gather(1, wanted).masked_fill(is_certain, 0.0)
         if 0 < self._n <= done:
             self._forbid_repeats(log_probs_RV, self._tokens.flatten(0, 1)[rows, :done])
         if forces:
