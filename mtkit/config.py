@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic.fields import FieldInfo
 
+# Parameters that M2M-100 does not have, so that they keep the values that they were imported with.
+KEPT_FROZEN = ("learned_positions", "output_bias")
 _PRESETS = Path(__file__).with_name("presets")
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
@@ -454,9 +456,9 @@ class Config(Section):
     def for_weights_of(self, other: Config, *, origin: str) -> Config:
         """This configuration, for a training that starts from the weights of a run.
 
-        The sections `model` and `decode` come from that run. Settings of the model that are given
-        here must agree with it, except dropout, which is not part of the weights. Settings of
-        decoding that are given here stay.
+        The sections `model` and `decode` come from that run, and its frozen `KEPT_FROZEN` stay so.
+        Settings of the model that are given here must agree with it, except dropout, which is not
+        part of the weights. Settings of decoding that are given here stay.
 
         Raises:
             MtkitError: naming the setting that contradicts those of the run.
@@ -474,6 +476,8 @@ class Config(Section):
         given = self.decode.model_fields_set | {"average_checkpoints"}
         decode = other.decode.model_dump() | self.decode.model_dump(include=given)
         tree = self.model_dump() | {"model": model, "decode": decode}
+        kept = [name for name in KEPT_FROZEN if name in other.train.freeze]
+        tree["train"]["freeze"] = tuple(dict.fromkeys((*self.train.freeze, *kept)))
         return parse_config(tree, origin=f"with the settings of {origin}")
 
     def shareable(self) -> Config:

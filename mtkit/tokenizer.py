@@ -367,6 +367,10 @@ class Tokenizer:
         piece: str = self._pieces.id_to_piece(piece_id)
         return piece
 
+    def is_control(self, piece_id: int) -> bool:
+        """Whether no text has a subword, and it decodes to nothing."""
+        return bool(self._pieces.is_control(piece_id))
+
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text on one line; special ids are skipped.
 

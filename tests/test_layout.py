@@ -110,7 +110,7 @@ HOMES = {
     "h11": {"serve"},
     "prometheus_client": {"serve.counters"},
     "uvicorn": {"serve"},
-    "transformers": {"convert.huggingface"},
+    "transformers": {"convert.huggingface", "convert.huggingface_m2m100"},
     "onnx": {"convert.onnx_graph", "convert.sentence_model"},
     "onnxruntime": {"convert.onnx"},
     "tokenizers": {"convert.onnx", "convert.tokenizer_json"},

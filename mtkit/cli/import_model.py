@@ -20,7 +20,7 @@ check_option = shared.option_group("Check")
 
 
 @shared.command(
-    "Convert a Marian model to a run.",
+    "Convert a model of Marian, M2M-100 or NLLB-200 to a run.",
     "mtkit import Helsinki-NLP/opus-mt-en-de runs/opus-en-de",
     "mtkit import my-marian-model runs/mine --check input.txt",
     "mtkit import model.npz runs/mine --vocabs vocab.en.yml vocab.de.yml",
@@ -52,11 +52,11 @@ check_option = shared.option_group("Check")
     " Default: lines of random subwords.",
 )
 def import_(source: str, out: Path, **options: Any) -> None:
-    """Convert the Marian model SOURCE to the run folder OUT.
+    """Convert the model SOURCE to the run folder OUT.
 
     SOURCE is the name of a model on the Hugging Face hub, a folder with such a model
-    (MarianMTModel of transformers), or an .npz file of Marian or its folder. OUT can translate,
-    and be scored, exported and fine-tuned.
+    (MarianMTModel, M2M-100 or NLLB-200 of transformers), or an .npz file of Marian or its folder.
+    OUT can translate, and be scored, exported and fine-tuned.
 
     If transformers is installed, it loads the model SOURCE too, if it can, and translates up to
     500 lines. If the translations differ, the import fails and OUT is not written.

@@ -33,6 +33,7 @@ from mtkit.convert.export_record import (
     plain_greedy,
 )
 from mtkit.convert.huggingface import HUGGINGFACE
+from mtkit.convert.huggingface_m2m100 import M2M100
 from mtkit.convert.model_card import NO_LICENCE, write_card
 from mtkit.convert.onnx import ONNX
 from mtkit.convert.run_copy import RUN_COPY
@@ -84,6 +85,13 @@ def export(
             cannot be written, or it does not agree with the run.
     """
     target = TARGETS[format]
+    if run.tokenizers().has_tags_on_both_sides and target is not RUN_COPY:
+        if target is not HUGGINGFACE:
+            raise MtkitError(
+                f"--format {format} cannot express tags on both sides; --format huggingface can, "
+                "and ct2-transformers-converter makes a model for CTranslate2 of that"
+            )
+        target = M2M100
     packages = filter(None, (target.library, *target.more_libraries))
     require_packages(f"--format {format}", packages, extra=target.extra)
     quantization = quantization or target.quantizations[0]
@@ -159,6 +167,10 @@ def _write_record(exported: Export, agreement: Agreement) -> None:
     if (imported := exported.run.manifest.imported) is not None:
         content["imported"] = imported.model_dump(include={"source", "licence", "citations"})
         log.info("licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE)
+    started = exported.run.manifest.started_from
+    if started is not None and started.licence:
+        content["started_from"] = {"run": started.run_name, "licence": started.licence}
+        log.info("licence of the model (%s): %s", started.run_name, started.licence)
     (exported.folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
 
 

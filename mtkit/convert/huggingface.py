@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -138,6 +138,7 @@ class MarianModel:
         self._model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._decode = decode
+        self._tag: int | None = None
         given, config = self._model.generation_config, self._model.config
         # The settings of search may not name it. It is never produced, and has no probability here.
         padding = [config.pad_token_id]
@@ -159,6 +160,27 @@ class MarianModel:
             decoder_start_token_id=self._start,
         )
 
+    def between(self, src_lang: str, tgt_lang: str, *, codes: Sequence[str]) -> Self:
+        """The same for a direction of M2M-100 or NLLB-200, which has these languages.
+
+        As in mtkit, a tag is only at the beginning of a translation.
+        """
+        self._tokenizer.src_lang, self._tokenizer.tgt_lang = src_lang, tgt_lang
+        self._tag = self.id_of(tgt_lang)
+        search = self._model.generation_config
+        search.forced_bos_token_id = self._tag
+        search.bad_words_ids = [
+            *([token] for token in self._banned),
+            *([i] for i in map(self.id_of, codes)),
+        ]
+        return self
+
+    def id_of(self, code: str) -> int:
+        """The id of the tag of a language."""
+        tokenizer = self._tokenizer
+        i: int = getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)(code)
+        return i
+
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The greedy translation of each line."""
         sources = self._tokenizer(list(lines))["input_ids"]
@@ -170,7 +192,8 @@ class MarianModel:
                 max_new_tokens=min(length + self._decode.max_extra_length, max_length),
             )
             texts: list[str]
-            texts = self._tokenizer.batch_decode(outputs[:, 1:], skip_special_tokens=True)
+            first = 1 if self._tag is None else 2
+            texts = self._tokenizer.batch_decode(outputs[:, first:], skip_special_tokens=True)
             return texts
 
         return by_length(sources, translate)
@@ -185,14 +208,30 @@ class MarianModel:
         logits = self._model(**inputs, decoder_input_ids=tgt_in).logits
         logits[..., self._banned] = -torch.inf
         log_probs = logits.log_softmax(-1)
+        if self._tag is not None:
+            # It is certain, as in a search.
+            log_probs[:, 0] = 0.0
         return [log_probs[row, range(len(y)), torch.tensor(y)] for row, y in enumerate(outputs)]
+
+
+NEEDS = "Needs `pip install transformers torch sentencepiece`. In this folder:"
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write a model of transformers; its files get the mode of the others."""
+    with naming_tensors(folder):
+        model.save_pretrained(folder)
+    # safetensors makes its files private.
+    mode = (folder / "config.json").stat().st_mode
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(mode)
 
 
 class _HuggingFace(Target):
     name = "huggingface"
     library = "transformers"
     model = "MarianMTModel"
-    needs = "Needs `pip install transformers torch sentencepiece`. In this folder:"
+    needs = NEEDS
     note = (
         "For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
         "would keep them blank."
@@ -226,12 +265,7 @@ class _HuggingFace(Target):
             # Its padding has a probability that is not zero.
             bad_words_ids=None if subwords is None else [[subwords.tgt.pad]],
         )
-        with naming_tensors(folder):
-            model.save_pretrained(folder)
-        # safetensors makes its files private; they get the mode of the other files.
-        mode = (folder / "config.json").stat().st_mode
-        for weights in folder.glob("*.safetensors"):
-            weights.chmod(mode)
+        save_model(model, folder)
         vocabularies = translator.vocabularies
         # A joint vocabulary has one list of subwords, but still a model for each side.
         models = SENTENCEPIECE_FILES.used(is_joint=False)

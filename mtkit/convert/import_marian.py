@@ -1,4 +1,6 @@
-"""Imports a Marian model as a run folder, which can translate, be scored, exported and trained on.
+"""Imports a model as a run folder, which can translate, be scored, exported and trained on.
+
+It is a model of Marian, or M2M-100 or NLLB-200 of transformers.
 
 Before the run folder appears, its translations and log-probabilities are compared with those of the
 same model in transformers, if that library is installed and has the model's format.
@@ -13,6 +15,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -28,24 +31,26 @@ from mtkit.base.memory import memory_explained
 from mtkit.base.packages import install_advice
 from mtkit.base.text import check_language, read_lines
 from mtkit.checkpoint import load_into
-from mtkit.config import Config, DecodeConfig
+from mtkit.config import KEPT_FROZEN, Config, DecodeConfig, TrainConfig
 from mtkit.convert.huggingface import MarianModel, silence_transformers
+from mtkit.convert.m2m100 import has_tokenizer
 from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights, tags_of
 from mtkit.convert.marian_npz import npz_of, read_npz
 from mtkit.convert.model_card import NO_LICENCE, Card, is_hub_name, read_card
 from mtkit.convert.transformers_folder import (
     CONFIG,
     OTHER_FILES,
-    PICKLED,
-    SAFETENSORS,
+    SHARD,
+    WEIGHTS,
     is_transformers_folder,
+    link_known_files,
     read_transformers_folder,
 )
 from mtkit.convert.verification import BOUNDS, CheckText, RunModel, accept, compare
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
-from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies, language_tag
 from mtkit.translate import LoadedRuns, Torch, Translator
 
 log = logging.getLogger(__name__)
@@ -84,11 +89,11 @@ def import_model(
     check: Path | None = None,
     force: bool = False,
 ) -> Imported:
-    """Import a Marian model into a new run folder, and check it.
+    """Import a model into a new run folder, and check it.
 
     Args:
-        source: a folder of `MarianMTModel`, an `.npz` file of Marian or its folder, or the name of
-            a model on the Hugging Face hub.
+        source: a folder of `MarianMTModel` or `M2M100ForConditionalGeneration`, an `.npz` file of
+            Marian or its folder, or the name of a model on the Hugging Face hub.
         revision: of a model on the hub: a branch, tag, commit or `refs/pr/N`.
         vocabularies: of an `.npz` file, for source and target.
         src_lang, tgt_lang: codes of the languages, by default those that the model gives.
@@ -116,6 +121,9 @@ def import_model(
     src_lang = src_lang or model.src_lang or by_name[0]
     tgt_lang = tgt_lang or model.tgt_lang or by_name[1]
     peer = model.folder if importlib.util.find_spec("transformers") else None
+    if peer is not None and model.positions is not None and not has_tokenizer(peer):
+        log.warning("%s: has no tokenizer.json, which transformers needs", source)
+        peer = None
     manifest = RunManifest(
         data=DataOrigin(name=theirs.name, src_lang=src_lang, tgt_lang=tgt_lang, lines=model.lines),
         versions={"mtkit": mtkit.__version__},
@@ -133,6 +141,8 @@ def import_model(
     config = Config(
         model=model.config.model_copy(update={"shared_embedding": shared}),
         decode=model.decode.model_copy(update={"max_source_tokens": longest}),
+        # Those of M2M-100 are given, and stay so that it can be exported.
+        train=TrainConfig(freeze=KEPT_FROZEN if model.positions is not None else ()),
     )
     # One is EOS, and one a tag.
     most = min(longest - EXTRA_CHECKED, MAX_CHECKED_LENGTH) - 2
@@ -155,14 +165,14 @@ def import_model(
             log.warning(
                 "not compared with other software%s",
                 ""
-                if model.folder is None
+                if model.folder is None or importlib.util.find_spec("transformers")
                 else f"; {install_advice('the comparison', 'transformers', extra='export')}",
             )
         else:
             log.info("converted; now comparing it with transformers")
             text = "random subwords" if given is None else "the given text"
             checked = CheckText(text, lines, positions=model.longest)
-            _compare(peer, translator, checked, out=out)
+            _compare(model, peer, translator, checked, out=out)
         example = None
         if given is not None:
             example = lines[0], next(iter(translator.translate(lines[:1])))
@@ -228,14 +238,17 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
         with quiet_client():
             info = HfApi().model_info(name, revision=revision)
             files = {file.rfilename for file in info.siblings or []}
-            weights = next((file for file in (SAFETENSORS, PICKLED) if file in files), None)
+            weights = next((file for file in WEIGHTS if file in files), None)
             if CONFIG not in files or weights is None:
-                missing = CONFIG if CONFIG not in files else f"{SAFETENSORS} or {PICKLED}"
+                missing = CONFIG if CONFIG not in files else " or ".join(WEIGHTS)
                 raise MtkitError(
                     f"{name}: has no {missing} on the hub; mtkit import reads MarianMT models"
                 )
             log.info("downloading %s (%s)", name, weights)
             patterns = [weights, *OTHER_FILES]
+            if weights.endswith(".json"):
+                ending = weights.removesuffix(".index.json").rpartition(".")[2]
+                patterns += [f for f in files if SHARD.fullmatch(f) and f.endswith(ending)]
             folder = snapshot_download(name, revision=info.sha, allow_patterns=patterns)
             return Path(folder), info.sha or ""
     except RevisionNotFoundError as error:
@@ -279,22 +292,35 @@ def _translator(run: Run) -> Translator:
     with torch.device("meta"):
         model = Transformer(run.config.model, len(tgt), PAD_ID, vocabularies.own_src_size)
     load_into(model, run.select(None)[0], of=run.path)
-    if tags_of(src):
-        src = _TaggedTokenizer(src.model)
+    codes = [*src.language_tags]
     config = run.config.decode.greedy().model_copy(update=_CHECKED)
-    runs = LoadedRuns(Vocabularies(src, tgt), config)
+    runs = LoadedRuns(vocabularies, config)
+    if vocabularies.has_tags_on_both_sides:
+        # As good as any.
+        runs = runs.between(codes[0], codes[-1])
+    elif codes:
+        runs = replace(runs, vocabularies=Vocabularies(_TaggedTokenizer(src.model), tgt))
     return Translator(runs, Torch([model.eval()], runs))
 
 
-def _compare(folder: Path, translator: Translator, checked: CheckText, *, out: Path) -> None:
+def _compare(
+    model: MarianSource, folder: Path, translator: Translator, checked: CheckText, *, out: Path
+) -> None:
     silence_transformers()
     try:
         with tempfile.TemporaryDirectory() as known:
-            # Other files in the folder could change what transformers loads.
-            for name in (SAFETENSORS, PICKLED, *OTHER_FILES):
-                if (folder / name).exists():
-                    Path(known, name).symlink_to((folder / name).resolve())
+            link_known_files(model, folder, Path(known))
             theirs = MarianModel(Path(known), translator.config, bans_padding=True)
+            if translator.runs.tgt_prefix:
+                tags = translator.tokenizer.language_tags
+                theirs = theirs.between(translator.src_lang, translator.tgt_lang, codes=[*tags])
+                for code in tags:
+                    old = model.tgt.pieces.index(language_tag(code, "both"))
+                    if theirs.id_of(code) != old:
+                        raise MtkitError(
+                            f"{out}: not written, because the tag of {code} has the id "
+                            f"{theirs.id_of(code)} in transformers, and {old} here"
+                        )
             agreement = compare(RunModel(translator), theirs, checked)
     except (MtkitError, MemoryError):
         raise
@@ -318,7 +344,7 @@ def _check_lines(
     and a tag at its beginning, for what they name.
     """
     special = [src.piece(i) for i in range(UNK_ID + 1)]
-    tags = tags_of(src)
+    tags = tags_of(src) if src.scheme == "source" else []
     chosen: list[str] = []
     given = _synthetic_lines(src, decode, most) if given is None else given
     for line in map(visible, given):
@@ -351,11 +377,13 @@ def _synthetic_lines(src: Tokenizer, decode: DecodeConfig, most: int) -> list[st
 
 def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[str]:
     vocabularies = run.tokenizers()
+    has_both = vocabularies.has_tags_on_both_sides
     languages = {"--src-lang": run.manifest.data.src_lang, "--tgt-lang": run.manifest.data.tgt_lang}
     note = f"languages: {' to '.join(code or 'unknown' for code in languages.values())}"
     if missing := ", ".join(option for option, code in languages.items() if not code):
         note += f"; to set them, import again with {missing} and --force"
-    yield note
+    if not has_both:
+        yield note
     decode = run.config.decode
     if taken := decode.changed("min_length", "max_length", "no_repeat_ngram", "sample"):
         yield f"translates with {', '.join(f'{key} {getattr(decode, key)}' for key in taken)}"
@@ -366,14 +394,20 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
         yield "characters that the vocabulary does not have are left out of translations"
     if codes := list(vocabularies.src.language_tags):
         shown = ", ".join(codes[:_SHOWN_TAGS]) + (", ..." if len(codes) > _SHOWN_TAGS else "")
-        yield f"target languages (--tgt-lang): {shown}"
+        options = (
+            "languages (--src-lang, --tgt-lang)" if has_both else "target languages (--tgt-lang)"
+        )
+        yield f"{options}: {shown}"
     if example is not None:
         yield f"a translation: {example[0]} -> {example[1]}"
     yield "to translate a sentence, and see whether the translation is good:"
 
 
 def _command(run: Run) -> str:
-    codes = list(run.tokenizers().src.language_tags)
+    vocabularies = run.tokenizers()
+    codes = list(vocabularies.src.language_tags)
     option = f" --tgt-lang {shlex.quote(codes[0])}" if codes else ""
+    if vocabularies.has_tags_on_both_sides:
+        option = f" --src-lang {shlex.quote(codes[-1])}{option}"
     start = 'echo "A sentence in the source language." | mtkit translate --run'
     return f"{start} {run.in_command}{option}"

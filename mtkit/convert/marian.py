@@ -47,8 +47,8 @@ _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
 # size is a round number.
 _MAX_ROWS_WITHOUT_SUBWORD = 2_000
 _IN_TEXT = ("normal", "symbol", "byte")
-# A subword that names a target language, at the beginning of a source.
-_TAG = re.compile(">>.+<<")
+# Subwords that no text has: the tags of languages, and made-up words.
+_NOT_TEXT = re.compile(">>.+<<|<lang:.+>|<made-up [0-9]+>")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,9 @@ class MarianSource:
         decode: the settings of translation that its files give.
         lacking: settings in its files that mtkit does not have, with their values.
         folder: of the same model for transformers; None if there is none.
+        positions: (positions, D): the table of another kind than Marian's, whose width is in the
+            order of mtkit.
+        has_prefixes: whether the names of its tensors begin with `module.`.
         src_lang, tgt_lang: empty if they are not known.
     """
 
@@ -87,6 +90,8 @@ class MarianSource:
     decode: DecodeConfig
     lacking: Sequence[str] = ()
     folder: Path | None = None
+    positions: Tensor | None = None
+    has_prefixes: bool = False
     src_lang: str = ""
     tgt_lang: str = ""
     lines: LineFacts = field(default_factory=LineFacts)
@@ -137,7 +142,7 @@ class Part(NamedTuple):
 
 
 def layer_parts(config: ModelConfig) -> Iterator[Part]:
-    """The parts of all layers."""
+    """The parts of all layers, and the norms behind them."""
     for stack, count in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for number in range(count):
             ours, theirs = f"{stack}.{number}", f"model.{stack}.layers.{number}"
@@ -156,6 +161,8 @@ def layer_parts(config: ModelConfig) -> Iterator[Part]:
             yield Part(f"{ours}.feed_forward.outer", [f"{theirs}.fc2"], 0)
             for i, norm in enumerate(norms):
                 yield Part(f"{ours}.residuals.{i}.norm", [f"{theirs}.{norm}_layer_norm"], 0)
+        if config.norm == "pre":
+            yield Part(f"{stack}_norm", [f"model.{stack}.layer_norm"], 0)
 
 
 def halves(width: int) -> Tensor:
@@ -218,14 +225,18 @@ def check_tensors(
 
 
 def new_weights(source: MarianSource, vocabulary: NewVocabulary) -> Tensors:
-    """The state of a `Transformer` with the weights of a Marian model."""
+    """The state of a `Transformer` with the weights of a model."""
     theirs = source.tensors
     order = halves(source.config.d_model).argsort()
+    if source.positions is not None:
+        order = torch.arange(source.config.d_model)
     bias = theirs["final_logits_bias"][0][vocabulary.tgt_rows]
     bias[[PAD_ID, BOS_ID]] = NEVER
     if vocabulary.tgt_lost:
         bias[-vocabulary.tgt_lost :] = NEVER
     state = {"output_bias": bias}
+    if source.positions is not None:
+        state["learned_positions"] = source.positions
     tgt_matrix = "model.shared.weight"
     if not source.has_one_matrix:
         tgt_matrix = "model.decoder.embed_tokens.weight"
@@ -285,6 +296,11 @@ def listed_pieces(ids: dict[str, Any], file: Path) -> list[str]:
 def without_subword(i: int) -> str:
     """The name of an id that has no subword."""
     return f"<no subword {i}>"
+
+
+def made_up(i: int) -> str:
+    """The name of an id without a subword, which decodes to nothing."""
+    return f"<made-up {i}>"
 
 
 def most_rows(subwords: int) -> int:
@@ -368,7 +384,7 @@ def _names(side: Subwords, rest: list[int], lost: list[str]) -> list[str]:
 
 def _as_listed(name: str, new_id: int, by_text: dict[str, Piece]) -> Piece:
     """A subword of the list as the SentencePiece model of one side gets it."""
-    if new_id < UNK_ID or _TAG.fullmatch(name):
+    if new_id < UNK_ID or _NOT_TEXT.fullmatch(name):
         return Piece(name, kind="control")
     if new_id == UNK_ID:
         return Piece(name, kind="unknown")

@@ -137,6 +137,8 @@ def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
     origin, model = run.manifest.data, run.config.model
     started, imported = run.manifest.started_from, run.manifest.imported
     listed = ", ".join(f"{src or 'unknown'} to {tgt or 'unknown'}" for src, tgt in pairs)
+    if run.tokenizers().has_tags_on_both_sides and not origin.directions:
+        listed = f"between {len(pairs)} languages"
     what = {"translation": "translates", "parsing": "parses"}[origin.task]
     by_sentence = origin.task == "parsing" or origin.has_single_sentences
     unit = "sentence by sentence" if by_sentence else "line by line"

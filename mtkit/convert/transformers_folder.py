@@ -1,4 +1,4 @@
-"""Reads a folder of Hugging Face's `MarianMTModel`, without that library.
+"""Reads a folder of Hugging Face's `MarianMTModel` or M2M-100, without that library.
 
 Every setting that changes what the model computes is read and checked; none is assumed.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import io
 import json
 import pickletools
+import re
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel
-from safetensors.torch import load_file
+from pydantic import BaseModel, Field
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -36,12 +37,19 @@ from mtkit.convert.export_record import (
     recorded_lines,
     recorded_settings,
 )
+from mtkit.convert.m2m100 import (
+    SENTENCEPIECE,
+    SPECIAL,
+    fairseq_positions,
+    read_subwords,
+)
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
     check_tensors,
     halves,
     listed_pieces,
+    made_up,
     most_rows,
     without_subword,
 )
@@ -59,6 +67,10 @@ from mtkit.prepare_config import VocabSize
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+# One file, or an index of several; the first that there is.
+WEIGHTS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.json")
+# The files that an index names.
+SHARD = re.compile(r"(model|pytorch_model)-[0-9]{5}-of-[0-9]{5}\.(safetensors|bin)")
 # What an import reads besides the weights.
 OTHER_FILES = (
     CONFIG,
@@ -68,6 +80,8 @@ OTHER_FILES = (
     "target_vocab.json",
     "source.spm",
     "target.spm",
+    SENTENCEPIECE,
+    "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "README.md",
@@ -82,6 +96,8 @@ _MAX_PICKLE_BYTES, _MAX_OPERATIONS = 10_000_000, 300_000
 _USED_TWICE = ("GLOBAL", "BINUNICODE", "REDUCE")
 # Bytes of the names and shapes in a file of safetensors.
 _MAX_HEADER_BYTES = 10**6
+# An index has the names of up to some thousand tensors.
+_MAX_INDEX = 10**6
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Copies of matrices that are stored once.
 _COPIES = (
@@ -90,7 +106,13 @@ _COPIES = (
     "model.decoder.embed_tokens.weight",
     "model.shared.weight",
 )
-_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+_POSITIONS = [
+    f"model.{stack}.embed_positions.{name}"
+    for stack in ("encoder", "decoder")
+    for name in ("weight", "weights")
+]
+# What training with several GPUs puts before the names of tensors.
+_PREFIX = "module."
 # Stored position encodings are in half precision at least.
 _CLOSE = 2e-3
 # Settings of `generate`, and those of mtkit with what they count more: the start token is a part of
@@ -102,8 +124,17 @@ _TAKEN = {
     "max_length": ("max_length", 1),
     "max_new_tokens": ("max_length", 0),
 }
-# Every OPUS-MT model has this `max_length`, which only very long lines reach.
-_USUAL_MAX_LENGTH = 512
+# Every OPUS-MT model has this `max_length`, which only very long lines reach, and M2M-100 and
+# NLLB-200 have the other.
+_USUAL_MAX_LENGTH, _USUAL_MAX_LENGTH_OF_M2M100 = 512, 200
+# Other models that translate, as users call them.
+_OTHERS = {
+    "mbart": "mBART",
+    "mt5": "mT5",
+    "nllb-moe": "NLLB-200, a mixture of experts",
+    "t5": "T5 or MADLAD-400",
+    "umt5": "UMT5",
+}
 # Settings of `generate` in transformers 5 that change translations and that mtkit does not have: by
 # the value with which they change nothing.
 _LACKING: dict[Any, str] = {
@@ -121,7 +152,7 @@ _LACKING: dict[Any, str] = {
 _MAX_SHOWN = 100
 
 
-class _Settings(BaseModel, strict=True, allow_inf_nan=False):
+class _Shape(BaseModel, strict=True, allow_inf_nan=False):
     """What `config.json` says of the computation; other keys have no effect on it."""
 
     encoder_layers: Layers
@@ -135,6 +166,15 @@ class _Settings(BaseModel, strict=True, allow_inf_nan=False):
     dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
     activation_dropout: Probability = 0.0
+    vocab_size: VocabSize
+    eos_token_id: int | list[int]
+    pad_token_id: int
+    decoder_start_token_id: int
+
+
+class _Settings(_Shape):
+    """Those of Marian."""
+
     # If this is missing, it is false for transformers.
     scale_embedding: Literal[True]
     normalize_before: Literal[False] = False
@@ -142,12 +182,21 @@ class _Settings(BaseModel, strict=True, allow_inf_nan=False):
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[True] = True
     share_encoder_decoder_embeddings: bool = True
-    vocab_size: VocabSize
     decoder_vocab_size: VocabSize | None = None
-    eos_token_id: int | list[int]
-    pad_token_id: int
-    decoder_start_token_id: int
     max_position_embeddings: int
+
+
+class _M2M100Settings(_Shape):
+    """Those of M2M-100 and NLLB-200."""
+
+    activation_function: Literal["relu"] = "relu"
+    scale_embedding: Literal[True] = True
+    tie_word_embeddings: Literal[True] = True
+    eos_token_id: Literal[2]
+    pad_token_id: Literal[1]
+    decoder_start_token_id: Literal[2]
+    # The table of positions is as long.
+    max_position_embeddings: Annotated[int, Field(ge=1, le=2**16)] = 1024
 
 
 def is_transformers_folder(folder: Path) -> bool:
@@ -156,7 +205,7 @@ def is_transformers_folder(folder: Path) -> bool:
 
 
 def read_transformers_folder(folder: Path) -> MarianSource:
-    """The Marian model in a folder.
+    """The model in a folder: one of Marian, or M2M-100 or NLLB-200.
 
     Raises:
         MtkitError: if it is another kind of model, if a file is missing or damaged, or if the files
@@ -164,53 +213,74 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     """
     file = folder / CONFIG
     content = read_json(file)
-    if (kind := content.get("model_type")) != "marian":
+    kind = content.get("model_type")
+    is_m2m100 = kind == "m2m_100"
+    if kind != "marian" and not is_m2m100:
+        name = f" ({_OTHERS[kind]})" if isinstance(kind, str) and kind in _OTHERS else ""
         raise MtkitError(
-            f"{file}: model_type is {str(kind)[:100]!r}; mtkit import reads models of the type "
-            "'marian' (MarianMTModel) only"
+            f"{file}: model_type is {str(kind)[:100]!r}{name}; mtkit import reads models of the "
+            "types 'marian' (MarianMTModel) and 'm2m_100' (M2M-100, NLLB-200) only"
         )
+    if is_m2m100:
+        content = SPECIAL | content
     # What it says of the search wins over config.json, where older models have all of it.
     generation = read_json(folder / GENERATION, required=False)
     given = content | {key: value for key, value in generation.items() if value is not None}
     ids = {key: given[key] for key in ("eos_token_id", "decoder_start_token_id") if key in given}
-    settings = parse_settings(given | content | ids, _Settings, file)
+    shape = given | content | ids
+    settings: _Settings | _M2M100Settings
+    if is_m2m100:
+        settings = parse_settings(shape, _M2M100Settings, file)
+    else:
+        settings = parse_settings(shape, _Settings, file)
     config = _model_config(settings, file)
     words = read_json(folder / "tokenizer_config.json", required=False)
     # transformers reads it too, without limits.
     read_json(folder / "special_tokens_map.json", required=False)
-    src, tgt = _subwords(folder, words, settings)
-    shared = settings.share_encoder_decoder_embeddings
-    sizes = settings.vocab_size, settings.decoder_vocab_size or settings.vocab_size
+    sizes, shared = (settings.vocab_size, settings.vocab_size), True
+    if isinstance(settings, _Settings):
+        src, tgt = _subwords(folder, words, settings)
+        shared = settings.share_encoder_decoder_embeddings
+        sizes = settings.vocab_size, settings.decoder_vocab_size or settings.vocab_size
+    else:
+        src = tgt = read_subwords(folder, words, settings.vocab_size)
+        # Each translation is given its language.
+        given.pop("forced_bos_token_id", None)
     if shared and (src.pieces != tgt.pieces or sizes[0] != sizes[1]):
         raise MtkitError(
             f"{file}: share_encoder_decoder_embeddings is true, but source and target have "
             "different vocabularies"
         )
     keys = ("vocab_size", "decoder_vocab_size")
+    name_of = made_up if is_m2m100 else without_subword
     for side, size, key in zip((src, tgt), sizes, keys, strict=True):
         if not len(side.pieces) <= size <= most_rows(len(side.pieces)):
             raise MtkitError(
                 f"{file}: {key} is {size}, but the vocabulary has {len(side.pieces)} subwords"
             )
         # A matrix may have more rows, so that their number is a round one.
-        side.pieces.extend(map(without_subword, range(len(side.pieces), size)))
+        side.pieces.extend(name_of(i) for i in range(len(side.pieces), size))
     start = settings.decoder_start_token_id
     if not 0 <= start < len(tgt.pieces):
         raise MtkitError(f"{folder}: decoder_start_token_id is {start}, which is not a subword")
-    weights, tensors = _weights(folder)
-    _remove_copies(tensors, config.d_model, shared=shared, file=weights)
+    weights, tensors, has_prefixes = _weights(folder)
+    _remove_copies(tensors, config, shared=shared, file=weights)
     tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
     check_tensors(tensors, config, sizes, one_matrix=shared, file=weights)
     record = read_json(folder / RECORD, required=False)
     check_record_format(record, folder / RECORD)
-    decode, lacking = _decoding(given, tgt, settings.max_position_embeddings)
+    longest = settings.max_position_embeddings
+    usual = _USUAL_MAX_LENGTH_OF_M2M100 if is_m2m100 else _USUAL_MAX_LENGTH
+    decode, lacking = _decoding(given, tgt, longest, usual)
     return MarianSource(
         config=config,
         tensors=tensors,
         src=src,
         tgt=tgt,
         start=start,
-        longest=settings.max_position_embeddings,
+        longest=longest,
+        positions=fairseq_positions(longest, config.d_model) if is_m2m100 else None,
+        has_prefixes=has_prefixes,
         decode=recorded_settings(record, folder / RECORD) or decode,
         lacking=lacking,
         folder=folder,
@@ -220,7 +290,9 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     )
 
 
-def _decoding(given: dict[str, Any], tgt: Subwords, longest: int) -> tuple[DecodeConfig, list[str]]:
+def _decoding(
+    given: dict[str, Any], tgt: Subwords, longest: int, usual: int
+) -> tuple[DecodeConfig, list[str]]:
     """The settings of search that mtkit has, and in words the others."""
     decode = given_settings(given.get("num_beams"), given.get("length_penalty"))
     # Values that need no word.
@@ -235,7 +307,7 @@ def _decoding(given: dict[str, Any], tgt: Subwords, longest: int) -> tuple[Decod
             with suppress(TypeError, MtkitError):
                 new = min(value - more, longest) if value else value
                 decode, same[key] = change_decoding(decode, {setting: new}), (value,)
-    if decode.max_length and decode.max_length + 1 >= min(longest, _USUAL_MAX_LENGTH):
+    if decode.max_length and decode.max_length + 1 >= min(longest, usual):
         decode = decode.model_copy(update={"max_length": None})
     if given.get("do_sample") is True and given.get("num_beams") in (None, 1):
         # With `top_k` as it is by default.
@@ -255,7 +327,12 @@ def _language(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() else ""
 
 
-def _model_config(settings: _Settings, file: Path) -> ModelConfig:
+def _model_config(settings: _Settings | _M2M100Settings, file: Path) -> ModelConfig:
+    more: dict[str, Any] = {}
+    if isinstance(settings, _M2M100Settings):
+        # Of the sines and cosines that `fairseq_positions` computes.
+        more = {"positions": "learned", "max_positions": settings.max_position_embeddings}
+        more["norm"] = "pre"
     for key in ("attention_heads", "ffn_dim"):
         of_encoder, of_decoder = (getattr(settings, f"{s}_{key}") for s in ("encoder", "decoder"))
         if of_encoder != of_decoder:
@@ -264,7 +341,7 @@ def _model_config(settings: _Settings, file: Path) -> ModelConfig:
                 "they must be equal"
             )
     width, heads = settings.d_model, settings.encoder_attention_heads
-    if width % 2 or width % heads:
+    if width % 2 or width % heads or (more and width < 4):
         raise MtkitError(f"{file}: d_model {width} cannot be divided by 2 and by {heads} heads")
     return ModelConfig(
         encoder_layers=settings.encoder_layers,
@@ -278,6 +355,7 @@ def _model_config(settings: _Settings, file: Path) -> ModelConfig:
         dropout=settings.dropout,
         attention_dropout=settings.attention_dropout,
         activation_dropout=settings.activation_dropout,
+        **more,
     )
 
 
@@ -310,10 +388,63 @@ def _subwords(
     return sides[0], sides[1]
 
 
-def _weights(folder: Path) -> tuple[Path, Tensors]:
-    """The file with the weights, and its tensors in float32."""
-    file = folder / SAFETENSORS
-    if file.exists():
+def _weights(folder: Path) -> tuple[Path, Tensors, bool]:
+    """The file with the weights or its index, the tensors in float32, and `has_prefixes`."""
+    first, *shards = weight_files(folder)
+    tensors: Tensors = {}
+    has_prefixes = False
+    for file in shards or [first]:
+        for given, tensor in _weights_in(file).items():
+            has_prefixes |= given.startswith(_PREFIX)
+            if (name := given.removeprefix(_PREFIX)) in tensors:
+                raise MtkitError(f"{file}: has a second tensor {name[:100]}")
+            tensors[name] = tensor
+    return first, tensors, has_prefixes
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The file with the weights, or an index and the files that it names.
+
+    Raises:
+        MtkitError: if there is none, or the index is damaged.
+    """
+    first = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
+    if first is None:
+        raise MtkitError(
+            f"{folder}: has no weights, neither {SAFETENSORS} nor {PICKLED}, nor an index of them"
+        )
+    if first.suffix != ".json":
+        return [first]
+    names = read_json(first, _MAX_INDEX).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise MtkitError(f"{first}: has no weight_map with the files of tensors")
+    for name in names.values():
+        if not isinstance(name, str) or not SHARD.fullmatch(name):
+            raise MtkitError(
+                f"{first}: names the file {str(name)[:100]!r}, not one such as "
+                "model-00001-of-00002.safetensors"
+            )
+    return [first, *(folder / name for name in sorted({*names.values()}))]
+
+
+def link_known_files(source: MarianSource, folder: Path, place: Path) -> None:
+    """Link the files of a model, as far as they are known, from another folder.
+
+    Other files could change what transformers loads. It does not know tensors with a prefix either,
+    so these are written again.
+    """
+    for file in (*weight_files(folder), *(folder / name for name in OTHER_FILES)):
+        if file.exists():
+            (place / file.name).symlink_to(file.resolve())
+    if source.has_prefixes:
+        # It prefers this file.
+        (place / SAFETENSORS).unlink(missing_ok=True)
+        save_file(source.tensors, place / SAFETENSORS, metadata={"format": "pt"})
+
+
+def _weights_in(file: Path) -> Tensors:
+    """The tensors of a file in float32."""
+    if file.suffix == ".safetensors":
         try:
             # By its file descriptor, because safetensors refuses a path that is not UTF-8.
             with open_file(file) as opened:
@@ -325,19 +456,16 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
             # A damaged file can raise any exception.
             raise MtkitError(f"{file}: damaged ({damage(file, error)})") from error
     else:
-        file = folder / PICKLED
-        if not file.exists():
-            raise MtkitError(f"{folder}: has no weights, neither {SAFETENSORS} nor {PICKLED}")
         tensors = _unpickled(file)
     for name, tensor in tensors.items():
         if tensor.dtype not in _FLOATS:
             raise MtkitError(f"{file}: {name[:100]} has dtype {tensor.dtype}")
     # Only the copies of the embedding matrix may share their numbers.
     sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()}
-    copies = [sizes.pop(name, 0) for name in _COPIES]
+    copies = [sizes.pop(prefix + name, 0) for name in _COPIES for prefix in ("", _PREFIX)]
     if max(copies, default=0) + sum(sizes.values()) > file.stat().st_size:
         raise MtkitError(f"{file}: damaged, or its tensors share their numbers")
-    return file, {name: tensor.float() for name, tensor in tensors.items()}
+    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def _unpickled(file: Path) -> Tensors:
@@ -397,7 +525,7 @@ def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
             last = operation.name
 
 
-def _remove_copies(tensors: Tensors, width: int, *, shared: bool, file: Path) -> None:
+def _remove_copies(tensors: Tensors, config: ModelConfig, *, shared: bool, file: Path) -> None:
     """Remove copies of matrices, and position encodings, which are computed here."""
     tied = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
     if shared:
@@ -412,12 +540,19 @@ def _remove_copies(tensors: Tensors, width: int, *, shared: bool, file: Path) ->
             )
     for name in _POSITIONS:
         stored = tensors.pop(name, None)
-        if stored is not None and not _is_sinusoidal(stored, width):
+        if stored is not None and not _is_sinusoidal(stored, config):
             raise MtkitError(f"{file}: {name} has other positions than sines and cosines")
 
 
-def _is_sinusoidal(stored: Tensor, width: int) -> bool:
-    if stored.dim() != 2 or stored.shape[1] != width or not len(stored):
+def _is_sinusoidal(stored: Tensor, config: ModelConfig) -> bool:
+    is_table, width = config.positions == "learned", config.d_model
+    # The rows before the first position are not used.
+    first = 2 if is_table else 0
+    if stored.dim() != 2 or stored.shape[1] != width or len(stored) <= first:
         return False
-    computed = sinusoidal_positions(len(stored), width)[:, halves(width)].float()
+    stored = stored[first:]
+    if is_table:
+        computed = fairseq_positions(len(stored), width)
+    else:
+        computed = sinusoidal_positions(len(stored), width)[:, halves(width)].float()
     return bool((stored - computed).abs().max() < _CLOSE)

@@ -22,6 +22,8 @@ from mtkit.base.yaml import NotYamlError, parse_yaml
 # a SentencePiece model, whose subwords may be empty.
 MAX_YAML, MAX_JSON = 50_000, 500_000
 MAX_VOCABULARY, MAX_SENTENCEPIECE = 10_000_000, 3_000_000
+# That of NLLB-200, with 256,000 subwords, has 4.85 million, and needs 330 MB of memory at most.
+MAX_LARGE_SENTENCEPIECE = 5_000_000
 # Objects and lists within each other.
 _MAX_DEPTH = 20
 # What a file begins with that git-lfs has not downloaded.

@@ -1,0 +1,202 @@
+"""Export of a model with tags on both sides to `M2M100ForConditionalGeneration` of transformers.
+
+Its subwords must be those of M2M-100 or NLLB-200, which have no bytes: so it is an import of one of
+these, or was trained further. They get the ids back that they had.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import json_text
+from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
+from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.convert.export_record import plain_greedy, power_penalty
+from mtkit.convert.huggingface import NEEDS, MarianModel, save_model, silence_transformers
+from mtkit.convert.m2m100 import FIRST, SENTENCEPIECE, SPECIAL, fairseq_positions, kind_of_codes
+from mtkit.convert.marian import layer_parts, marian_settings
+from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
+from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
+from mtkit.model import Transformer
+from mtkit.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from mtkit.translate import Translator
+
+
+def to_m2m100(model: Transformer, rows: list[int]) -> Any:
+    """Hugging Face's `M2M100ForConditionalGeneration` with the weights of a model.
+
+    `rows` is our id of each exported one.
+
+    Raises:
+        MtkitError: if the positions are not fairseq's, or the output has a bias.
+    """
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    ours, config = model.state_dict(), model.config
+    table = fairseq_positions(config.max_positions, config.d_model)
+    bias = ours.get("output_bias", torch.zeros(1))
+    for name, differs in (
+        ("learned_positions", not torch.equal(ours["learned_positions"].float(), table)),
+        ("output_bias", bool(bias[[i for i in rows if i != PAD_ID and i < len(bias)]].any())),
+    ):
+        if differs:
+            raise MtkitError(
+                f"--format huggingface cannot express {name}, which were trained: M2M-100 has "
+                "none; train with train.freeze, or use --format safetensors"
+            )
+    settings = marian_settings(model, config.max_positions)
+    del settings["share_encoder_decoder_embeddings"]
+    theirs = M2M100ForConditionalGeneration(
+        M2M100Config(
+            vocab_size=len(rows),
+            **settings,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
+            encoder_layerdrop=0.0,
+            decoder_layerdrop=0.0,
+        )
+    )
+    theirs = theirs.to(model.embedding.weight.dtype)
+    matrix = ours["embedding.weight"][rows]
+    names = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    state: dict[str, Tensor] = {f"{name}.weight": matrix for name in names}
+    for part in layer_parts(config):
+        for kind in ("weight", "bias"):
+            pieces = ours[f"{part.ours}.{kind}"].tensor_split(len(part.theirs))
+            state |= {f"{n}.{kind}": piece for n, piece in zip(part.theirs, pieces, strict=True)}
+    theirs.load_state_dict(state)
+    return theirs.eval()
+
+
+def _old_order(tokenizer: Tokenizer) -> tuple[list[int], int]:
+    """Our ids in the order of M2M-100 or NLLB-200, and the number of those before the tags.
+
+    Raises:
+        MtkitError: if these are not the subwords of such a model.
+    """
+    first, last = min(tags := sorted(tokenizer.language_tags.values())), len(tokenizer) - 1
+    if tokenizer.has_bytes or [tokenizer.piece(i) for i in (4, PAD_ID, EOS_ID, UNK_ID)] != FIRST:
+        raise MtkitError(
+            "--format huggingface: only a model with the subwords of M2M-100 or NLLB-200 can have "
+            "tags on both sides there; --format safetensors takes every model"
+        )
+    # Behind are subwords that only a text can have.
+    while last not in tags and not tokenizer.is_control(last):
+        last -= 1
+    return [4, PAD_ID, EOS_ID, UNK_ID, *range(5, last + 1)], first - 1
+
+
+def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: int) -> None:
+    """Write the tokenizer: the SentencePiece model, and what transformers needs besides."""
+    listed = pieces_in(tokenizer.model)
+    texts = [listed[row] for row in rows[len(FIRST) : count]]
+    special = [Piece("<unk>", kind="unknown"), Piece("<s>", kind="control")]
+    special.append(Piece("</s>", kind="control"))
+    model = with_pieces(tokenizer.model, [*special, *texts], {"unk": 0, "bos": 1, "eos": 2})
+    (folder / SENTENCEPIECE).write_bytes(model)
+    codes = list(tokenizer.language_tags)
+    names = [*FIRST, *(piece.text for piece in texts)]
+    if (kind := kind_of_codes(codes)) is None:
+        raise MtkitError("--format huggingface: M2M-100 has other languages than this model")
+    if kind != "nllb":
+        from transformers import M2M100Tokenizer
+
+        ids = {name: i for i, name in enumerate(names)}
+        (folder / "vocab.json").write_text(json_text(ids, indent=2) + "\n", encoding="utf-8")
+        files = (str(folder / name) for name in ("vocab.json", SENTENCEPIECE))
+        made_up = len(rows) - count - len(codes)
+        more: dict[str, Any] = {"language_codes": kind, "num_madeup_words": made_up}
+        # transformers 5 knows their ids without it, and CTranslate2 does not.
+        more["extra_special_tokens"] = [f"__{code}__" for code in codes]
+        M2M100Tokenizer(*files, **more).save_pretrained(folder)
+        return
+    from transformers import NllbTokenizer
+
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / SENTENCEPIECE).write_bytes(model)
+        (Path(place) / "tokenizer_config.json").write_text('{"tokenizer_class": "NllbTokenizer"}')
+        plain = NllbTokenizer.from_pretrained(place)
+    # It would give the languages other ids.
+    merges = json.loads(plain.backend_tokenizer.to_str())["model"]["merges"]
+    known = {row: code for code, row in tokenizer.language_tags.items()}
+    behind = [known.get(row, f"<made-up {i}>") for i, row in enumerate(rows[count:], count)]
+    behind[len(codes)] = "<mask>" if behind[len(codes)].startswith("<made-up") else behind[-1]
+    while behind[-1].startswith("<made-up"):
+        behind.pop()
+    ids = {name: i for i, name in enumerate([*names, *behind])}
+    made = NllbTokenizer(
+        vocab=ids, merges=list(map(tuple, merges)), extra_special_tokens=codes, src_lang=codes[0]
+    )
+    made.backend_tokenizer.normalizer = plain.backend_tokenizer.normalizer
+    made.save_pretrained(folder)
+
+
+class _M2M100(Target):
+    name = "huggingface"
+    library = "transformers"
+    model = "M2M100ForConditionalGeneration"
+    needs = NEEDS
+    note = "For a model on the hub, write its name instead of the dot. Leave blank lines out."
+
+    def load(self, folder: Path, decode: DecodeConfig) -> MarianModel:
+        return MarianModel(folder, plain_greedy(decode), bans_padding=True)
+
+    def compare(self, export: Export, theirs: MarianModel, text: CheckText) -> Agreement:
+        ours = export.translator
+        codes = list(ours.tokenizer.language_tags)
+        theirs = theirs.between(ours.src_lang, ours.tgt_lang, codes=codes)
+        return compare(RunModel(ours), theirs, text)
+
+    def limits(self, config: ModelConfig) -> Limits:
+        return common_limits(config) | {
+            "norm": (config.norm != "pre", "normalises before each part"),
+            "positions": (config.positions != "learned", "has fairseq's sines and cosines"),
+            "activation": (config.activation != "relu", "has ReLU"),
+        }
+
+    def write(self, export: Export) -> None:
+        translator, run, folder, _ = export
+        from transformers import GenerationConfig
+
+        silence_transformers()
+        if not translator.vocabularies.is_joint:
+            raise MtkitError("--format huggingface: M2M-100 has one vocabulary for both sides")
+        tokenizer = translator.tokenizer
+        rows, count = _old_order(tokenizer)
+        model = to_m2m100(translator.model, rows)
+        model.generation_config = GenerationConfig(
+            num_beams=run.config.decode.beam_size,
+            length_penalty=power_penalty(run.config.decode),
+            do_sample=False,
+            max_length=run.config.model.max_positions,
+            bos_token_id=0,
+            **SPECIAL,
+        )
+        save_model(model, folder)
+        _write_subwords(folder, tokenizer, rows, count)
+
+    def usage(self, out: Path, config: Config, translator: Translator) -> str:
+        languages = translator.src_lang, translator.tgt_lang
+        src_lang, tgt_lang = map(quoted, languages)
+        tag = f"tokenizer.get_lang_id({tgt_lang})"
+        if kind_of_codes([*translator.tokenizer.language_tags]) == "nllb":
+            tag = f"tokenizer.convert_tokens_to_ids({tgt_lang})"
+        return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained({quoted(out)}, src_lang={src_lang})
+model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
+source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
+output = model.generate(**source, forced_bos_token_id={tag})
+print(*tokenizer.batch_decode(output, skip_special_tokens=True))
+"""
+
+
+M2M100 = _M2M100()

@@ -1,0 +1,574 @@
+"""Imports of M2M-100 and NLLB-200, against transformers, and exports of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.command_line import Place
+from support.m2m100 import CODES, LINES, Kind, write_m2m100
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
+from mtkit.config import load_config
+from mtkit.convert import Imported, export, import_model
+from mtkit.convert.huggingface import MarianModel
+from mtkit.convert.transformers_folder import read_transformers_folder
+from mtkit.prepare import Corpus, DirectionSources, PrepareOptions, parallel_files, prepare
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.translate import Translator
+
+pytest.importorskip("transformers")
+
+KINDS: tuple[Kind, ...] = ("m2m100", "nllb")
+# Some directions of each kind; the first and last language among them.
+DIRECTIONS = {
+    "m2m100": [("af", "zu"), ("en", "de"), ("zu", "af")],
+    "nllb": [("deu_Latn", "zho_Hant"), ("eng_Latn", "tyv_Cyrl"), ("zho_Hant", "deu_Latn")],
+}
+CARD = "---\nlicense: cc-by-nc-4.0\n---\n# A model\n"
+TEXT = LINES[280:330]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Path]:
+    place = tmp_path_factory.mktemp("m2m100")
+    for kind in KINDS:
+        # With these seeds some translations of both kinds end by themselves.
+        write_m2m100(place / kind, kind, seed=1 if kind == "m2m100" else 4)
+        (place / kind / "README.md").write_text(CARD)
+    return {kind: place / kind for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def imported(
+    sources: dict[Kind, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[Kind, Imported]:
+    place = tmp_path_factory.mktemp("imported")
+    return {kind: import_model(str(source), place / kind) for kind, source in sources.items()}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture
+def source(kind: Kind, sources: dict[Kind, Path], tmp_path: Path) -> Path:
+    """A copy of a model, to be changed."""
+    shutil.copytree(sources[kind], tmp_path / kind)
+    return tmp_path / kind
+
+
+def edit(file: Path, **changes: Any) -> None:
+    content = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    content |= changes
+    content = {key: value for key, value in content.items() if value is not ...}
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def theirs_of(source: Path, src: str, tgt: str) -> tuple[Any, Any, int]:
+    """Model and tokenizer of transformers, and the id of the tag of the target language."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source, src_lang=src, tgt_lang=tgt)
+    tag = f"__{tgt}__" if "m2m100" in source.name else tgt
+    i = getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)(tgt)
+    assert tokenizer.convert_ids_to_tokens(i) == tag
+    model = AutoModelForSeq2SeqLM.from_pretrained(source).eval()
+    # In mtkit padding has no probability.
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(model.config.vocab_size))
+    with torch.no_grad():
+        model.lm_head.bias[1] = -1e9
+    return model, tokenizer, i
+
+
+def translator_of(run: Run, src: str, tgt: str, **decode: Any) -> Translator:
+    usual = {"precision": "fp32", "max_extra_length": 20, "split_sentences": False}
+    changes = usual | {"copy_numbers": False} | decode
+    config = run.config.decode.model_copy(update=changes)
+    return Translator.load(run, config=config, src_lang=src, tgt_lang=tgt, device="cpu")
+
+
+# The same as transformers
+
+
+def test_log_probabilities_are_those_of_transformers_to_1e5(
+    kind: Kind, sources: dict[Kind, Path], imported: dict[Kind, Imported]
+):
+    for src, tgt in DIRECTIONS[kind]:
+        model, tokenizer, tag = theirs_of(sources[kind], src, tgt)
+        inputs = tokenizer(TEXT, padding=True, return_tensors="pt")
+        targets = TEXT[::-1]
+        labels = tokenizer(text_target=targets)["input_ids"]
+        with translator_of(imported[kind].run, src, tgt) as ours:
+            scored = list(ours.score_given(TEXT, targets))
+        longest = max(map(len, labels))
+        padded = torch.tensor([[2, *row[:-1], *[1] * (longest - len(row))] for row in labels])
+        with torch.no_grad():
+            logits = model(**inputs, decoder_input_ids=padded).logits
+        log_probs = logits.log_softmax(-1)
+        for row, (label, result) in enumerate(zip(labels, scored, strict=True)):
+            assert label[0] == tag
+            expected = log_probs[row, range(1, len(label)), torch.tensor(label[1:])]
+            assert result.log_probs[0] == 0.0
+            assert torch.tensor(result.log_probs[1:]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_translations_are_those_of_generate(
+    kind: Kind,
+    engine: str,
+    beam_size: int,
+    sources: dict[Kind, Path],
+    imported: dict[Kind, Imported],
+):
+    src, tgt = DIRECTIONS[kind][1]
+    model, tokenizer, tag = theirs_of(sources[kind], src, tgt)
+    run = imported[kind].run
+    # The tags of languages stand only at the beginning here, and padding nowhere.
+    theirs = MarianModel(sources[kind], run.config.decode)
+    codes = run.tokenizers().src.language_tags
+    banned = [[1], *([theirs.id_of(code)] for code in codes)]
+    options = {"engine": engine, "beam_size": beam_size, "length_penalty_form": "power"}
+    with translator_of(run, src, tgt, length_penalty=1.0, stop="exact", **options) as ours:
+        found = [best for best, *_ in ours.translate_nbest(TEXT, n_best=1)]
+    same = set()
+    for line, best in zip(TEXT, found, strict=True):
+        inputs = tokenizer([line], return_tensors="pt")
+        result = model.generate(
+            **inputs,
+            num_beams=beam_size,
+            do_sample=False,
+            early_stopping="never" if beam_size > 1 else None,
+            length_penalty=1.0,
+            forced_bos_token_id=tag,
+            bad_words_ids=banned,
+            max_new_tokens=inputs["input_ids"].shape[1] + 20,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        (ids,) = result.sequences
+        # It writes made-up words so.
+        text = tokenizer.decode(ids[2:], skip_special_tokens=True).replace("<unk>", "")
+        is_same = " ".join(text.split()) == best.text
+        if beam_size == 1:
+            assert is_same
+        elif ids[-1] == 2:
+            # transformers lets a hypothesis end only if this is among the W best ways to go on,
+            # and mtkit among the 2 W best, which is never worse. (At the limit of length, mtkit
+            # prefers one that has ended.)
+            score = result.sequences_scores.item()
+            assert score == pytest.approx(best.score, abs=1e-4) if is_same else score < best.score
+        if is_same:
+            same.add(text)
+    assert len(same) > 5
+
+
+def test_the_languages_are_those_of_the_model(imported: dict[Kind, Imported]):
+    for kind, count in (("m2m100", 100), ("nllb", len(CODES))):
+        tags = imported[kind].run.tokenizers().src.language_tags
+        assert len(tags) == count
+        assert {code for pair in DIRECTIONS[kind] for code in pair} <= {*tags}
+    assert imported["m2m100"].run.tokenizers().src.language_tags.keys() >= {"en", "zh", "ilo"}
+
+
+def test_a_model_of_transformers_with_other_positions_is_noticed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from mtkit.convert import transformers_folder
+
+    right = transformers_folder.fairseq_positions
+    monkeypatch.setattr(
+        transformers_folder, "fairseq_positions", lambda n, width: right(n + 1, width)[1:]
+    )
+    with pytest.raises(MtkitError, match="does not agree with transformers"):
+        import_model(str(source), tmp_path / "out")
+
+
+# Files as they are published
+
+
+def test_weights_in_several_files_of_either_kind_with_prefixes_are_the_same(
+    kind: Kind, source: Path, tmp_path: Path, imported: dict[Kind, Imported]
+):
+    tensors = load_file(source / "model.safetensors")
+    table = torch.zeros(258, 32)
+    table[2:] = imported[kind].run.select(None)[0]["learned_positions"]
+    # As older versions have written them.
+    tensors["model.encoder.embed_positions.weights"] = table
+    names = sorted(tensors)
+    halves = names[: len(names) // 2], names[len(names) // 2 :]
+    expected = read_transformers_folder(source).tensors
+    for ending, save in (("safetensors", save_file), ("bin", torch.save)):
+        stem = "model" if ending == "safetensors" else "pytorch_model"
+        for file in source.glob("*model*.safetensors*"):
+            file.unlink()
+        shards = {f"{stem}-0000{i}-of-00002.{ending}": part for i, part in enumerate(halves, 1)}
+        for file, part in shards.items():
+            save({f"module.{name}": tensors[name].clone() for name in part}, source / file)
+        where = {f"module.{name}": file for file, part in shards.items() for name in part}
+        index = {"metadata": {"total_size": 1}, "weight_map": where}
+        (source / f"{stem}.{ending}.index.json").write_text(json.dumps(index))
+        found = read_transformers_folder(source).tensors
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)
+        import_model(str(source), tmp_path / f"out-{ending}")
+
+
+def test_ids_of_languages_may_be_given_one_by_one(tmp_path: Path, sources: dict[Kind, Path]):
+    """As transformers 4 has written them, here with a language after the mask."""
+    source = tmp_path / "nllb"
+    shutil.copytree(sources["nllb"], source)
+    tokenizer = json.loads((source / "tokenizer.json").read_text("utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    # The new language has the id of a row without a subword.
+    new = max(vocabulary.values()) + 1
+    ids = {code: vocabulary[code] for code in (*CODES, "<mask>")} | {"xyz_Latn": new}
+    decoder = {str(i): {"content": code, "special": True} for code, i in ids.items()}
+    edit(source / "tokenizer_config.json", added_tokens_decoder=decoder, extra_special_tokens=...)
+    (source / "tokenizer.json").unlink()
+    run = import_model(str(source), tmp_path / "out").run
+    tokenizer = run.tokenizers().src
+    # One more row is before them.
+    assert {code: i - 1 for code, i in tokenizer.language_tags.items()} == {
+        code: i for code, i in ids.items() if code != "<mask>"
+    }
+
+
+@pytest.mark.parametrize(
+    ("of_model", "words"),
+    [
+        ("nllb-moe", "'nllb-moe' (NLLB-200, a mixture of experts)"),
+        ("mbart", "'mbart' (mBART)"),
+        ("t5", "'t5' (T5 or MADLAD-400)"),
+        ("bart", "'bart'"),
+        (["m2m_100"], "m2m_100"),
+    ],
+)
+def test_another_kind_is_refused_by_its_name(of_model: Any, words: str, source: Path):
+    edit(source / "config.json", model_type=of_model)
+    with pytest.raises(MtkitError) as error:
+        read_transformers_folder(source)
+    assert words in str(error.value)
+    assert "M2M-100, NLLB-200" in str(error.value)
+
+
+# Folders that were made to do harm
+
+
+def config(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "config.json", **changes)
+
+
+def search(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "generation_config.json", **changes)
+
+
+def words(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "tokenizer_config.json", **changes)
+
+
+def index(**changes: Any) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+        edit(folder / "model.safetensors.index.json", **changes)
+
+    return make
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        found = load_file(folder / "model.safetensors")
+        change(found)
+        save_file(found, folder / "model.safetensors")
+
+    return make
+
+
+def written(name: str, content: bytes) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_bytes(content)
+
+    return make
+
+
+def subwords(change: Callable[[list[Piece]], Any]) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        file = folder / "sentencepiece.bpe.model"
+        pieces = pieces_in(file.read_bytes())
+        change(pieces)
+        file.write_bytes(with_pieces(file.read_bytes(), pieces, {}))
+
+    return make
+
+
+def header(**declared: Any) -> bytes:
+    """A file of safetensors that declares tensors which it does not have."""
+    content = json.dumps(declared).encode()
+    return struct.pack("<Q", len(content)) + content
+
+
+WIDE = {"dtype": "F32", "shape": [2_500_000_000, 1], "data_offsets": [0, 10_000_000_000]}
+NO_WEIGHTS = "model.safetensors"
+FOR_BOTH: dict[str, Callable[[Path], Any]] = {
+    "no rows": config(vocab_size=0),
+    "rows of 10 GB": config(vocab_size=80_000_000),
+    "rows for more than twice the subwords": config(vocab_size=5_000),
+    "fewer rows than subwords": config(vocab_size=100),
+    "rows that are text": config(vocab_size="309"),
+    "rows that are negative": config(vocab_size=-1),
+    "no width": config(d_model=0),
+    "width that the heads do not divide": config(d_model=30),
+    "another width": config(d_model=64),
+    "a width of 10 GB": config(d_model=2**20),
+    "another inner width": config(encoder_ffn_dim=64, decoder_ffn_dim=64),
+    "inner widths that differ": config(encoder_ffn_dim=64),
+    "heads that differ": config(encoder_attention_heads=2),
+    "no heads": config(encoder_attention_heads=0, decoder_attention_heads=0),
+    "more layers": config(encoder_layers=3),
+    "fewer layers": config(decoder_layers=1),
+    "many layers": config(encoder_layers=10**9),
+    "another activation": config(activation_function="gelu"),
+    "no scale": config(scale_embedding=False),
+    "an output layer of its own": config(tie_word_embeddings=False),
+    "another start": search(decoder_start_token_id=0),
+    "another padding": config(pad_token_id=0),
+    "another end": search(eos_token_id=3),
+    "positions of 10 GB": config(max_position_embeddings=80_000_000),
+    "no positions": config(max_position_embeddings=0),
+    "few positions": config(max_position_embeddings=20),
+    "no kind": config(model_type=...),
+    "a dropout of one": config(dropout=1.0),
+    "a setting that is not a number": config(dropout=float("nan")),
+    "no settings": written("config.json", b""),
+    "settings that are a list": written("config.json", b"[]"),
+    "settings without an end": written("config.json", b'{"model_type": "m2m_100"'),
+    "another tokenizer": words(tokenizer_class="SMALL100Tokenizer"),
+    "a tokenizer that is a list": words(tokenizer_class=["NllbTokenizer"]),
+    "tags behind the text": words(legacy_behaviour=True),
+    "no weights": lambda folder: (folder / NO_WEIGHTS).unlink(),
+    "cut weights": lambda folder: (folder / NO_WEIGHTS).write_bytes(
+        (folder / NO_WEIGHTS).read_bytes()[:5_000]
+    ),
+    "weights of 10 GB": written(NO_WEIGHTS, header(**{"model.shared.weight": WIDE})),
+    "a header without an end": written(NO_WEIGHTS, struct.pack("<Q", 2**40)),
+    "no tensors": written(NO_WEIGHTS, header()),
+    "a tensor is missing": tensors(lambda t: t.pop("model.decoder.layers.1.fc1.bias")),
+    "a tensor more": tensors(lambda t: t.update({"model.more": torch.ones(1)})),
+    "a norm of the embedding": tensors(
+        lambda t: t.update({"model.encoder.layernorm_embedding.weight": torch.ones(32)})
+    ),
+    "infinite weights": tensors(lambda t: t["model.shared.weight"].fill_(torch.inf)),
+    "whole numbers": tensors(
+        lambda t: t.update({"model.shared.weight": torch.ones(309, 32).int()})
+    ),
+    "an output matrix of its own": tensors(
+        lambda t: t.update({"lm_head.weight": t["model.shared.weight"] + 1})
+    ),
+    "other positions": tensors(
+        lambda t: t.update({"model.encoder.embed_positions.weights": torch.ones(258, 32)})
+    ),
+    "no positions in a table": tensors(
+        lambda t: t.update({"model.encoder.embed_positions.weights": torch.ones(2, 32)})
+    ),
+    "a tensor with a prefix and without": tensors(
+        lambda t: t.update({"module.model.shared.weight": t["model.shared.weight"] * 2})
+    ),
+    "a pickle": lambda folder: (
+        (folder / NO_WEIGHTS).unlink(),
+        (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'echo executed'\ntR."),
+    ),
+    "an index of a folder above": index(weight_map={"a": "../model.safetensors"}),
+    "an index of a folder": index(weight_map={"a": "/etc/passwd"}),
+    "an index of another file": index(weight_map={"a": "config.json"}),
+    "an index of no file": index(weight_map={"a": "model-00001-of-00002.safetensors"}),
+    "an index that is a list": lambda folder: (
+        (folder / NO_WEIGHTS).unlink(),
+        (folder / "model.safetensors.index.json").write_bytes(b"[]"),
+    ),
+    "an index of numbers": index(weight_map={"a": 1}),
+    "an empty index": index(weight_map={}),
+    "no SentencePiece model": lambda folder: (folder / "sentencepiece.bpe.model").unlink(),
+    "a damaged SentencePiece model": written("sentencepiece.bpe.model", b"\x0a\xff" * 50),
+    "an empty SentencePiece model": written("sentencepiece.bpe.model", b""),
+    "a large SentencePiece model": written("sentencepiece.bpe.model", b"\n\0" * 3_000_000),
+}
+OF_M2M100: dict[str, Callable[[Path], Any]] = {
+    "no list": lambda folder: (folder / "vocab.json").unlink(),
+    "ids twice": lambda folder: edit(folder / "vocab.json", more=7),
+    "an id that is too large": lambda folder: edit(folder / "vocab.json", more=10**8),
+    "an id that is negative": lambda folder: edit(folder / "vocab.json", more=-1),
+    "a gap of ids": lambda folder: edit(folder / "vocab.json", more=250),
+    "another first id": lambda folder: edit(folder / "vocab.json", **{"<s>": 1, "<pad>": 0}),
+    "a tag in the list": lambda folder: edit(folder / "vocab.json", **{"<lang:af>": 201}),
+    "other languages": words(language_codes="mine"),
+    "languages that are a list": words(language_codes=["af"]),
+}
+OF_NLLB: dict[str, Callable[[Path], Any]] = {
+    "no languages": words(extra_special_tokens=...),
+    "languages without a code": words(extra_special_tokens=["a", "b"]),
+    "a language twice": words(extra_special_tokens=["deu_Latn", "eng_Latn", "deu_Latn"]),
+    "languages that are numbers": words(extra_special_tokens=[1, 2]),
+    "a language that has two ids": words(
+        added_tokens_decoder={"201": {"content": "deu_Latn"}, "203": {"content": "deu_Latn"}}
+    ),
+    "other first subwords": subwords(lambda p: p.insert(0, Piece("<pad>", kind="control"))),
+    "a subword twice": subwords(lambda p: p.append(Piece("<s>", kind="control"))),
+}
+
+
+def refusal(source: Path, out: Path) -> str:
+    with pytest.raises(MtkitError) as error:
+        import_model(str(source), out)
+    assert not out.exists()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("case", FOR_BOTH)
+def test_a_folder_that_was_made_to_do_harm_gets_one_line(case: str, source: Path, tmp_path: Path):
+    FOR_BOTH[case](source)
+    message = refusal(source, tmp_path / "out")
+    assert "\n" not in message
+    assert str(source) in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [("m2m100", case) for case in OF_M2M100] + [("nllb", case) for case in OF_NLLB],
+)
+def test_a_list_of_subwords_or_languages_that_is_none_gets_one_line(
+    kind: Kind, case: str, source: Path, tmp_path: Path
+):
+    (OF_M2M100 | OF_NLLB)[case](source)
+    message = refusal(source, tmp_path / "out")
+    assert "\n" not in message
+    assert str(source) in message
+
+
+# Out again, and further
+
+
+def test_an_export_for_transformers_gives_the_same_files_back(
+    kind: Kind, sources: dict[Kind, Path], imported: dict[Kind, Imported], tmp_path: Path
+):
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in TEXT))
+    run, out = imported[kind].run, tmp_path / kind
+    code = export(run, out, format="huggingface", check=text)
+    old, new = (load_file(folder / "model.safetensors") for folder in (sources[kind], out))
+    assert old.keys() == new.keys()
+    assert all(torch.equal(old[name], new[name]) for name in old)
+    for src, tgt in DIRECTIONS[kind]:
+        before, after = (theirs_of(folder, src, tgt)[1] for folder in (sources[kind], out))
+        assert before(TEXT)["input_ids"] == after(TEXT)["input_ids"]
+        assert before(text_target=TEXT)["input_ids"] == after(text_target=TEXT)["input_ids"]
+    again = import_model(str(out), tmp_path / "again").run
+    first, second = (r.select(None)[0] for r in (run, again))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert run.tokenizers().is_same(again.tokenizers())
+    # The licence stands everywhere.
+    assert json.loads((out / "export.json").read_text())["imported"]["licence"] == "cc-by-nc-4.0"
+    assert 'license: "cc-by-nc-4.0"' in (out / "README.md").read_text()
+    assert again.manifest.imported is not None
+    assert again.manifest.imported.licence == "cc-by-nc-4.0"
+    assert "forced_bos_token_id" in code
+
+
+def test_other_formats_say_the_way(imported: dict[Kind, Imported], tmp_path: Path):
+    for form in ("ctranslate2", "onnx", "argos"):
+        out = tmp_path / f"out.{'argosmodel' if form == 'argos' else form}"
+        with pytest.raises(MtkitError, match="cannot express tags on both sides"):
+            export(imported["nllb"].run, out, format=form)  # type: ignore[arg-type]
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in TEXT[:5]))
+    export(imported["nllb"].run, tmp_path / "copy", format="safetensors", check=text)
+    assert Run.open(tmp_path / "copy").manifest.format == 3
+
+
+def test_the_converter_of_ctranslate2_takes_an_export(
+    kind: Kind, imported: dict[Kind, Imported], tmp_path: Path
+):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in TEXT))
+    run, out = imported[kind].run, tmp_path / kind
+    export(run, out, format="huggingface", check=text)
+    converter = ctranslate2.converters.TransformersConverter(str(out))
+    converter.convert(str(tmp_path / "ct2"))
+    src, tgt = DIRECTIONS[kind][1]
+    _, tokenizer, tag = theirs_of(out, src, tgt)
+    engine = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", compute_type="float32")
+    codes = run.tokenizers().src.language_tags
+    theirs = MarianModel(out, run.config.decode)
+    banned = [[tokenizer.convert_ids_to_tokens(theirs.id_of(code))] for code in codes]
+    with translator_of(run, src, tgt, beam_size=1) as ours:
+        found = list(ours.translate(TEXT))
+    for line, translation in zip(TEXT, found, strict=True):
+        pieces = tokenizer.convert_ids_to_tokens(tokenizer(line)["input_ids"])
+        (result,) = engine.translate_batch(
+            [pieces],
+            target_prefix=[[tokenizer.convert_ids_to_tokens(tag)]],
+            beam_size=1,
+            max_decoding_length=len(pieces) + 20,
+            suppress_sequences=[*banned, ["<pad>"], ["<s>"]],
+        )
+        ids = tokenizer.convert_tokens_to_ids(result.hypotheses[0][1:])
+        assert tokenizer.decode(ids, skip_special_tokens=True) == translation
+
+
+def test_an_import_is_trained_further_and_exported_again(
+    kind: Kind,
+    sources: dict[Kind, Path],
+    imported: dict[Kind, Imported],
+    tmp_path: Path,
+):
+    files = [tmp_path / side for side in ("src", "tgt")]
+    for file, lines in zip(files, (LINES[:200], LINES[300:500]), strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines))
+    src, tgt = ("en", "de") if kind == "m2m100" else ("eng_Latn", "deu_Latn")
+    run = imported[kind].run
+    pair = parallel_files(*files)
+    corpus = Corpus("mine", [DirectionSources(src, tgt, [pair], pair)], is_multilingual=True)
+    options = PrepareOptions.from_keywords(
+        tokenizer_from=run.path, max_ratio=100.0, workers=1, drop_wrong_language=False
+    )
+    prepare(corpus, tmp_path / "data", options)
+    from mtkit.data import PreparedData
+
+    data = PreparedData.open(tmp_path / "data")
+    tags = run.tokenizers().src.language_tags
+    assert (data.pairs("train").src[0][0], data.pairs("train").tgt[0][0]) == (tags[src], tags[tgt])
+    changes = ["train.max_steps=2", "train.batch_tokens=500", "train.learning_rate=1e-3"]
+    config = load_config("fine-tune", changes)
+    train.run(config, data, tmp_path / "tuned", device="cpu", init_from=str(run.path))
+    tuned = Run.open(tmp_path / "tuned")
+    assert tuned.config.train.freeze == ("learned_positions", "output_bias")
+    before, after = (r.select("last" if r is tuned else None)[0] for r in (run, tuned))
+    assert torch.equal(before["learned_positions"], after["learned_positions"])
+    assert not torch.equal(before["embedding.weight"], after["embedding.weight"])
+    export(tuned, tmp_path / f"{kind}-out", format="huggingface", check=files[0])
+    assert "cc-by-nc-4.0" in (tmp_path / f"{kind}-out" / "README.md").read_text()
+    assert "cc-by-nc-4.0" in (tmp_path / f"{kind}-out" / "export.json").read_text()
+
+
+def test_the_command_prints_the_licence_and_the_languages(place: Place, sources: dict[Kind, Path]):
+    outcome = place.mtkit("import", str(sources["nllb"]), "runs/nllb")
+    assert outcome.status == 0
+    assert "licence of the model: cc-by-nc-4.0" in outcome.err
+    assert f"languages (--src-lang, --tgt-lang): {', '.join(CODES)}" in outcome.err
+    both = ("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")
+    outcome = place.mtkit("translate", *both, "--run", "runs/nllb", stdin=b"one two\n\n7\n")
+    assert outcome.status == 0
+    assert outcome.out.count("\n") == 3
