@@ -117,16 +117,19 @@ def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str
     assert "ooops is none of loop" in place.refused(*run, "--reject-findings", "ooops")
 
 
-def test_a_thorough_check_does_not_depend_on_the_batch(place: Place, run: list[str]) -> None:
-    def confidences(*options: str) -> list[float | None]:
-        rows = place.mtkit(*run, "--json", "--thorough", *options).out.splitlines()
-        return [json.loads(row).get("confidence") for row in rows]
+@pytest.mark.parametrize("check", ["--check", "--thorough"])
+def test_a_check_does_not_depend_on_the_lines_around_it(
+    check: str, place: Place, run: list[str]
+) -> None:
+    def checked(*options: str) -> list[tuple[object, object]]:
+        rows = map(json.loads, place.mtkit(*run, "--json", check, *options).out.splitlines())
+        return [(row.get("confidence"), row["findings"]) for row in rows]
 
-    found = confidences()
-    assert [value is None for value in found] == [False, True, False, False, False]
-    assert found == confidences("--batch-tokens", "1")
+    expected = checked()
+    assert [confidence is None for confidence, _ in expected] == [False, True, False, False, False]
+    assert checked("--batch-tokens", "1") == expected
     place.write("in.txt", "".join(f"{line}\n" for line in reversed(LINES)))
-    assert found == confidences()[::-1]
+    assert checked()[::-1] == expected
 
 
 def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run) -> None:
@@ -152,17 +155,6 @@ def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> No
     outcome = place.mtkit(*run, "--reject", "0")
     assert outcome.out == place.mtkit(*run).out
     assert outcome.err.endswith("mtkit: left no line empty: no confidence is below 0\n")
-
-
-def test_findings_and_confidence_do_not_depend_on_the_batch(place: Place, run: list[str]) -> None:
-    def checked(*options: str) -> list[dict[str, object]]:
-        rows = place.mtkit(*run, "--json", "--check", *options).out.splitlines()
-        return [
-            {key: row.get(key) for key in ("confidence", "findings")}
-            for row in map(json.loads, rows)
-        ]
-
-    assert checked() == checked("--batch-tokens", "1")
 
 
 def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: list[str]) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import UNTRAINED, random_run, slow
+from conftest import UNTRAINED, changed, random_run, slow
 from support.command_line import Place
 from support.program import printed
 from support.translators import changed_to, loaded, numbers
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
-from mtkit.config import ModelConfig
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translation, Translator
@@ -26,11 +25,8 @@ PREFIXES = ["acht neun", "", "eins"] * 5 + ["", "drei"]
 
 SEARCHES: dict[str, dict[str, Any]] = {
     **{
-        f"beam {beam_size}, length penalty {alpha}": {
-            "beam_size": beam_size,
-            "length_penalty": alpha,
-        }
-        for beam_size in (1, 4, 10)
+        f"beam {size}, length penalty {alpha}": {"beam_size": size, "length_penalty": alpha}
+        for size in (1, 4, 10)
         for alpha in (0.0, 0.6)
     },
     "power": {"beam_size": 4, "length_penalty": 0.6, "length_penalty_form": "power"},
@@ -62,14 +58,11 @@ def assert_near(found: list[list[Translation]], expected: list[list[Translation]
     """The same translations; sums of more than 10 in float32 have an error above 1e-5."""
     for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs, strict=True):
-            assert (one.text, one.pieces, one.finished) == (
-                other.text,
-                other.pieces,
-                other.finished,
-            )
-            assert one.score == pytest.approx(other.score, abs=1e-5, rel=1e-6)
-            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-6)
-            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5, rel=1e-6)
+            for name in ("text", "pieces", "finished"):
+                assert getattr(one, name) == getattr(other, name)
+            for name in ("score", "log_prob", "log_probs"):
+                wanted = pytest.approx(getattr(other, name), abs=1e-5, rel=1e-6)
+                assert getattr(one, name) == wanted
 
 
 @pytest.mark.parametrize("name", [slow("tiny_run"), slow("untrained"), "uneven"])
@@ -126,16 +119,7 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
 def test_a_sentence_longer_than_learned_positions_is_refused(
     engine: str, tiny_data: PreparedData, tmp_path: Path
 ):
-    model = ModelConfig(
-        encoder_layers=1,
-        decoder_layers=1,
-        d_model=16,
-        d_ff=32,
-        n_heads=2,
-        positions="learned",
-        max_positions=16,
-    )
-    config = UNTRAINED.model_copy(update={"model": model})
+    config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
     run = random_run(tmp_path / "run", tiny_data, 1, config=config)
     with loaded(run, engine, workers=1) as translator:
         with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):
