@@ -18,6 +18,7 @@ from mtkit.base.character_references import unescape
 Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "point"], int]
 
 _CODE = re.compile(r"<(?P<open>g\d+)>|</(?P<close>g\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
+_ANY_CODE = re.compile(r"<(?:/?g\d+|x\d+/|!--\d+--)>")
 _FORMS = {"open": "<g{}>", "shown": "<x{}/>", "unseen": "<!--{}-->"}
 _NOT_IN_A_LINE = re.compile(r"[\t\r\n]")
 
@@ -52,12 +53,13 @@ def plain_text(line: str) -> str:
 def has_same_codes(source: str, translation: str) -> bool:
     """Whether a translation has each code of its source once, inside the same ones, well nested.
 
+    The source is the line of a segment, which is well nested itself.
+
     Codes that are beside each other may change their order.
     """
-    if "<" not in source + translation:
+    if _ANY_CODE.findall(source) == _ANY_CODE.findall(translation):
         return True
-    nesting = _nesting(source)
-    return nesting is not None and nesting == _nesting(translation)
+    return _nesting(source) == _nesting(translation)
 
 
 def _nesting(line: str) -> dict[str, str] | None:

@@ -106,7 +106,7 @@ class _Placer:
         self._linked: dict[int, list[int]] = {}
         self._best: dict[int, list[int]] = {}
         seen: set[int] = set()
-        for i, j in sorted(weights, key=lambda link: -weights[link]):
+        for i, j in sorted(weights, key=weights.__getitem__, reverse=True):
             self._linked.setdefault(i, []).append(j)
             if j not in seen:
                 self._best.setdefault(i, []).append(j)
