@@ -6,7 +6,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.inline import has_same_codes
@@ -181,17 +181,14 @@ def open_document(
     data: bytes,
     *,
     format: str | None = None,
-    source: str = "",
-    target: str = "",
-    everything: bool = False,
-    max_unpacked: int = MAX_UNPACKED,
+    **options: Any,
 ) -> Document:
     """Read a document.
 
     Args:
         name: of the file, for its ending and for messages.
         format: an ending (a key of `FORMATS`) that counts instead of that of the name.
-        source, target, everything, max_unpacked: see `Options`.
+        options: the attributes of `Options`.
 
     Raises:
         MtkitError: it cannot be read; the message names the file and the reason.
@@ -210,8 +207,7 @@ def open_document(
     module = importlib.import_module(f"mtkit.documents.{format_.module}")
     reader = getattr(module, format_.document)
     try:
-        options = Options(source, target, everything, max_unpacked)
-        opened: Document = reader(data, options)
+        opened: Document = reader(data, Options(**options))
     except MtkitError as error:
         raise type(error)(f"{name}: {error}") from None
     return opened
