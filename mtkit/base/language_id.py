@@ -7,10 +7,11 @@ takes half a second, 85 MB of memory, and for a moment 70 MB in the folder of te
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import langcodes
@@ -29,6 +30,8 @@ MIN_LINES = 10
 _SIMILAR = 14
 # Codes that LibreTranslate and Argos Translate use internally, and the codes that clients get.
 LIBRETRANSLATE = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+# A language, a script and a region, as in `zh-Hant-HK` and `es-419`.
+_TAG = re.compile("([a-z]{2,3})(?:-([a-z]{4}))?(?:-(?:[a-z]{2}|[0-9]{3}))?")
 # Codes of languages that are mostly given for a country, such as Northern Sami for Sweden.
 _COUNTRIES = {"br", "ee", "kr", "se", "tw"}
 # Tags whose parts are kept.
@@ -69,6 +72,48 @@ def is_same_tag(code: str, other: str) -> bool:
         and langcodes.standardize_tag(code, macro=True)
         == langcodes.standardize_tag(other, macro=True)
     )
+
+
+def find_code(given: str, codes: Iterable[str]) -> str | None:
+    """Which of some codes is meant: in any case, an alias, or of the same language.
+
+    Two codes of a language must have the same script, which is the usual one if none is given:
+    `zh-TW` is `zh-Hant`. A region may be missing on one side, but no other region is taken. Of
+    several codes the same region comes first, then one without a region.
+    """
+    known = {code.lower(): code for code in codes}
+    wanted = given.replace("_", "-").lower()
+    wanted = LIBRETRANSLATE.get(wanted, wanted).lower()
+    if wanted in known or not (parts := _TAG.fullmatch(wanted)):
+        return known.get(wanted)
+    # langcodes keeps all that it was asked for. So it is asked for a few letters, and for a script
+    # and a region only of what the server has.
+    language, script = parts_of(parts[1]).language, parts[2]
+    tags = {code: parts_of(code) for code in known.values()}
+    same = {code: tag for code, tag in tags.items() if tag.language == language}
+    if not same or (script and script.title() not in {tag.script for tag in same.values()}):
+        return None
+    of_wanted = parts_of(wanted)
+    script, region = of_wanted.script, of_wanted.region
+    able = [
+        (tag.region != region, tag.region, code)
+        for code, tag in same.items()
+        if tag.script == script and (region in ("", tag.region) or not tag.region)
+    ]
+    return min(able)[-1] if able else None
+
+
+def nearest_codes(given: str, codes: Iterable[str], count: int) -> list[str]:
+    """The codes that a wrong one probably means, or whose languages are nearest to its language."""
+
+    def distance(code: str) -> tuple[float, float]:
+        likeness = difflib.SequenceMatcher(None, given.lower(), code.lower()).ratio()
+        far = 1000
+        if is_language_tag(given) and is_language_tag(code):
+            far = langcodes.tag_distance(given.replace("_", "-"), code.replace("_", "-"))
+        return far, -likeness
+
+    return sorted(codes, key=distance)[:count]
 
 
 def is_same_language(code: str, other: str) -> bool:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Directions that are named when the server starts.
+_MAX_SHOWN = 20
+
 address_option = shared.option_group("Address")
 access_option = shared.option_group("Access")
 limit_option = shared.option_group("Limits")
@@ -157,8 +160,8 @@ def serve(
     if batch_tokens := options.changes.get("batch_tokens"):
         limits = replace(limits, batch_tokens=batch_tokens)
 
-    def load(run: Run, tgt_lang: str | None) -> Translator:
-        return options.load([run], tgt_lang=tgt_lang, exact=False)
+    def load(run: Run, src_lang: str | None, tgt_lang: str | None) -> Translator:
+        return options.load([run], src_lang=src_lang, tgt_lang=tgt_lang, exact=False)
 
     # Before the models are loaded, because that takes long, and the address may be in use.
     with listen(host, port) as listening:
@@ -169,6 +172,8 @@ def serve(
         gc.freeze()
         # Seconds that the event loop waits while another thread computes in Python; usually 0.005.
         sys.setswitchinterval(0.001)
-        pairs = ", ".join(f"{source} to {target}" for source, target in directions)
+        shown = [f"{source} to {target}" for source, target in directions]
+        more = len(shown) - _MAX_SHOWN
+        pairs = ", ".join(shown[:_MAX_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
         engines = "; ".join(directions.engines)
         server.run(lambda: log.info("serving %s at %s; %s", pairs, server.address, engines))

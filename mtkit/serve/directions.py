@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, RunChecks, warn_of_checkpoint
@@ -15,6 +15,8 @@ from mtkit.translate import Translator
 log = logging.getLogger(__name__)
 
 Direction = tuple[str, str]
+# Of a run, the translator from one language to another.
+Loader = Callable[[Run, str | None, str | None], Translator]
 
 
 class Directions:
@@ -22,7 +24,7 @@ class Directions:
 
     Args:
         runs: of one direction or of several.
-        load: the translator of a run; with a target language if it has several.
+        load: the translator of a run, for a source and a target language if it has several.
 
     Attributes:
         checkers: what checks translations, by direction, once `load_checker` has loaded it.
@@ -32,7 +34,7 @@ class Directions:
             earlier one has.
     """
 
-    def __init__(self, runs: Sequence[Run], load: Callable[[Run, str | None], Translator]) -> None:
+    def __init__(self, runs: Sequence[Run], load: Loader) -> None:
         self._translators: dict[Direction, Translator] = {}
         # The same, but none splits lines into sentences.
         self._unsplit: dict[Direction, Translator] = {}
@@ -86,24 +88,34 @@ class Directions:
                 log.warning("translations from %s to %s are not checked: %s", *pair, error)
                 del self._loaders[pair]
 
-    @property
+    @cached_property
     def sources(self) -> list[str]:
         """The languages to translate from."""
-        return list(dict.fromkeys(source for source, _ in self._translators))
+        return list(self._targets)
 
     @property
     def beam_size(self) -> int:
         """The smallest beam: a request for more translations has another best one."""
         return min(translator.config.beam_size for translator in self._translators.values())
 
-    @property
+    @cached_property
     def languages(self) -> list[str]:
         """All languages, sorted."""
         return sorted({code for pair in self._translators for code in pair})
 
     def targets(self, source: str = "") -> list[str]:
         """The languages to translate one into, or any, sorted."""
-        return sorted({target for code, target in self._translators if source in ("", code)})
+        if source:
+            return sorted(self._targets.get(source, ()))
+        return sorted(set().union(*self._targets.values()))
+
+    @cached_property
+    def _targets(self) -> dict[str, set[str]]:
+        """The targets of each source; a run may have thousands of directions."""
+        targets: dict[str, set[str]] = {}
+        for source, target in self._translators:
+            targets.setdefault(source, set()).add(target)
+        return targets
 
 
 def _checks_of(run: Run, translator: Translator) -> RunChecks | None:
@@ -124,19 +136,24 @@ def _checks_of(run: Run, translator: Translator) -> RunChecks | None:
     return checks
 
 
-def _translators_of(run: Run, load: Callable[[Run, str | None], Translator]) -> list[Translator]:
+def _translators_of(run: Run, load: Loader) -> list[Translator]:
     """A translator for each direction of a run; they share the weights."""
     data = run.manifest.data
     if data.task == "parsing":
         raise MtkitError(f"{run.path}: is a parser; serve is for translations")
-    tags = list(run.tokenizers().src.language_tags)
-    first = load(run, tags[0] if tags else None)
+    vocabularies = run.tokenizers()
+    tags = list(vocabularies.src.language_tags)
+    has_both = vocabularies.has_tags_on_both_sides
+    pairs = [(direction.src_lang, direction.tgt_lang) for direction in data.directions]
+    if not pairs:
+        # An imported model does not say which directions it was trained on.
+        sources = tags if has_both else [data.src_lang]
+        pairs = [(src, tag) for tag in tags for src in sources if src != tag]
+    src_lang, tgt_lang = pairs[0] if has_both else (None, tags[0] if tags else None)
+    first = load(run, src_lang, tgt_lang)
     first.decoder.try_weights()
     if not tags:
         pairs = [(first.src_lang, first.tgt_lang)]
-    else:
-        trained = [(direction.src_lang, direction.tgt_lang) for direction in data.directions]
-        pairs = trained or [(data.src_lang, tag) for tag in tags]
     if not all(map(all, pairs)):
         raise MtkitError(
             f"{run.path}: does not say its languages; import it again, with --src-lang and "

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtkit.base import language_id
 from mtkit.base.copied import has_letters
+from mtkit.base.language_id import find_code
 
-# A language, a script and a region, as in `zh-Hant-HK` and `es-419`.
-_TAG = re.compile("([a-z]{2,3})(?:-([a-z]{4}))?(?:-(?:[a-z]{2}|[0-9]{3}))?")
+__all__ = ["Detected", "detect", "find_code", "public_code"]
+
 # The characters of a text by which its language is found.
 _ENOUGH = 5000
 # What is answered if nothing is found, as LibreTranslate does.
@@ -28,35 +28,6 @@ def public_code(code: str) -> str:
     """The code that clients get for a code of a run: `zh-Hans` for `zh`, `de` for `deu_Latn`."""
     names = language_id.LIBRETRANSLATE
     return names.get(code) or names.get(standard := language_id.standard_tag(code), standard)
-
-
-def find_code(given: str, codes: Iterable[str]) -> str | None:
-    """The public code that a client means: in any case, an alias, or of the same language.
-
-    Two codes of a language must have the same script, which is the usual one if none is given:
-    `zh-TW` is `zh-Hant`. A region may be missing on one side, but no other region is taken. Of
-    several codes the same region comes first, then one without a region.
-    """
-    known = {code.lower(): code for code in codes}
-    wanted = given.replace("_", "-").lower()
-    wanted = language_id.LIBRETRANSLATE.get(wanted, wanted).lower()
-    if wanted in known or not (parts := _TAG.fullmatch(wanted)):
-        return known.get(wanted)
-    # langcodes keeps all that it was asked for. So it is asked for a few letters, and for a script
-    # and a region only of what the server has.
-    language, script = language_id.parts_of(parts[1]).language, parts[2]
-    tags = {code: language_id.parts_of(code) for code in known.values()}
-    same = {code: tag for code, tag in tags.items() if tag.language == language}
-    if not same or (script and script.title() not in {tag.script for tag in same.values()}):
-        return None
-    of_wanted = language_id.parts_of(wanted)
-    script, region = of_wanted.script, of_wanted.region
-    able = [
-        (tag.region != region, tag.region, code)
-        for code, tag in same.items()
-        if tag.script == script and (region in ("", tag.region) or not tag.region)
-    ]
-    return min(able)[-1] if able else None
 
 
 def detect(texts: Sequence[str], codes: Sequence[str]) -> list[Detected]:

@@ -123,8 +123,30 @@ def _languages(run: Run) -> tuple[str, str]:
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
-def _listed(codes: Iterable[str]) -> str:
-    return ", ".join(sorted(codes))
+# Languages that are all named in a message; of more, the five nearest.
+_MAX_LISTED, _NEAREST = 20, 5
+
+
+def _listed(codes: Iterable[str], wanted: str | None = None) -> str:
+    """Languages for a message, or those of many that are nearest to a wanted one."""
+    codes = sorted(codes)
+    if len(codes) <= _MAX_LISTED:
+        return ", ".join(codes)
+    if wanted is None:
+        return f"{len(codes)} such as {', '.join(codes[:_NEAREST])}"
+    from mtkit.base.language_id import nearest_codes
+
+    nearest = ", ".join(nearest_codes(wanted, codes, _NEAREST))
+    return f"{len(codes)} others, and the nearest are {nearest}"
+
+
+def _known(code: str, codes: Iterable[str]) -> str:
+    """The code among these that is meant, such as `deu_Latn` by `de`; else the given one."""
+    if code in (codes := [*codes]):
+        return code
+    from mtkit.base.language_id import find_code
+
+    return find_code(code, codes) or code
 
 
 def choose_direction(
@@ -164,9 +186,11 @@ def choose_direction(
             f"{run.path}: translates to several languages, {_listed(targets)}; choose one with "
             "--tgt-lang"
         )
-    tgt_lang = next(iter(targets)) if tgt_lang is None else tgt_lang
+    tgt_lang = next(iter(targets)) if tgt_lang is None else _known(tgt_lang, targets)
     if tgt_lang not in targets:
-        raise MtkitError(f"{run.path}: does not translate to {tgt_lang}; it has {_listed(targets)}")
+        raise MtkitError(
+            f"{run.path}: does not translate to {tgt_lang}; it has {_listed(targets, tgt_lang)}"
+        )
     sources = dict.fromkeys(src for src, tgt in trained if tgt == tgt_lang)
     if src_lang is None and len(sources) != 1 and has_both:
         raise MtkitError(
@@ -176,8 +200,9 @@ def choose_direction(
     if src_lang is None:
         return next(iter(sources)) if len(sources) == 1 else "", tgt_lang
     known = {*tags} if has_both else {code for pair in trained for code in pair}
+    src_lang = _known(src_lang, known)
     if known and src_lang not in known:
-        raise MtkitError(f"{run.path}: does not know {src_lang}; it has {_listed(known)}")
+        raise MtkitError(f"{run.path}: does not know {src_lang}; it has {_listed(known, src_lang)}")
     if trained and src_lang not in sources:
         log.warning(
             "%s: was not trained to translate %s to %s; the quality may be low",

@@ -10,6 +10,7 @@ import langcodes
 import pytest
 from conftest import GERMAN, GREEK, number_pairs
 
+from mtkit.base import language_id
 from mtkit.base.language_id import (
     can_identify,
     is_language_tag,
@@ -80,3 +81,24 @@ def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPa
         parts = list(threads.map(parts_of, codes))
     assert names == ["German", "French", "Greek", "Polish"]
     assert [one.script for one in parts] == ["Latn", "Latn", "Grek", "Latn"]
+
+
+def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_ones() -> None:
+    flores = ["arb_Arab", "ces_Latn", "deu_Latn", "eng_Latn", "slk_Latn", "zho_Hans", "zho_Hant"]
+    for given, code in (
+        ("de", "deu_Latn"),
+        ("deu", "deu_Latn"),
+        ("de-AT", "deu_Latn"),
+        ("zh-TW", "zho_Hant"),
+        ("zh", "zho_Hans"),
+        ("ar", "arb_Arab"),
+        ("eng_Latn", "eng_Latn"),
+        ("fr", None),
+        ("deutsch", None),
+    ):
+        assert language_id.find_code(given, flores) == code
+    assert language_id.find_code("deu_Latn", ["de", "en"]) == "de"
+    # Slovak is nearest to Czech by CLDR, and where a code is wrong, letters decide.
+    assert language_id.nearest_codes("cs", [*flores[:1], *flores[2:]], 1) == ["slk_Latn"]
+    assert language_id.nearest_codes("eng_Lat", flores, 1) == ["eng_Latn"]
+    assert len(language_id.nearest_codes("xx", flores, 5)) == 5

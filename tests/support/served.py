@@ -41,8 +41,8 @@ class Served:
         changed: Callable[[Translator], object] = lambda _: None,
         proxies: Sequence[str] = (),
     ) -> None:
-        def load(run: Run, tgt_lang: str | None) -> Translator:
-            return Translator.load(run, device="cpu", tgt_lang=tgt_lang)
+        def load(run: Run, src_lang: str | None, tgt_lang: str | None) -> Translator:
+            return Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang)
 
         directions = Directions(runs, load)
         for pair in directions:

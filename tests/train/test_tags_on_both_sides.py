@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import UNTRAINED, number_pairs, random_run, reseal, write_pairs
 from support.prepared import prepare_several
+from support.served import Served
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import make_batch
@@ -268,3 +269,24 @@ def test_a_tokenizer_spells_its_tags_by_their_scheme():
     assert tokenizer.scheme == "both"
     assert tag not in tokenizer.encode("<lang:deu_Latn> eins")
     assert tokenizer.decode([tag, *tokenizer.encode("eins")]) == "eins"
+
+
+def test_codes_of_other_standards_find_the_language(untrained: Run, lines: list[str]):
+    with Translator.load(untrained, src_lang="eng_Latn", tgt_lang="deu") as found:
+        assert (found.src_lang, found.tgt_lang) == ("en", "de")
+        with Translator.load(untrained, src_lang="en", tgt_lang="de-DE") as same:
+            assert list(found.translate(lines)) == list(same.translate(lines))
+
+
+def test_a_server_has_all_directions_of_a_run_that_does_not_say_them(untrained: Run):
+    reseal(untrained.path / "manifest.json", lambda content: content["data"].update(directions=[]))
+    with Served([Run.open(untrained.path)]) as served:
+        listed = served.get("/languages").json
+        assert {language["code"]: language["targets"] for language in listed} == {
+            "de": ["de", "en"],
+            "en": ["de", "en"],
+        }
+        for source, target in DIRECTIONS:
+            answer = served.translate("one two", source=source, target=target).json
+            with Translator.load(untrained, src_lang=source, tgt_lang=target) as direct:
+                assert [answer["translatedText"]] == list(direct.translate(["one two"]))
