@@ -89,7 +89,8 @@ def test_the_features_of_samples_are_their_chrf_by_sacrebleu() -> None:
     same, other = sentence_chrf([text] * 2, [text, "a dog"])
     (back,) = sentence_chrf(["a dog"], [text])
     assert found[0] == pytest.approx((same + other) / 2)
-    assert found[1] == pytest.approx((other + back) / 2)
+    # Of the first sample with the translation and the second one; of the second one with both.
+    assert found[1] == pytest.approx(((same + other) / 2 + back) / 2)
     assert found[2] == -2.0
     assert features_of_samples(text, []) == []
 

@@ -45,7 +45,11 @@ FEATURES = (
     "subwords of a translated word",
 )
 # Further ones of a translation with samples beside it.
-OF_SAMPLES = ("chrF to the samples", "chrF among the samples", "mean log-probability of samples")
+OF_SAMPLES = (
+    "chrF to the samples",
+    "chrF of the samples to all others",
+    "mean log-probability of samples",
+)
 
 
 class Tenth(Record):

@@ -133,10 +133,10 @@ def features_of_samples(translation: str, samples: Sequence[Translation]) -> lis
     if not samples:
         return []
     log_probs = [value for sample in samples for value in sample.log_probs]
-    texts = [sample.text for sample in samples]
+    first, *others = mutual_chrf([translation, *(sample.text for sample in samples)])
     return [
-        mutual_chrf([translation, *texts])[0],
-        sum(mutual_chrf(texts)) / len(texts),
+        first,
+        sum(others) / len(others),
         sum(log_probs) / max(1, len(log_probs)),
     ]
 
