@@ -239,6 +239,12 @@ def _logging_is_restored() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _runs_are_made_by_one_thread() -> None:
+    """Those of fixtures too, which are made before `_one_thread`; resumed, they have equal bits."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _signals_are_heeded() -> None:
     """A shell that starts the tests in the background has them, and their children, ignore some."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
