@@ -386,7 +386,9 @@ def test_other_forms_of_the_same_placeholder_address_or_sign_are_no_fault(
     source: str, translation: str, no_facts: PairFacts
 ):
     assert kinds(source, translation, no_facts) == set()
-    assert kinds(translation, source, no_facts) == set()
+    # Nobody reads an entity in place of a sign that the source has.
+    escaped = {"markup"} if "&" in source and "&" not in translation else set()
+    assert kinds(translation, source, no_facts) == escaped
 
 
 def test_placeholders_may_get_their_position_in_a_translation(no_facts: PairFacts):

@@ -16,7 +16,7 @@ from mtkit.base.files import Record
 from mtkit.base.invisible import visible
 from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS
-from mtkit.check.rules import limits, marks
+from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.language import other_language
 from mtkit.check.rules.numbers import has_digit, unmatched
 
@@ -278,6 +278,11 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
     about: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for source, target in sample:
+        broken["damage"] += any(
+            damage.misread(text, lang)
+            for text, lang in ((source, facts.src_lang), (target, facts.tgt_lang))
+        )
+        broken["capitals"] += bool(damage.capitals(source, target))
         if any(map(may_have_copied_parts, (source, target))):
             for kind, parts_of in marks.COPIED_PARTS.items():
                 src, tgt = parts_of(source), parts_of(target)
@@ -296,6 +301,11 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
             kind
             for kind in ("numbers", *marks.COPIED_PARTS)
             if broken[kind] > 0.1 * about[kind] and about[kind] >= limits.MIN_RULE_PAIRS
+        ]
+        + [
+            kind
+            for kind in ("damage", "capitals")
+            if broken[kind] > limits.MAX_DAMAGED * len(sample)
         ],
         "is_strict_about_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
         and broken["one side"] <= most,

@@ -7,12 +7,15 @@ from typing import Any
 
 # Each kind and what it means, in the order of tables.
 KINDS = {
-    "loop": "A phrase is repeated at once, more often than in the source.",
+    "loop": "A phrase, or a part of a word, is repeated at once, unlike in the source.",
     "omission": "Words of the source have no counterpart in the translation.",
     "addition": "Words of the translation have no counterpart in the source.",
-    "copied": "Most of the translation is text of the source.",
+    "copied": "Much of the translation is text of the source.",
     "language": "The translation is in another language or script.",
+    "damage": "Characters are damaged: UTF-8 was read as another encoding, or some are lost.",
+    "capitals": "The translation is all capitals, or has none, unlike the source.",
     "numbers": "A number of the source was changed, or is missing; or one was added.",
+    "units": "A number has another unit than in the source.",
     "placeholders": "The placeholders of programs, such as {name} and %s, are not those of the"
     " source.",
     "markup": "The tags and entities are not those of the source.",

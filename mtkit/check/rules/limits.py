@@ -21,8 +21,10 @@ MAX_PHRASE_WORDS, MAX_PHRASE_CHARACTERS = 50, 100
 # all words marks 42 good pairs instead of 1; four finds 12 % of three words three times, not 100 %.
 MIN_REPEATS = {1: 3, 2: 3, 3: 3, 4: 3}
 MIN_CHARACTER_REPEATS = {1: 6, 2: 4, 3: 4, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3}
-# Letters that are a loop inside of a word. No difference.
-MIN_LOOP_LETTERS = 24
+# Letters of a word beyond its different ones, if letters are repeated in it: one letter five times.
+MIN_REPEATED_LETTERS = 4
+# Letters of a text whose capitals are compared, and capitals of a source that begins with a number.
+MIN_CASED_LETTERS, MIN_CAPITALS = 6, 4
 # The share of the words of a copied translation that the source has. No difference.
 MIN_COPIED_SHARE = 0.7
 # Words of a translation that is copied, if it is not the source itself. Six finds 94 % of copies.
@@ -32,6 +34,9 @@ MIN_COPIED_WORDS = 3
 MIN_USUAL_SHARE = 0.5
 # Letters, and the share of them in a script of the language, as in `PrepareConfig`. No difference.
 MIN_SCRIPT_LETTERS, MIN_SCRIPT_SHARE = 6, 0.5
+# Words in a row of the source, and their letters, that are a copy in a translation with other
+# words; one word less, if the usual words are known.
+MIN_COPIED_RUN, MIN_COPIED_LETTERS = 4, 9
 # Sigmas of the length above which a text is not cut, whose source has no mark at its end. No
 # difference.
 MAX_UNMARKED_SIGMAS = -2.0
@@ -82,6 +87,8 @@ MIN_TIMES_SEEN, MAX_LAST_SHARE = 12, 0.002
 MAX_MARKED = 0.0005
 # A rule also counts if this share of the pairs that it is about keep it, and there are enough.
 MIN_KEPT, MIN_RULE_PAIRS = 0.99, 20
+# The share of a corpus with damaged characters, or with other capitals, that is a habit of it.
+MAX_DAMAGED = 0.05
 # Characters added to lengths, because the ratio of short ones says little.
 PADDING = 4
 # Between these the limit of a length in sigmas is learned. Half of what is learned marks 258 good

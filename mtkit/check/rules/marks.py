@@ -18,10 +18,10 @@ from mtkit.base.copied import copied, may_have_copied_parts
 from mtkit.base.text import LETTER_MARKS, UNSPACED, WORD, base_language
 from mtkit.check.rules import limits
 
-_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
+TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
 _EMPTY = {"br", "hr", "img", "input", "wbr"}
-_ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
+ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
 # Any other character may also be written without an entity.
 _OF_MARKUP = {"<": "&lt;", ">": "&gt;"}
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -67,7 +67,7 @@ class Text:
     def plain(self) -> str:
         """As long as the text, with spaces in place of the parts that a translation copies."""
         text = self.raw
-        for pattern in (copied(), _TAG, _ENTITY) if may_have_copied_parts(text) else ():
+        for pattern in (copied(), TAG, ENTITY) if may_have_copied_parts(text) else ():
             text = pattern.sub(lambda match: " " * len(match[0]), text)
         return text
 
@@ -107,14 +107,14 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 def markup(text: str) -> Counter[str]:
     """The tags without their attributes, and the entities of `<` and `>`."""
     tags = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
-    signs = (unescape(match[0]) for match in _ENTITY.finditer(text))
+    signs = (unescape(match[0]) for match in ENTITY.finditer(text))
     tags.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
     return tags
 
 
 def _tags(text: str) -> Iterator[tuple[str, str, str]]:
     """The slash of an end tag, the name and the slash of an empty element, of each tag."""
-    for end, written, rest in _TAG.findall(text):
+    for end, written, rest in TAG.findall(text):
         name, before = written.lower(), rest[-2:-1]
         # The value of an attribute without quotation marks may end with a slash.
         has_slash = rest.endswith("/") and (not before or before in "\"'" or before.isspace())
@@ -125,7 +125,7 @@ def addresses(text: str) -> Counter[str]:
     """URLs, mail addresses, hosts and files."""
     # Not those without a semicolon, as in "?x=1&copy=2".
     urls = (
-        _ENTITY.sub(lambda entity: unescape(entity[0]), match[0])
+        ENTITY.sub(lambda entity: unescape(entity[0]), match[0])
         for match in copied().finditer(text)
         if match.lastgroup == "addresses"
     )

@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mtkit.base.scripts import script_share
-from mtkit.check.rules import limits, marks
+from mtkit.base.text import base_language
+from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.language import other_language
@@ -21,10 +22,11 @@ from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import Unmatched, changed_words, has_digit, unmatched
 
-_INSIDE_WORD = re.compile(r"(.{1,10}?)\1{3,}")
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
+# Titles, and what signs say.
+_QUOTED = re.compile('["„“”«»‘\'][^"„“”«»]+["„“”«»’\']')
 # No finished text ends with one of these.
 _UNFINISHED = tuple(",;(–-")
 
@@ -42,17 +44,20 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     if is_source_blank:
         return [Finding("length", "the source is empty, but not the translation", 0.9)]
     result = list(_loop(src, tgt, facts))
-    copied = list(_copied(src, tgt, facts))
+    copied = list(_copied(src, tgt, facts)) or list(_half_copied(src, tgt, facts))
     result += copied
     if not copied:
         if src.raw != tgt.raw and not (facts.is_latin and not _NOT_LATIN.search(tgt.plain)):
             result += _script(src, tgt, facts)
         if not knows_words:
             result += _language(src, tgt, facts)
+    result += _damage(src, tgt, facts)
     if has_digit(src.plain) or has_digit(tgt.plain):
         result += _numbers(src, tgt, facts)
+        result += _units(src, tgt)
     elif not single_words(src.language).keys().isdisjoint(src.words):
         result += _number_words(src, tgt)
+        result += _units(src, tgt)
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
         result += _copied_parts(src.raw, tgt.raw, facts)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
@@ -94,16 +99,16 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
             reason = f"{_quoted(phrase)} occurs {worst.times} times in a row"
             yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
             return
-    if not facts.is_unspaced and words and len(max(words, key=len)) >= limits.MIN_LOOP_LETTERS:
-        for match in re.finditer(rf"\w{{{limits.MIN_LOOP_LETTERS},}}", tgt.plain):
-            inside = _INSIDE_WORD.search(match[0])
-            is_long = inside and 2 * len(inside[0]) > limits.MIN_LOOP_LETTERS
-            if inside and is_long and inside[0] not in src.plain:
-                count = len(inside[0]) // len(inside[1])
-                start = match.start() + inside.start()
-                reason = f"{_quoted(inside[1])} occurs {count} times in a row"
-                yield Finding("loop", reason, 1.0, tgt=range(start, start + len(inside[0])))
-                return
+    if facts.is_unspaced:
+        return
+    if inside := damage.letter_loop(src.plain, words, tgt.plain):
+        part = inside[1] or inside[2]
+        count = len(inside[0]) // len(part)
+    elif inside := damage.doubled(src.plain, words, tgt.plain):
+        part, count = inside[1], 2
+    if inside:
+        reason = f"{_quoted(part)} occurs {count} times in a row"
+        yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * count), tgt=range(*inside.span()))
 
 
 def _may_repeat(words: Sequence[str]) -> bool:
@@ -178,6 +183,30 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         yield Finding("copied", reason, severity)
 
 
+def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    """Many words in a row are those of the source; names, with capitals, are the same in both."""
+    if facts.is_unspaced:
+        return
+    is_known = facts.sampled >= limits.MIN_PAIRS
+    is_german = base_language(src.language) == "de"
+    size = limits.MIN_COPIED_RUN - is_known
+    ours, theirs = (marks.word_pattern(side.language).findall(side.plain) for side in (src, tgt))
+    runs = {tuple(ours[at : at + size]) for at in range(len(ours) - size + 1)}
+    for at in range(len(theirs) - size + 1):
+        run = theirs[at : at + size]
+        if tuple(run) not in runs or sum(map(len, run)) < limits.MIN_COPIED_LETTERS:
+            continue
+        # A name is neither the first word of a text, nor each German noun.
+        lower = size if is_german else int(not at)
+        small = [word for word in (*map(str.lower, run[:lower]), *run[lower:]) if word.islower()]
+        foreign = len(facts.source_only.intersection(small))
+        if len(small) == size and (foreign >= size - 1 or not is_known):
+            text = " ".join(run)
+            if not _QUOTED.search(tgt.plain) or text not in "".join(_QUOTED.findall(src.plain)):
+                yield Finding("copied", f"{_quoted(text)} is text of the source", 0.8)
+                return
+
+
 def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     usual, limit = facts.usual_targets, limits.MIN_USUAL_SHARE * facts.usual_share
     if not usual or sum(map(usual.__contains__, tgt.words)) >= limit * len(tgt.words):
@@ -207,6 +236,23 @@ def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 # ---------------------------------------------------------------------------------------------
+# Damaged characters
+
+
+def _damage(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    if "damage" not in facts.loose:
+        for side, name in ((src, "src"), (tgt, "tgt")):
+            if part := damage.misread(side.raw, side.language):
+                reason = f"{_quoted(part[0])} is damaged"
+                yield Finding("damage", reason, 0.9, **{name: range(*part.span())})
+                break
+    if "capitals" not in facts.loose and (reason := damage.capitals(src.plain, tgt.plain)):
+        yield Finding("capitals", reason, 0.7)
+    if "markup" not in facts.loose and (part := damage.entity(src.raw, tgt.raw)):
+        yield Finding("markup", f"added: {part[0]}", 0.8, tgt=range(*part.span()))
+
+
+# ---------------------------------------------------------------------------------------------
 # Numbers, placeholders, markup, addresses
 
 
@@ -219,6 +265,11 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         spans = [side[0].span if side else None for side in (rest.src, rest.tgt)]
         severity = 0.8 if is_changed else 0.7
         yield Finding("numbers", _changed(rest), severity, src=spans[0], tgt=spans[1])
+
+
+def _units(src: Text, tgt: Text) -> Iterator[Finding]:
+    for ours, theirs in damage.other_units(src, tgt):
+        yield Finding("units", f"missing: {ours}; added: {theirs}", 0.8)
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:

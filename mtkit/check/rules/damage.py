@@ -1,0 +1,155 @@
+"""Damage that a look at the characters shows: mojibake, capitals, doubled phrases, other units."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from itertools import pairwise
+
+from mtkit.base.character_references import unescape
+from mtkit.base.copied import copied
+from mtkit.base.scripts import script_share
+from mtkit.check.rules import limits
+from mtkit.check.rules.marks import ENTITY, TAG, Text
+from mtkit.check.rules.number_words import SCALES, single_words
+
+# The characters that bytes 80 to BF are in Windows-1252, or in Latin-1.
+_CONTINUATION = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
+_MISREAD = re.compile(
+    rf"[\u00c2-\u00df][{_CONTINUATION}]|[\u00e0-\u00ef][{_CONTINUATION}]{{2}}"
+    rf"|[\u00f0-\u00f4][{_CONTINUATION}]{{3}}"
+)
+# What is misread in texts of any script: Latin letters, punctuation, signs, emoji.
+_ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000-\U0001faff]")
+_LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORECASE)
+_LONG_LETTERS = re.compile(r"([^\W\d_])\1\1|([^\W\d_]{2,10}?)\2\2", re.IGNORECASE)
+_DOUBLED = re.compile(
+    r"(?<!\w)(\w+(?:[ ,'’\"-]{1,3}\w+){1,5})(?P<between>[ ,'’\"-]{1,3})\1(?!\w)", re.IGNORECASE
+)
+# Digits, or one word many times; and two words, as in "Mr President, Mr President".
+_SAME = re.compile(r"[\d ,]+$|(\w+)(?:\W+\1)+$", re.IGNORECASE)
+_FROM_TO = re.compile(r"\b(\w+) \w+ \1\b", re.IGNORECASE)
+_TWICE = re.compile(r"\b(\w+)\W+\1\b", re.IGNORECASE)
+_WORD, _VISIBLE = re.compile(r"[^\W\d_]+"), re.compile(r"[\w\ufffc]")
+# A number with what may be its unit: a sign before it, or the words behind it.
+_MEASURED = re.compile(
+    r"(?:([$€£¥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
+    r"(\d+(?:[ \u00a0\u202f'’.,]\d{3}(?!\d))*(?:[.,]\d+)?)(?![.,]?\d)"
+    r"[ \u00a0\u202f-]?([%$€£¥]|°[CF]|[^\W\d_]+)?(?:[ \u00a0\u202f](?:de |d['’])?([^\W\d_]+))?"
+)
+
+
+@functools.cache
+def _units() -> dict[str, frozenset[str]]:
+    """The units that each word may be, in 16 languages; those of the Unicode CLDR."""
+    units: dict[str, set[str]] = defaultdict(set)
+    file = resources.files("mtkit") / "check" / "rules" / "units.tsv"
+    for row in file.read_text(encoding="utf-8").splitlines():
+        unit, words = row.split("\t")
+        for word in words.split():
+            units[word.replace("_", " ")].add(unit)
+    return {word: frozenset(names) for word, names in units.items()}
+
+
+def misread(text: str, language: str) -> re.Match[str] | None:
+    """The first characters that are UTF-8 read as Windows-1252, or that stand for lost ones."""
+    if text.isascii():
+        return None
+    for match in _MISREAD.finditer(text):
+        # The bytes 81, 8D, 8F, 90 and 9D are control characters in both.
+        read = (part if "\x80" <= part <= "\xff" else part.encode("cp1252") for part in match[0])
+        data = b"".join(
+            part if isinstance(part, bytes) else part.encode("latin-1") for part in read
+        )
+        meant = data.decode(errors="ignore")
+        # Not letters of phonetic alphabets, such as that of "É»".
+        letter = script_share(meant, language) if meant > "\u0300" else None
+        if _ANYWHERE.match(meant) or (letter and letter[1]):
+            return match
+    return re.search("\ufffd", text)
+
+
+def entity(source: str, translation: str) -> re.Match[str] | None:
+    """A sign that is written as an entity, although the source has neither entities nor tags."""
+    if "&" not in translation or ENTITY.search(source) or TAG.search(source):
+        return None
+    # Those of an address are right.
+    text = copied().sub(lambda part: " " * len(part[0]), translation)
+    entities = ENTITY.finditer(text)
+    return next((match for match in entities if unescape(match[0]) != match[0]), None)
+
+
+def capitals(source: str, translation: str) -> str:
+    """What is wrong with the capitals of a translation; empty if nothing is.
+
+    Scripts without them have neither.
+    """
+    if translation.islower():
+        few = sum(map(str.isalpha, translation)) < limits.MIN_CASED_LETTERS
+        words = _WORD.findall(source)
+        capitalised = [word for word in words if word[0].isupper()]
+        # Behind a number at the beginning, no word needs one.
+        begins = words[:1] == capitalised[:1] and _VISIBLE.findall(translation)[0].isalpha()
+        is_lost = capitalised and (begins or len(capitalised) >= limits.MIN_CAPITALS)
+        return "the translation has no capital" if is_lost and not few else ""
+    if translation.isupper() and sum(map(str.isalpha, translation)) >= limits.MIN_CASED_LETTERS:
+        small = sum(map(str.islower, source))
+        if len(translation.split()) > 1 and small > sum(map(str.isupper, source)):
+            return "the translation is all capitals"
+    return ""
+
+
+def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | None:
+    """Two to six words that are there twice in a row, if the source doubles nothing."""
+    if len(set(pairwise(words))) >= len(words) - 1:
+        return None
+    for match in _DOUBLED.finditer(text):
+        # In "Mr President, Mr President" and "from floor to floor to" two words are right.
+        is_short = len(_WORD.findall(match[1])) < 3
+        right = (
+            _FROM_TO.search(source) if "," not in match[0] else is_short or _TWICE.search(source)
+        )
+        if (right and (is_short or "," in match[0])) or _SAME.match(match[1]):
+            continue
+        return None if _DOUBLED.search(source) else match
+    return None
+
+
+def letter_loop(source: str, words: Sequence[str], text: str) -> re.Match[str] | None:
+    """Two letters or more that are there four times in a row in a word, or one letter five times.
+
+    Nothing, if the source has such letters too, as in "hahaha".
+    """
+    if not any(len(word) - len(set(word)) >= limits.MIN_REPEATED_LETTERS for word in words):
+        return None
+    return None if _LONG_LETTERS.search(source) else _LETTER_LOOP.search(text)
+
+
+def other_units(src: Text, tgt: Text) -> Iterator[tuple[str, str]]:
+    """The same numbers with other units: what each side has."""
+    ours, theirs = _measured(src), _measured(tgt)
+    for number in ours.keys() & theirs.keys():
+        pairs = itertools.product(ours[number].values(), theirs[number].values())
+        if all(units.isdisjoint(others) for units, others in pairs):
+            yield next(iter(ours[number])), next(iter(theirs[number]))
+
+
+def _measured(text: Text) -> dict[str, dict[str, frozenset[str]]]:
+    """By the digits of each number: what it is written with, and the units that this may be."""
+    units, found = _units(), defaultdict[str, dict[str, frozenset[str]]](dict)
+    for match in _MEASURED.finditer(text.plain):
+        sign, number, word, second = ((part or "").lower() for part in match.groups())
+        for name in (sign, f"{word} {second}", word, second if word in SCALES else ""):
+            if name in units:
+                digits = re.sub(r"[.,]00?$|\D", "", number)
+                found[digits][f"{number} {name}"] = units[name]
+                break
+    in_words = single_words(text.language)
+    for name, word in pairwise(text.words):
+        if name in in_words and word in units:
+            found[str(in_words[name])][f"{name} {word}"] = units[word]
+    return found

@@ -1,0 +1,200 @@
+"""What shows that a translation is damaged, and what looks like it and is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtkit.check.rules import rules
+from mtkit.check.rules.facts import PairFacts
+
+Pair = tuple[str, str]
+
+
+def kinds(source: str, translation: str, src_lang: str = "en", tgt_lang: str = "de") -> set[str]:
+    """The kinds of findings where nothing is known of the corpus."""
+    facts = PairFacts.learn([], src_lang=src_lang, tgt_lang=tgt_lang)
+    return {finding.kind for finding in rules.findings(*facts.texts(source, translation), facts)}
+
+
+# Each sentence is right, and each is damaged by the encodings that the table names.
+RIGHT = {
+    "de": ["Die Straße ist schön.", "Das kostet 5 €.", "„Hör auf!“, rief er – dann ging er."],
+    "fr": ["Voilà l’été à Nîmes.", "« Ça va ? » dit Noël.", "À Œuilly, c’est déjà fini…"],
+    "es": ["¿Dónde está el niño?", "¡Mañana también!"],
+    "pl": ["Zażółć gęślą jaźń.", "Łódź jest piękna."],
+    "cs": ["Příliš žluťoučký kůň úpěl."],
+    "pt": ["Não há ninguém à vista.", "Isto é «É»."],
+    "ru": ["Мы жили в Москве."],
+    "el": ["Η Αθήνα είναι ωραία."],
+    "vi": ["Tôi không hiểu điều đó."],
+    "hu": ["Árvíztűrő tükörfúrógép."],
+    "ja": ["今日は天気がいいです。"],
+}
+
+
+def misread(text: str, encoding: str) -> str:
+    """A text whose bytes are read as another encoding; those that it lacks stay as they are."""
+    return "".join(
+        bytes([byte]).decode(encoding, "ignore") or chr(byte) for byte in text.encode("utf-8")
+    )
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize(("language", "text"), [(k, text) for k in RIGHT for text in RIGHT[k]])
+def test_text_that_was_read_as_another_encoding_is_damaged(language: str, text: str, encoding: str):
+    assert "damage" not in kinds("This is so.", text, tgt_lang=language)
+    assert "damage" in kinds("This is so.", misread(text, encoding), tgt_lang=language)
+    # On the side of the source, the translation cannot be right either.
+    assert "damage" in kinds(misread(text, encoding), "That is so.", src_lang=language)
+
+
+@pytest.mark.parametrize(
+    "text",
+    # The examples of the documentation of ftfy 6.3, https://ftfy.readthedocs.io/.
+    [
+        "âœ” No problems",
+        "The Mona Lisa doesnâ€™t have eyebrows.",
+        "l’humanitÃ©",
+        "voilÃ\xa0 le travail",
+        "Ã\xa0 perturber la rÃ©flexion",
+        "Lost \ufffd here",
+    ],
+)
+def test_known_examples_of_mojibake_are_damaged(text: str):
+    assert "damage" in kinds("A text that is right.", text, tgt_lang="fr")
+
+
+CAPITALS = [
+    ("This is a good day.", "DAS IST EIN GUTER TAG.", True),
+    ("This is a good day.", "das ist ein guter tag.", True),
+    ("We met Anna in Rome.", "wir trafen anna in rom.", True),
+    ("THIS IS A GOOD DAY.", "DAS IST EIN GUTER TAG.", False),
+    ("this is a good day.", "das ist ein guter tag.", False),
+    ("NATO and EU", "NATO UND EU", False),
+    ("Yes.", "ja.", False),
+    ("see Anna", "siehe anna", False),
+    ("Forty people came.", "40 personnes sont venues.", False),
+    ("The USA", "USA", False),
+]
+
+
+@pytest.mark.parametrize(("source", "translation", "is_wrong"), CAPITALS)
+def test_capitals_are_compared_with_those_of_the_source(
+    source: str, translation: str, is_wrong: bool
+):
+    assert ("capitals" in kinds(source, translation)) == is_wrong
+
+
+@pytest.mark.parametrize(("language", "text"), [("zh", "今天很好。"), ("ar", "هذا يوم جميل.")])
+def test_scripts_without_capitals_lack_none(language: str, text: str):
+    assert "capitals" not in kinds("This is a Good Day.", text, tgt_lang=language)
+
+
+LOOPS = [
+    ("He went home in the evening.", "Er ging am Abend am Abend nach Hause.", True),
+    ("He reads the newspaper.", "Er liest die Zeitung, liest die Zeitung.", True),
+    ("I do not know why.", "Ich weiß nicht, ich weiß nicht, warum.", True),
+    ("The house is old.", "Das Haususususus ist alt.", True),
+    ("The house is old.", "Das Haus ist aaaaalt.", True),
+    ("The house is old.", "Das Hauhauhauhau ist alt.", True),
+    ("We go from floor to floor to clean.", "Wir gehen von Stock zu Stock zu putzen.", False),
+    ("Mr President, President of the Council", "Herr Präsident, Herr Präsident des Rates", False),
+    ("Hahahaha, no!", "Hahahahaha, nein!", False),
+    ("Sooooo good!", "Soooooo gut!", False),
+    ("He says that that is so.", "Er sagt, dass das das ist.", False),
+    ("The code is 000000.", "Der Code ist 000000.", False),
+    ("Call 12 12 12 12.", "Rufe 12 12 12 12 an.", False),
+    ("Shipping by steam", "Die Schifffahrt mit Dampf", False),
+    ("A long time ago, a long time ago.", "Vor langer Zeit, vor langer Zeit.", False),
+]
+
+
+@pytest.mark.parametrize(("source", "translation", "is_wrong"), LOOPS)
+def test_phrases_that_are_there_twice_and_letters_in_a_row_are_loops(
+    source: str, translation: str, is_wrong: bool
+):
+    assert ("loop" in kinds(source, translation)) == is_wrong
+
+
+HALF = [
+    ("He said that it would rain all day.", "Er sagte, that it would rain all day.", True),
+    ("The old man walks to the river.", "The old man walks to den Fluss hinab.", True),
+    ("They saw Gone with the Wind.", "Sie sahen Gone with the Wind.", False),
+    ('The sign says "do not enter the room".', "Dort steht „do not enter the room“.", False),
+    ("Mr John Fitzgerald Kennedy Smith came.", "John Fitzgerald Kennedy Smith kam.", False),
+    ("It is in 3 4 5 6 7.", "Es ist in 3 4 5 6 7.", False),
+]
+
+
+@pytest.mark.parametrize(("source", "translation", "is_wrong"), HALF)
+def test_a_part_that_is_text_of_the_source_is_copied(source: str, translation: str, is_wrong: bool):
+    assert ("copied" in kinds(source, translation)) == is_wrong
+
+
+# The words are those of the Unicode CLDR, 47.
+UNITS = [
+    ("en", "de", "It is 5 kilometers long.", "Es ist 5 Meter lang.", True),
+    ("en", "de", "It takes 20 minutes.", "Es dauert 20 Stunden.", True),
+    ("en", "de", "It costs $5.", "Es kostet 5 Euro.", True),
+    ("en", "de", "It costs $2.50.", "Es kostet 2,50 Euro.", True),
+    ("en", "fr", "It rose by 3%.", "Cela a augmenté de 3 euros.", True),
+    ("en", "fr", "EUR 100 000", "100 000 dollars", True),
+    ("en", "es", "It weighs 70 kilograms.", "Pesa 70 gramos.", True),
+    ("en", "it", "He is 40 years old.", "Ha 40 mesi.", True),
+    ("en", "pl", "We waited 3 hours.", "Czekaliśmy 3 minuty.", True),
+    ("en", "ru", "It lasts 10 days.", "Это длится 10 недель.", True),
+    ("en", "nl", "It is 12 weeks old.", "Het is 12 jaar oud.", True),
+    ("de", "en", "Er fuhr fünf Kilometer.", "He drove five miles.", True),
+    ("de", "en", "Es dauert zwanzig Stunden.", "It takes 20 minutes.", True),
+    ("en", "de", "It is 5 kilometers long.", "Es ist 5 Kilometer lang.", False),
+    ("en", "de", "It is 5 km long.", "Es ist 5 Kilometer lang.", False),
+    ("en", "de", "It costs $5 million.", "Es kostet 5 Millionen Dollar.", False),
+    ("en", "fr", "It costs 5 million dollars.", "Cela coûte 5 millions de dollars.", False),
+    ("en", "fr", "3 per cent", "3 pour cent", False),
+    ("en", "fr", "3 percent", "3 %", False),
+    ("en", "de", "A 20-year wait", "20 Jahre Wartezeit", False),
+    ("en", "de", "5 miles in 8 minutes", "8 Kilometer in 8 Minuten", False),
+    ("en", "de", "8 minutes for 8 miles", "8 Meilen in 8 Minuten", False),
+    ("en", "de", "It weighs 5 pounds.", "Es wiegt 5 Pfund.", False),
+    ("en", "es", "He is 40 years old.", "Tiene 40 años.", False),
+    ("en", "pl", "We waited 3 hours.", "Czekaliśmy 3 godziny.", False),
+    ("en", "ru", "It lasts 10 days.", "Это длится 10 дней.", False),
+    ("en", "de", "5 people came.", "Es kamen 5 Leute.", False),
+    ("en", "de", "The 20th century", "Das 20. Jahrhundert", False),
+    ("en", "de", "at 20 o'clock", "um 20 Uhr", False),
+]
+
+
+@pytest.mark.parametrize(("src_lang", "tgt_lang", "source", "translation", "is_wrong"), UNITS)
+def test_the_same_number_has_the_same_unit(
+    src_lang: str, tgt_lang: str, source: str, translation: str, is_wrong: bool
+):
+    assert ("units" in kinds(source, translation, src_lang, tgt_lang)) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "is_wrong"),
+    [
+        ("Salt and pepper", "Salz &amp; Pfeffer", True),
+        ("It's five o'clock", "Es ist f&uuml;nf Uhr", True),
+        ("One two", "Eins&nbsp;zwei", True),
+        ("It's good", "C&#39;est bon", True),
+        ("A & B", "A & B", False),
+        ("Salt &amp; pepper", "Salz &amp; Pfeffer", False),
+        ("<b>Salt</b> and pepper", "<b>Salz</b>&nbsp;und Pfeffer", False),
+        ("Marks &Spencer;", "Marks &Spencer;", False),
+    ],
+)
+def test_an_entity_in_place_of_a_sign_is_wrong(source: str, translation: str, is_wrong: bool):
+    assert ("markup" in kinds(source, translation)) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind"),
+    [(("A good day {}.", "ein guter tag {}."), "capitals"), (("Day {}.", "SchÃ¶n {}."), "damage")],
+)
+def test_what_is_usual_in_a_corpus_is_no_finding(pair: Pair, kind: str):
+    pairs = [(pair[0].format(n), pair[1].format(n)) for n in range(300)]
+    facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+    assert kind in facts.loose
+    assert rules.findings(*facts.texts(*pairs[0]), facts) == []
