@@ -198,3 +198,28 @@ def test_what_is_usual_in_a_corpus_is_no_finding(pair: Pair, kind: str):
     facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
     assert kind in facts.loose
     assert rules.findings(*facts.texts(*pairs[0]), facts) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "is_wrong"),
+    [
+        ("It costs 1.2 bn euros.", "Es kostet 1,2 Mio. Euro.", True),
+        ("It costs 1.2 bn euros.", "Es kostet 1,2 Mrd. Euro.", False),
+        ("We open at 7 am.", "Wir öffnen um 19 Uhr.", True),
+        ("We open at 7 pm.", "Wir öffnen um 19 Uhr.", False),
+        ("We open at 7pm.", "Wir öffnen um 19 Uhr.", False),
+        ("We open at 9.30pm.", "Wir öffnen um 21:30 Uhr.", False),
+        ("We open at 12 a.m.", "Wir öffnen um 0 Uhr.", False),
+        ("We open at 12 p.m.", "Wir öffnen um 12 Uhr.", False),
+        ("Louis XIV was king.", "Ludwig XVI. war König.", True),
+        ("Louis XIV was king.", "Ludwig XIV. war König.", False),
+        ("World War II", "Der 2. Weltkrieg", False),
+        ("It takes 1 h 30 min.", "Es dauert 90 Minuten.", False),
+        ("It takes 1 hour 20 minutes.", "Es dauert 80 Minuten.", False),
+        ("It takes 1 hour 20 minutes.", "Es dauert 90 Minuten.", True),
+    ],
+)
+def test_scales_clocks_and_roman_numbers_are_compared(
+    source: str, translation: str, is_wrong: bool
+):
+    assert ("numbers" in kinds(source, translation)) == is_wrong

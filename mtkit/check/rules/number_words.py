@@ -77,7 +77,7 @@ class InWords:
 def numbers_in_words(text: str, language: str) -> InWords:
     """The numbers in words of a text; of languages that are not known, the Roman numbers."""
     code = base_language(language)
-    values: set[float] = {_roman(match[0]) for match in _ROMAN.finditer(text)}
+    values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
     certain: list[tuple[float, str]] = []
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
@@ -249,7 +249,7 @@ def _german(word: str) -> int | None:
     return None if match is None else known[match[0]]
 
 
-def _roman(text: str) -> int:
+def roman(text: str) -> int:
     """The value of a Roman number, or a value for letters that are none."""
     values = [_ROMAN_DIGITS[letter] for letter in text]
     following = [*values[1:], 0]

@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
-from mtkit.check.rules.number_words import SCALED_LANGUAGES, SCALES, InWords, numbers_in_words
+from mtkit.check.rules.number_words import (
+    SCALED_LANGUAGES,
+    SCALES,
+    InWords,
+    numbers_in_words,
+    roman,
+)
 
 Reading = float | str
 
@@ -33,6 +39,7 @@ _CLEAR_SCALES = {
     word
     for word in SCALES
     if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia"))
+    or word in ("bn", "tn")
     or (word in _UNSPACED - set("千천兆조"))
 }
 
@@ -55,6 +62,7 @@ _RANGE = re.compile(
     rf"-?[{_SPACES}]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[{_SPACES}]?"
     rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
 )
+_ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?=(?:er|ème|e)?\b)")
 _DECADE = re.compile(r"['’]?s\b")
 # One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
 _FRACTION = re.compile(
@@ -62,7 +70,7 @@ _FRACTION = re.compile(
     r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
 )
 _TIME = re.compile(
-    rf"\d[{_SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|[ap]\.? ?m\b|noon|midi\b)",
+    rf"\d[{_SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
     re.IGNORECASE,
 )
 # Measures that a good translation may convert, from or to these. A quotation mark is a measure if
@@ -77,6 +85,8 @@ _MEASURES = {
         r"|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
     ),
     "mark": re.compile(r"['\"”]"),
+    "am": re.compile(rf"[{_SPACES}]?[aA]\.?[{_SPACES}]?[mM]\b"),
+    "pm": re.compile(rf"[{_SPACES}]?[pP]\.?[{_SPACES}]?[mM]\b"),
 }
 _IMPERIAL_WORD = re.compile(
     r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
@@ -415,6 +425,13 @@ class _Pair:
         if all(self.rest) and any(map(_TIME.search, self.texts)):
             self._match(lambda src, tgt: not _hours(src).isdisjoint(_hours(tgt)))
 
+    def durations(self) -> None:
+        """An hour and minutes that are minutes on the other side."""
+        for some, others in (self.rest, reversed(self.rest)):
+            is_one = len(others) == 1 and "min" in "".join(self.texts)
+            if is_one and not _minutes(some).isdisjoint(others[0].readings):
+                self.rest = [[], []]
+
     def cut_elsewhere(self) -> None:
         """Telephone numbers and dates whose digits are cut at other places.
 
@@ -489,6 +506,7 @@ ANSWERS = {
     "equal": Kind(_Pair.equal, {"2 million": "2.000.000", "50 million": "50 Mio."}),
     "fraction": Kind(_Pair.fractions, {"2½": "2,5", "1/3": "0,33", "2 1/2": "2,5"}),
     "time": Kind(_Pair.times, {"at 7 p.m.": "19 Uhr", "12.01 a.m.": "0:01"}),
+    "duration": Kind(_Pair.durations, {"1 h 30 min": "90 Minuten", "2 hours 5 min": "125 Min."}),
     "cut elsewhere": Kind(_Pair.cut_elsewhere, {"555 1234": "55-51-234", "at 1430": "14.30"}),
     "measure": Kind(_Pair.measures, {"6 feet": "1,80 m", "70 °F": "21 °C", "6'": "1,83 m"}),
     "words": Kind(_Pair.words, {"50th": "fünfzigste", "2:30": "halb drei", "12": "ein Dutzend"}),
@@ -523,6 +541,20 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
+def changed_roman(source: str, translation: str) -> Unmatched:
+    """The Roman numbers of both sides, such as XIV, that the other side has not; both, or none."""
+    sides = [
+        [Number(m[0], m.start(), frozenset([roman(m[0])])) for m in _ROMAN.finditer(text)]
+        for text in (source, translation)
+    ]
+    values = [{value for n in side for value in n.readings} for side in sides]
+    src, tgt = (
+        [number for number in side if number.readings.isdisjoint(others)]
+        for side, others in zip(sides, reversed(values), strict=True)
+    )
+    return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
 def _are_equal(number: Number, other: Number) -> bool:
     """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
     if number.scaled and other.scaled:
@@ -538,13 +570,26 @@ def _has_point(number: Number) -> bool:
 
 
 def _hours(number: Number) -> set[str]:
-    """The values of a number as times of a clock with 12 hours: 7 pm and 19 h are the same."""
+    """The values of a number as times of a clock with 24 hours; 7 may be 7 or 19, but not 7 am."""
     times: set[str] = set()
     for value in number.readings:
         hour, _, minute = str(value).partition(":")
         if hour.isdecimal() and len(hour) <= 2 and int(hour) <= 24:
-            times.add(f"{int(hour) % 12}:{int(minute or 0)}")
+            halves = [0] * ("pm" not in number.measures) + [12] * ("am" not in number.measures)
+            hours = [int(hour)] if int(hour) > 12 else [int(hour) % 12 + half for half in halves]
+            times.update(f"{hour % 24}:{int(minute or 0)}" for hour in hours)
     return times
+
+
+def _minutes(numbers: Sequence[Number]) -> set[Reading]:
+    """The minutes that a time is, or an hour and minutes."""
+    clocks = (value for number in numbers for value in number.readings if isinstance(value, str))
+    parts = [clock.split(":") for clock in clocks if ":" in clock]
+    minutes: set[Reading] = {60 * int(hour) + int(minute) for hour, minute in parts}
+    if len(numbers) == 2:
+        hours, rests = ([value for value in n.readings if value != str(value)] for n in numbers)
+        minutes.update(60 * float(hour) + float(rest) for hour in hours for rest in rests)
+    return minutes
 
 
 def _spoken(number: Number) -> set[Reading]:

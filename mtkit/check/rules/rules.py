@@ -20,7 +20,7 @@ from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.language import other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_words import single_words
-from mtkit.check.rules.numbers import Unmatched, changed_words, has_digit, unmatched
+from mtkit.check.rules.numbers import Unmatched, changed_roman, changed_words, has_digit, unmatched
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
@@ -58,6 +58,8 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     elif not single_words(src.language).keys().isdisjoint(src.words):
         result += _number_words(src, tgt)
         result += _units(src, tgt)
+    if (rest := changed_roman(src.plain, tgt.plain)).src:
+        result.append(Finding("numbers", _changed(rest), 0.7))
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
         result += _copied_parts(src.raw, tgt.raw, facts)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
