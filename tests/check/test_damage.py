@@ -223,3 +223,18 @@ def test_scales_clocks_and_roman_numbers_are_compared(
     source: str, translation: str, is_wrong: bool
 ):
     assert ("numbers" in kinds(source, translation)) == is_wrong
+
+
+def test_a_large_number_that_is_missing_is_found_where_most_pairs_keep_them():
+    kept = [
+        (f"We saw {n} of {n + 2} birds.", f"Wir sahen {n} von {n + 2} Vögeln.") for n in range(485)
+    ]
+    # Three in a hundred lose one: more than where any number that is missing is found.
+    lost = [("We saw 7 of 25 birds.", "Wir sahen 7 Vögel."), ("We saw 7 birds.", "Wir sahen es.")]
+    for pairs, is_found in ((kept + 7 * lost, True), (kept + 40 * lost, False)):
+        facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+        assert not facts.is_strict_about_numbers
+        assert facts.keeps_large_numbers == is_found
+        for (source, translation), expected in zip(lost, (is_found, False), strict=True):
+            texts = facts.texts(source, translation)
+            assert ("numbers" in {f.kind for f in rules.findings(*texts, facts)}) == expected

@@ -57,6 +57,7 @@ class PairFacts(Record):
         cut_below: a target without its mark that is shorter than this, in sigmas, is cut.
         loose: kinds of findings that are too frequent in the corpus to be reported.
         is_strict_about_numbers: whether a number that is missing on one side alone is reported.
+        keeps_large_numbers: whether it is reported from two digits on, if there are no measures.
     """
 
     src_lang: str
@@ -74,6 +75,7 @@ class PairFacts(Record):
     cut_below: float = limits.MIN_CUT_SIGMAS
     loose: list[str] = field(default_factory=list)
     is_strict_about_numbers: bool = False
+    keeps_large_numbers: bool = False
 
     @classmethod
     def learn(cls, pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> PairFacts:
@@ -293,7 +295,9 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
             about["numbers"] += 1
             about["one side"] += 1
             broken["numbers"] += bool(rest.src and rest.tgt)
-            broken["one side"] += bool(rest.src) != bool(rest.tgt)
+            is_one_sided = bool(rest.src) != bool(rest.tgt)
+            broken["one side"] += is_one_sided
+            broken["large"] += is_one_sided and rest.is_large
 
     most = max(limits.MAX_MARKED * len(sample), (1 - limits.MIN_KEPT) * about["one side"])
     return {
@@ -309,4 +313,6 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         ],
         "is_strict_about_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
         and broken["one side"] <= most,
+        "keeps_large_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
+        and broken["large"] <= (1 - limits.MIN_LARGE_KEPT) * about["one side"],
     }

@@ -87,6 +87,8 @@ MIN_TIMES_SEEN, MAX_LAST_SHARE = 12, 0.002
 MAX_MARKED = 0.0005
 # A rule also counts if this share of the pairs that it is about keep it, and there are enough.
 MIN_KEPT, MIN_RULE_PAIRS = 0.99, 20
+# The same for numbers of two digits and more: 98 % of the pairs of newstest2014 keep them.
+MIN_LARGE_KEPT = 0.95
 # The share of a corpus with damaged characters, or with other capitals, that is a habit of it.
 MAX_DAMAGED = 0.05
 # Characters added to lengths, because the ratio of short ones says little.

@@ -62,7 +62,7 @@ _RANGE = re.compile(
     rf"-?[{_SPACES}]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[{_SPACES}]?"
     rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
 )
-_ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?=(?:er|ème|e)?\b)")
+_ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
 _DECADE = re.compile(r"['’]?s\b")
 # One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
 _FRACTION = re.compile(
@@ -379,6 +379,12 @@ class Unmatched:
     src: list[Number]
     tgt: list[Number]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether one has two digits or more; smaller numbers are often written in words."""
+        numbers = (*self.src, *self.tgt)
+        return any(n.start is not None and len(_digits([n])) > 1 for n in numbers)
+
 
 class _Pair:
     """The numbers of both sides without a partner: a method for each kind removes some.
@@ -395,7 +401,7 @@ class _Pair:
             for text, other, lang in zip(texts, reversed(texts), languages, strict=True)
         ]
         self.rest = self.numbers
-        self.is_converted = any(map(_IMPERIAL_WORD.search, texts))
+        self.is_converted = may_be_converted(*texts)
 
     def equal(self) -> None:
         """The same value on the other side."""
@@ -528,13 +534,18 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     return Unmatched(*pair.rest)
 
 
+def may_be_converted(source: str, translation: str) -> bool:
+    """Whether a text has imperial measures."""
+    return any(map(_IMPERIAL_WORD.search, (source, translation)))
+
+
 def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers in words of both sides that the other side does not have; both, or none."""
     src_words = numbers_in_words(source, src_lang)
     tgt_words = numbers_in_words(translation, tgt_lang)
     if not (src_words.certain and tgt_words.certain) or src_words.has_half or tgt_words.has_half:
         return Unmatched([], [])
-    if _IMPERIAL_WORD.search(source) or _IMPERIAL_WORD.search(translation):
+    if may_be_converted(source, translation):
         return Unmatched([], [])
     src = _missing(src_words, numbers_of(translation, lang=tgt_lang), tgt_words)
     tgt = _missing(tgt_words, numbers_of(source, lang=src_lang), src_words)

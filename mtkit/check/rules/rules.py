@@ -20,7 +20,14 @@ from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.language import other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_words import single_words
-from mtkit.check.rules.numbers import Unmatched, changed_roman, changed_words, has_digit, unmatched
+from mtkit.check.rules.numbers import (
+    Unmatched,
+    changed_roman,
+    changed_words,
+    has_digit,
+    may_be_converted,
+    unmatched,
+)
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
@@ -263,7 +270,10 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         return
     rest = unmatched(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
     is_changed = bool(rest.src and rest.tgt)
-    if is_changed or ((rest.src or rest.tgt) and facts.is_strict_about_numbers):
+    is_kept = facts.is_strict_about_numbers or (
+        facts.keeps_large_numbers and rest.is_large and not may_be_converted(src.plain, tgt.plain)
+    )
+    if is_changed or ((rest.src or rest.tgt) and is_kept):
         spans = [side[0].span if side else None for side in (rest.src, rest.tgt)]
         severity = 0.8 if is_changed else 0.7
         yield Finding("numbers", _changed(rest), severity, src=spans[0], tgt=spans[1])
