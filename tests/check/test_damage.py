@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from support.demo_grammar import sentences
 
 from mtkit.check.rules import rules
 from mtkit.check.rules.facts import PairFacts
@@ -238,3 +241,13 @@ def test_a_large_number_that_is_missing_is_found_where_most_pairs_keep_them():
         for (source, translation), expected in zip(lost, (is_found, False), strict=True):
             texts = facts.texts(source, translation)
             assert ("numbers" in {f.kind for f in rules.findings(*texts, facts)}) == expected
+
+
+def test_a_source_in_a_third_language_is_found():
+    sample = [pair for pair, _ in itertools.islice(sentences(seed=1), 1000)]
+    facts = PairFacts.learn(sample, src_lang="en", tgt_lang="de")
+    source = "La vieille femme a acheté hier un parapluie rouge dans une petite ville."
+    for _, translation in sample[:20]:
+        found = rules.findings(*facts.texts(source, translation), facts)
+        (reason,) = (finding.reason for finding in found if finding.kind == "language")
+        assert reason.startswith("the source looks like French")

@@ -11,7 +11,7 @@ KINDS = {
     "omission": "Words of the source have no counterpart in the translation.",
     "addition": "Words of the translation have no counterpart in the source.",
     "copied": "Much of the translation is text of the source.",
-    "language": "The translation is in another language or script.",
+    "language": "The translation, or the source, is in another language or script.",
     "damage": "Characters are damaged: UTF-8 was read as another encoding, or some are lost.",
     "capitals": "The translation is all capitals, or has none, unlike the source.",
     "numbers": "A number of the source was changed, or is missing; or one was added.",

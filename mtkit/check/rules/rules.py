@@ -217,17 +217,29 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    usual, limit = facts.usual_targets, limits.MIN_USUAL_SHARE * facts.usual_share
-    if not usual or sum(map(usual.__contains__, tgt.words)) >= limit * len(tgt.words):
-        return
-    # Names are in no language.
-    names = set(src.words) - facts.source_only
-    words = [word for word in tgt.words if word not in names]
-    share = sum(map(usual.__contains__, words)) / max(1, len(words))
-    if share >= limit or sum(len(word) for word in words if word.isalpha()) < limits.MIN_LETTERS:
-        return
-    if name := other_language(tgt.plain, facts.tgt_lang):
-        yield Finding("language", f"looks like {name}, and {share:.0%} of the words are usual", 0.9)
+    sides = (
+        ("", tgt, facts.usual_targets, set(src.words) - facts.source_only),
+        (
+            "the source ",
+            src,
+            facts.source_only,
+            set(tgt.words) - facts.target_only,
+        ),
+    )
+    limit = limits.MIN_USUAL_SHARE * facts.usual_share
+    for side, text, usual, names in sides:
+        if not usual or sum(map(usual.__contains__, text.words)) >= limit * len(text.words):
+            continue
+        # Names are in no language.
+        words = [word for word in text.words if word not in names]
+        share = sum(map(usual.__contains__, words)) / max(1, len(words))
+        letters = sum(len(word) for word in words if word.isalpha())
+        if share >= limit or letters < limits.MIN_LETTERS:
+            continue
+        if name := other_language(text.plain, text.language):
+            reason = f"{side}looks like {name}, and {share:.0%} of the words are usual"
+            yield Finding("language", reason, 0.9)
+            return
 
 
 def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
