@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +207,8 @@ def without(search: Any, lost: list[str]) -> Any:
 
 def copied(hypothesis: Hypothesis, sentence: Sentence) -> Hypothesis:
     tokens = tuple(sentence.ids)
-    return replace(hypothesis, tokens=tokens, finished=False, token_log_probs=(-1.0,) * len(tokens))
+    log_probs = (-1.0,) * len(tokens)
+    return hypothesis._replace(tokens=tokens, finished=False, token_log_probs=log_probs)
 
 
 # The logit of EOS at the first step for each of these texts.
