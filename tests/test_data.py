@@ -191,7 +191,9 @@ def test_the_checksum_is_that_of_the_bytes(tmp_path: Path):
 
 
 class FakeTokenizer:
-    """A file, and a number of pieces."""
+    """A file, and a number of pieces; no language tags."""
+
+    scheme = None
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -62,6 +62,7 @@ class PreparedWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._manifest: dict[str, Any] = {}
+        self._format = data.FORMAT
         self.token_type: np.dtype[Any] = np.dtype("<u2")
         self._open: dict[str, IO[bytes]] = {}
         self._dropped = [_DROPPED_HEADING]
@@ -77,6 +78,7 @@ class PreparedWriter:
         """Save the vocabularies; before any pairs."""
         vocabularies.save(self._folder)
         self.token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
+        self._format = data.FORMAT + vocabularies.has_tags_on_both_sides
 
     def tokenizers(self) -> Vocabularies:
         """The saved vocabularies."""
@@ -158,7 +160,7 @@ class PreparedWriter:
         }
         content = {
             "kind": "prepared folder",
-            "format": data.FORMAT + self.tokenizers().has_tags_on_both_sides,
+            "format": self._format,
             **self._manifest,
             "token_type": self.token_type.str,
             "files": files,

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -90,14 +91,22 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
     identity = uuid.uuid4().hex
     for again in range(max_restarts + 1):
         with tempfile.TemporaryDirectory(prefix="mtkit-") as folder, _restored(_ENDING) as handlers:
-            context = start_processes(
+            start = partial(
+                start_processes,
                 name="mtkit",
                 entrypoint=sys.executable,
                 args=dict.fromkeys(range(count), tuple(arguments)),
                 envs=_environments(count, again, identity),
                 logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
             )
-            stopped = _pass_on_signals(context, handlers)
+            workers: list[Any] = []
+            stopped = _pass_on_signals(workers, handlers)
+            # In the main thread it would take signals itself, and leave workers that nobody ends.
+            with ThreadPoolExecutor(1) as starting:
+                context: Any = starting.submit(start).result()
+            workers += [handler.proc for handler in context.subprocess_handlers.values()]
+            for worker in workers if stopped else []:
+                worker.send_signal(signal.SIGINT)
             result = context.wait(timeout=-1, period=0.1)
         assert result is not None  # it waits without a time limit
         if not result.failures:
@@ -145,18 +154,18 @@ def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, 
     return {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
 
 
-def _pass_on_signals(context: Any, handlers: dict[int, Any]) -> list[int]:
+def _pass_on_signals(workers: list[Any], handlers: dict[int, Any]) -> list[int]:
     """Send SIGINT to the workers for every signal that asks this process to end.
 
-    `context` is a `SubprocessContext`, and `handlers` are the previous ones. Returns a list to
-    which these signals are appended.
+    `workers` are filled in when they have been started, and `handlers` are the previous ones.
+    Returns a list to which these signals are appended.
     """
     received: list[int] = []
 
     def pass_on(number: int, _: Any) -> None:
         received.append(number)
-        for worker in context.subprocess_handlers.values():
-            worker.proc.send_signal(signal.SIGINT)  # does nothing to one that has ended
+        for worker in workers:
+            worker.send_signal(signal.SIGINT)  # does nothing to one that has ended
 
     for number, handler in handlers.items():
         # Ignored signals stay ignored, as with nohup.

@@ -17,6 +17,7 @@ import pytest
 from conftest import changed
 from support.team import THREE_BATCHES, Team, assert_equal_weights
 from support.training import Trainings
+from torch.distributed.elastic import multiprocessing
 
 from mtkit.config import Config, dump_config
 from mtkit.train import launcher
@@ -259,3 +260,17 @@ def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(
     status = launcher.launch(["-c", ENDS_WHEN_ASKED, str(tmp_path)], 2)
     asking.join()
     assert status == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_while_workers_are_started_ends_them_all(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    start = multiprocessing.start_processes
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), number)
+        return start(*args, **options)
+
+    monkeypatch.setattr(multiprocessing, "start_processes", interrupted)
+    assert launcher.launch(["-c", ENDS_WHEN_ASKED, str(tmp_path)], 2) == 130
