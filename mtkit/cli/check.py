@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,8 +286,8 @@ def _blocks(
         if translator is not None and (all_pairs or first == 1):
             sources, translations = map(list, zip(*block, strict=True))
             scored = translator.score_given(sources, translations)
-            samples = repeat(()) if sampler is None else sampler.draw(sources)
-            decoded = [decoded_of(t, of) for t, of in zip(scored, samples, strict=False)]
+            samples = sampler.draw(sources) if sampler else [()] * len(block)
+            decoded = [decoded_of(t, of) for t, of in zip(scored, samples, strict=True)]
         yield first, block, decoded
         first += len(block)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -119,10 +118,9 @@ class LineChecks:
         from mtkit.check import decoded_of, sortable_rows
 
         self._checked, left = [], []
-        samples = self.sampler.draw(lines) if self.sampler else itertools.repeat(())
-        for number, line, translations, of_line in zip(
-            itertools.count(first_line), lines, hypotheses, samples, strict=False
-        ):
+        samples = self.sampler.draw(lines) if self.sampler else [()] * len(lines)
+        of_lines = zip(lines, hypotheses, samples, strict=True)
+        for number, (line, translations, of_line) in enumerate(of_lines, first_line):
             best = translations[0]
             checked = self.checker.check(line, best.text, decoded_of(best, of_line))
             self._checked.append(checked)

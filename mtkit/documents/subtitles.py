@@ -120,11 +120,11 @@ class Subtitles(Document):
         self._texts: list[list[_Text]] = []
         before, repeated = "", 0
         for text in self._read():
-            rows = [_HIDDEN.sub("", row).strip() for *_, row in text.rows]
-            repeated += rows[0] == before
-            before = rows[-1]
             if not any(map(str.isalpha, text.words)):
                 continue
+            rows = [row for *_, raw in text.rows if (row := _HIDDEN.sub("", raw).strip())]
+            repeated += rows[0] == before
+            before = rows[-1]
             last = self._texts[-1] if self._texts else []
             if 0 < len(last) < _MAX_CUES and self._goes_on(last[-1], text):
                 last[-1].leave_dots()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mtkit.base.language_id import language_name
-from mtkit.serve import languages
+from mtkit.base.language_id import find_code, language_name
 from mtkit.serve.bodies import Parameters, choice_of, text_of, texts_of
 from mtkit.serve.http_errors import RequestError
 from mtkit.serve.libretranslate import glossary_of
@@ -43,7 +42,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     if not target:
         raise RequestError(400, "Parameter 'target_lang' not specified.")
     for name, code in (("target_lang", target), ("source_lang", source)):
-        if code and not languages.find_code(code, service.directions.languages):
+        if code and not find_code(code, service.directions.languages):
             raise RequestError(400, f"Value for '{name}' not supported.")
     chosen = {name: choice_of(given, name, choices) for name, choices in _CHOICES.items()}
     for name, value in chosen.items():

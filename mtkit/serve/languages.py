@@ -7,9 +7,6 @@ from typing import NamedTuple
 
 from mtkit.base import language_id
 from mtkit.base.copied import has_letters
-from mtkit.base.language_id import find_code
-
-__all__ = ["Detected", "detect", "find_code", "public_code"]
 
 # The characters of a text by which its language is found.
 _ENOUGH = 5000

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mtkit.base.copied import has_letters
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_id import language_name
+from mtkit.base.language_id import find_code, language_name
 from mtkit.check import Checked, Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access, DocumentTurns
@@ -255,16 +255,16 @@ class Service:
             return usual
         targets = directions.targets()
         if not source:
-            return "", languages.find_code(target, targets) or usual[1]
+            return "", find_code(target, targets) or usual[1]
         # With `en-US` to `de` and `en-GB` to `fr`, `en` may be either of them.
-        able = {code for code in targets if languages.find_code(target, [code])}
-        public = languages.find_code(source, [code for code, into in directions if into in able])
-        best = public and languages.find_code(target, directions.targets(public))
+        able = {code for code in targets if find_code(target, [code])}
+        public = find_code(source, [code for code, into in directions if into in able])
+        best = public and find_code(target, directions.targets(public))
         return (public, best) if public and best else usual
 
     def _known(self, code: str) -> str:
         """The public code that a client means."""
-        public = languages.find_code(code, self.directions.languages)
+        public = find_code(code, self.directions.languages)
         if public is None:
             raise RequestError(400, f"{code[:100]} is not supported")
         return public

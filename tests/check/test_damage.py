@@ -93,6 +93,18 @@ def test_scripts_without_capitals_lack_none(language: str, text: str):
     assert "capitals" not in kinds("This is a Good Day.", text, tgt_lang=language)
 
 
+def test_circled_letters_lack_no_capital():
+    assert "capitals" not in kinds("Hello there.", "ⓐ")
+
+
+def test_a_kind_that_is_loose_is_not_reported():
+    facts = PairFacts.learn([], src_lang="en", tgt_lang="de")
+    for pair in [("Chapter II", "Kapitel III"), ("I saw five dogs.", "Ich sah sechs Hunde.")]:
+        texts = facts.texts(*pair)
+        assert {finding.kind for finding in rules.findings(*texts, facts)} == {"numbers"}
+        assert not rules.findings(*texts, facts.model_copy(update={"loose": ["numbers"]}))
+
+
 LOOPS = [
     ("He went home in the evening.", "Er ging am Abend am Abend nach Hause.", True),
     ("He reads the newspaper.", "Er liest die Zeitung, liest die Zeitung.", True),

@@ -320,3 +320,5 @@ def test_captions_that_roll_up_are_named():
     assert note.startswith("11 cues repeat the line before")
     plain = [cue.replace(cue.split("\n")[1] + "\n", "", 1) for cue in cues]
     assert not open_document("a.vtt", "\n".join(["WEBVTT\n", *plain]).encode()).notes
+    music = [f"00:00:{n:02}.000 --> 00:00:{n + 1:02}.000\n<i>♪</i>\n" for n in range(12)]
+    assert not open_document("a.vtt", "\n".join(["WEBVTT\n", *music]).encode()).notes

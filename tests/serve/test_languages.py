@@ -5,8 +5,8 @@ from __future__ import annotations
 import langcodes
 import pytest
 
-from mtkit.base.language_id import language_name, libretranslate_code
-from mtkit.serve.languages import detect, find_code, public_code
+from mtkit.base.language_id import find_code, language_name, libretranslate_code
+from mtkit.serve.languages import detect, public_code
 
 PUBLIC = (
     "en=en deu=de deu_Latn=de zh=zh-Hans zt=zh-Hant zho_Hant=zh-Hant pb=pt-BR pt_br=pt-BR"

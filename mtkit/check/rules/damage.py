@@ -93,7 +93,8 @@ def capitals(source: str, translation: str) -> str:
         words = _WORD.findall(source)
         capitalised = [word for word in words if word[0].isupper()]
         # Behind a number at the beginning, no word needs one.
-        begins = words[:1] == capitalised[:1] and _VISIBLE.findall(translation)[0].isalpha()
+        first = _VISIBLE.search(translation)
+        begins = words[:1] == capitalised[:1] and first is not None and first[0].isalpha()
         is_lost = capitalised and (begins or len(capitalised) >= limits.MIN_CAPITALS)
         return "the translation has no capital" if is_lost and not few else ""
     if translation.isupper() and sum(map(str.isalpha, translation)) >= limits.MIN_CASED_LETTERS:

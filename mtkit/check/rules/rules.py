@@ -58,7 +58,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
             result += _script(src, tgt, facts)
         if not knows_words:
             result += _language(src, tgt, facts)
-    result += _damage(src, tgt, facts)
+    result += _damage(src, tgt)
     if has_digit(src.plain) or has_digit(tgt.plain):
         result += _numbers(src, tgt, facts)
         result += _units(src, tgt)
@@ -68,11 +68,11 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     if (rest := changed_roman(src.plain, tgt.plain)).src:
         result.append(Finding("numbers", _changed(rest), 0.7))
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
-        result += _copied_parts(src.raw, tgt.raw, facts)
+        result += _copied_parts(src.raw, tgt.raw)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
     result += _length(src.raw, tgt.raw, sigmas, facts)
     result += _cut(src.raw, tgt, sigmas, facts)
-    return result
+    return [finding for finding in result if finding.kind not in facts.loose]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -219,12 +219,7 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     sides = (
         ("", tgt, facts.usual_targets, set(src.words) - facts.source_only),
-        (
-            "the source ",
-            src,
-            facts.source_only,
-            set(tgt.words) - facts.target_only,
-        ),
+        ("the source ", src, facts.source_only, set(tgt.words) - facts.target_only),
     )
     limit = limits.MIN_USUAL_SHARE * facts.usual_share
     for side, text, usual, names in sides:
@@ -260,16 +255,15 @@ def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 # Damaged characters
 
 
-def _damage(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    if "damage" not in facts.loose:
-        for side, name in ((src, "src"), (tgt, "tgt")):
-            if part := damage.misread(side.raw, side.language):
-                reason = f"{_quoted(part[0])} is damaged"
-                yield Finding("damage", reason, 0.9, **{name: range(*part.span())})
-                break
-    if "capitals" not in facts.loose and (reason := damage.capitals(src.plain, tgt.plain)):
+def _damage(src: Text, tgt: Text) -> Iterator[Finding]:
+    for side, name in ((src, "src"), (tgt, "tgt")):
+        if part := damage.misread(side.raw, side.language):
+            reason = f"{_quoted(part[0])} is damaged"
+            yield Finding("damage", reason, 0.9, **{name: range(*part.span())})
+            break
+    if reason := damage.capitals(src.plain, tgt.plain):
         yield Finding("capitals", reason, 0.7)
-    if "markup" not in facts.loose and (part := damage.entity(src.raw, tgt.raw)):
+    if part := damage.entity(src.raw, tgt.raw):
         yield Finding("markup", f"added: {part[0]}", 0.8, tgt=range(*part.span()))
 
 
@@ -278,8 +272,6 @@ def _damage(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    if "numbers" in facts.loose:
-        return
     rest = unmatched(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
     is_changed = bool(rest.src and rest.tgt)
     is_kept = facts.is_strict_about_numbers or (
@@ -314,10 +306,8 @@ def _changed(rest: Unmatched) -> str:
     return _difference(src, tgt, joint=" and ")
 
 
-def _copied_parts(source: str, translation: str, facts: PairFacts) -> Iterator[Finding]:
+def _copied_parts(source: str, translation: str) -> Iterator[Finding]:
     for kind in ("placeholders", "markup", "addresses"):
-        if kind in facts.loose:
-            continue
         src, tgt = map(marks.COPIED_PARTS[kind], (source, translation))
         if src != tgt:
             if kind == "placeholders" and marks.are_the_same_by_position(source, translation):
