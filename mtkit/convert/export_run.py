@@ -89,7 +89,7 @@ def export(
         if target is not HUGGINGFACE:
             raise MtkitError(
                 f"--format {format} cannot express tags on both sides; --format huggingface can, "
-                "and ct2-transformers-converter makes a model for CTranslate2 of that"
+                "for M2M-100 and NLLB-200, and ct2-transformers-converter converts its output"
             )
         target = M2M100
     packages = filter(None, (target.library, *target.more_libraries))

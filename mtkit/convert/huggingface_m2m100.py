@@ -82,14 +82,14 @@ def _old_order(tokenizer: Tokenizer) -> tuple[list[int], int]:
     Raises:
         MtkitError: if these are not the subwords of such a model.
     """
-    first, last = min(tags := sorted(tokenizer.language_tags.values())), len(tokenizer) - 1
+    first, last = min(tokenizer.language_tags.values()), len(tokenizer) - 1
     if tokenizer.has_bytes or [tokenizer.piece(i) for i in (4, PAD_ID, EOS_ID, UNK_ID)] != FIRST:
         raise MtkitError(
             "--format huggingface: only a model with the subwords of M2M-100 or NLLB-200 can have "
             "tags on both sides there; --format safetensors takes every model"
         )
     # Behind are subwords that only a text can have.
-    while last not in tags and not tokenizer.is_control(last):
+    while not tokenizer.is_control(last):
         last -= 1
     return [4, PAD_ID, EOS_ID, UNK_ID, *range(5, last + 1)], first - 1
 
@@ -128,9 +128,9 @@ def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: 
     merges = json.loads(plain.backend_tokenizer.to_str())["model"]["merges"]
     known = {row: code for code, row in tokenizer.language_tags.items()}
     behind = [known.get(row, f"<made-up {i}>") for i, row in enumerate(rows[count:], count)]
-    behind[len(codes)] = "<mask>" if behind[len(codes)].startswith("<made-up") else behind[-1]
-    while behind[-1].startswith("<made-up"):
-        behind.pop()
+    # Behind the last language is the mask, if there is a row for it.
+    end = behind.index(codes[-1]) + 1
+    behind[end:] = ["<mask>"] if end < len(behind) else []
     ids = {name: i for i, name in enumerate([*names, *behind])}
     made = NllbTokenizer(
         vocab=ids, merges=list(map(tuple, merges)), extra_special_tokens=codes, src_lang=codes[0]

@@ -242,7 +242,7 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
             if CONFIG not in files or weights is None:
                 missing = CONFIG if CONFIG not in files else " or ".join(WEIGHTS)
                 raise MtkitError(
-                    f"{name}: has no {missing} on the hub; mtkit import reads MarianMT models"
+                    f"{name}: has no {missing} on the hub, as models for transformers have"
                 )
             log.info("downloading %s (%s)", name, weights)
             patterns = [weights, *OTHER_FILES]

@@ -180,17 +180,13 @@ def load_untagged(run: Run, **options: Any) -> Translator:
     Only where both sides have tags, it is that of one direction.
     """
     vocabularies = run.tokenizers()
-    tags: list[str | None] = [*vocabularies.src.language_tags]
-    pair = tags[0] if tags else None, tags[-1] if tags else None
+    tags = [*vocabularies.src.language_tags]
     if not vocabularies.has_tags_on_both_sides:
-        pair = None, pair[0]
-    elif origin := run.manifest.data.directions:
-        pair = origin[0].src_lang, origin[0].tgt_lang
-    src_lang, tgt_lang = pair
-    translator = Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **options)
-    if vocabularies.has_tags_on_both_sides:
-        return translator
-    return Translator(replace(translator.runs, src_prefix=()), translator.decoder)
+        translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+        return Translator(replace(translator.runs, src_prefix=()), translator.decoder)
+    directions = [(d.src_lang, d.tgt_lang) for d in run.manifest.data.directions]
+    src_lang, tgt_lang = next(iter(directions), (tags[0], tags[-1]))
+    return Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **options)
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:

@@ -53,7 +53,9 @@ class NativeAttention(PairAttention):
     def put(self, source: Sequence[int], target: Sequence[int], weights: Floats) -> None:
         """Keep the weights of a pair, and forget the oldest if there are too many."""
         with self._lock:
-            self._kept[tuple(source), tuple(target)] = weights
+            if (pair := (tuple(source), tuple(target))) in self._kept:
+                return
+            self._kept[pair] = weights
             self._bytes += weights.nbytes
             while self._bytes > _MAX_KEPT:
                 self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes

@@ -244,6 +244,13 @@ def test_ids_of_languages_may_be_given_one_by_one(tmp_path: Path, sources: dict[
     assert {code: i - 1 for code, i in tokenizer.language_tags.items()} == {
         code: i for code, i in ids.items() if code != "<mask>"
     }
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in TEXT[:5]))
+    export(run, tmp_path / "exported", format="huggingface", check=text)
+    exported = json.loads((tmp_path / "exported" / "tokenizer.json").read_text("utf-8"))
+    assert {code: exported["model"]["vocab"].get(code) for code in ids if code != "<mask>"} == {
+        code: i for code, i in ids.items() if code != "<mask>"
+    }
 
 
 @pytest.mark.parametrize(

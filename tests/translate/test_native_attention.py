@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from support.translators import loaded, numbers
 
+from mtkit.align import default_heads
 from mtkit.run_folder import Run
 from mtkit.translate import align_by_sentence, native_attention
+from mtkit.translate.native_attention import NativeAttention
 
 LINES = [*numbers(40, seed=5), "", "one two. Three four!", "nine " * 12]
 
@@ -30,3 +33,18 @@ def test_alignments_are_those_of_pytorch(
         assert native.links == torch.links
         assert native.weights == pytest.approx(torch.weights, abs=1e-5)
     assert sum(len(each.links) for each in found["native"]) > 100
+
+
+def test_a_repeated_translation_takes_the_room_of_one(
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
+):
+    """A server translates the same text again and again."""
+    weights = np.ones((2, 3), np.float32)
+    monkeypatch.setattr(native_attention, "_MAX_KEPT", 2 * weights.nbytes)
+    with loaded(untrained, "native") as translator:
+        attention = translator.decoder.attention([default_heads(untrained.config.model)])
+        assert isinstance(attention, NativeAttention)
+        for _ in range(5):
+            attention.put([7, 8, 3], [9, 10], weights)
+        (found,) = attention.mean([[7, 8, 3]], [[9, 10]])
+    assert found is weights
