@@ -98,7 +98,7 @@ HOMES = {
     "markupsafe": {"base.html"},
     "datasets": {"prepare.hub"},
     "pyarrow": {"prepare.readers"},
-    "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_marian"},
+    "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_run"},
     "xxhash": {"prepare.filters", "base.files"},
     "langcodes": {"base.language_id", "base.scripts"},
     "language_data": {"base.language_id"},

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mtkit.convert.export_run import export
-from mtkit.convert.import_marian import Imported, import_model
+from mtkit.convert.import_run import Imported, import_model
 
 __all__ = ["Imported", "export", "import_model"]

@@ -26,7 +26,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import Config, parse_config
 from mtkit.convert.export_run import export
 from mtkit.convert.huggingface import MarianModel
-from mtkit.convert.import_marian import Imported, import_model
+from mtkit.convert.import_run import Imported, import_model
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run

@@ -13,7 +13,7 @@ from support.marian import Shape, edit
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
-from mtkit.convert.import_marian import import_model
+from mtkit.convert.import_run import import_model
 from mtkit.convert.transformers_folder import read_transformers_folder
 from mtkit.translate import Translator
 

@@ -23,7 +23,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
 from mtkit.convert.export_record import given_settings
 from mtkit.convert.export_run import export
-from mtkit.convert.import_marian import import_model
+from mtkit.convert.import_run import import_model
 from mtkit.convert.model_card import read_card
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
