@@ -243,8 +243,8 @@ def forecast_of(run: Run, checker: Checker, *, thorough: bool) -> Forecast | Non
     """The forecast that a check uses; `MtkitError` if it is thorough and the run has none."""
     if thorough and checker.thorough is None:
         raise MtkitError(
-            f"{run.path}: its confidence was fitted without samples, which --thorough needs; fit "
-            f"it again: mtkit check --fit --run {run.in_command}"
+            f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
+            f"again: mtkit check --fit --run {run.in_command}"
         )
     return checker.thorough if thorough else checker.forecast
 

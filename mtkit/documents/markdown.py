@@ -59,7 +59,13 @@ _BLOCK = (
     r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
 _HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)[^<>]*?>")
-_HTML_PART = re.compile(r"<!--.*?(?:-->|\Z)|<[?!][^<>]*>|<(/?)([a-zA-Z][\w-]*+)[^<>]*>", re.DOTALL)
+# Lines of a `pre` mean something; the value of an attribute may have a `>`.
+_HTML_PART = re.compile(
+    r"(?P<kept><(?i:pre|textarea)(?=[\s>]).*?(?:</(?i:pre|textarea)\s*>|\Z))"
+    r"|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<![^<>]*>"
+    r"|<(?P<end>/?)(?P<name>[a-zA-Z][\w-]*+)(?:(?>=\s*(?:\"[^\"]*\"|'[^']*')|[^<>]))*+>",
+    re.DOTALL,
+)
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
 # Elements of HTML whose text is not translated.
 _COPIED = ("code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
@@ -273,17 +279,14 @@ def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
 
 def _html_pieces(content: str) -> list[Piece]:
     """The pieces of a block of HTML; tags that are not inside of a sentence end it."""
-    # Lines of a `pre` mean something.
-    if content.lstrip()[:4].lower() in ("<pre", "<tex"):
-        return [Piece(content, content, _BREAK)]
     pieces, at = list[Piece](), 0
     for tag in [*_HTML_PART.finditer(content), None]:
         for text in text_pieces(content[at : tag.start() if tag else None]):
             pieces.append(text._replace(value=unescape(_LINE_END.sub(" ", text.value))))
         if tag:
-            at, name = tag.end(), (tag[2] or "").lower()
-            kind = Blocks.kinds.get(name, "break" if name else "shown")
-            code = f"{tag[1]}{name}" if kind == "around" or name in _COPIED else ""
+            at, name = tag.end(), (tag["name"] or "").lower()
+            kind = Blocks.kinds.get(name, "break" if name or tag["kept"] else "shown")
+            code = f"{tag['end']}{name}" if kind == "around" or name in _COPIED else ""
             pieces.append(Piece(tag[0], tag[0], _BREAK if kind == "break" else code))
     return list(_with_copied(pieces))
 

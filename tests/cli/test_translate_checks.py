@@ -138,7 +138,7 @@ def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run
     place.write("in.txt", "one\n")
     for command in (["translate", "--input", "in.txt"], ["check", "in.txt", "in.txt"]):
         message = place.refused(*command, "--run", "mine", "--thorough")
-        assert "fitted without samples" in message
+        assert "no confidence fitted with samples" in message
         assert "mtkit check --fit --run mine" in message
     assert place.mtkit("translate", "--input", "in.txt", "--run", "mine", "--check").status == 0
 

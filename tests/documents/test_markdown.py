@@ -266,6 +266,22 @@ Some *text*.
 """
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        "<div>\n<pre>\na b\nc d\n</pre>\n</div>\n",
+        "<table><tr><td><PRE>\nq r\n</PRE></td></tr></table>\n",
+        "<textarea>\nx y\n</textarea>\n",
+        "<?php echo 'x > y'; ?>\n",
+        "<![CDATA[ words > here ]]>\n",
+        "<div title=\"a > b\" class='c > d'></div>\n",
+        '<div @click="x => y">\n</div>\n',
+    ],
+)
+def test_what_is_no_text_in_a_block_of_html_is_none(block: str):
+    assert not open_document("x.md", block.encode()).segments
+
+
 def test_blocks_of_html_are_translated():
     document = open_document("x.md", HTML.encode())
     assert [segment.line for segment in document.segments] == [
