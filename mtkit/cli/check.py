@@ -103,7 +103,8 @@ def check(
 
     Without --run, mtkit learns what is usual from the first 20,000 pairs. A few wrong pairs among
     them do no harm. With --run, words that were not translated are found too, and the mean
-    confidence of the pairs is printed, without --json and --thorough that of the first 2,000.
+    confidence is printed: of all pairs with --json or --thorough, else of the first 2,000. --below
+    and --thorough require --run.
     """
     from mtkit.base.launched import available_cores
     from mtkit.base.text import check_language

@@ -34,9 +34,9 @@ def _refuse_nan(_: object, __: object, value: float | None) -> float | None:
 def _kinds(_: object, __: object, value: str | None) -> frozenset[str]:
     from mtkit.check import KINDS
 
-    kinds = frozenset((value or "").replace(" ", "").split(",")) - {""}
+    kinds = frozenset() if value is None else frozenset(value.replace(" ", "").split(","))
     if unknown := sorted(kinds - KINDS.keys()):
-        raise click.BadParameter(f"{unknown[0]} is none of {', '.join(KINDS)}")
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(KINDS)}")
     return kinds
 
 
