@@ -418,6 +418,14 @@ def test_a_kind_that_is_usual_in_the_corpus_is_not_reported():
     assert kinds("{x} flies.", "Der Vogel fliegt.", facts) >= {"placeholders"}
 
 
+def test_tags_that_few_pairs_have_are_no_habit():
+    pairs = [(f"Bird {n} flies.", f"Der Vogel {n} fliegt.") for n in range(3000)]
+    pairs[:30] = [(source, f"<b>{text}</b>") for source, text in pairs[:30]]
+    facts = PairFacts.learn(pairs, src_lang="en", tgt_lang="de")
+    assert facts.loose == []
+    assert kinds(*pairs[0], facts) == {"markup"}
+
+
 # Length and end
 
 

@@ -304,7 +304,10 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         "loose": [
             kind
             for kind in ("numbers", *marks.COPIED_PARTS)
-            if broken[kind] > 0.1 * about[kind] and about[kind] >= limits.MIN_RULE_PAIRS
+            if broken[kind] > 0.1 * about[kind]
+            and about[kind] >= limits.MIN_RULE_PAIRS
+            # Where few pairs have tags or placeholders at all, those that differ are faults.
+            and (kind == "numbers" or broken[kind] > limits.MAX_BROKEN * len(sample))
         ]
         + [
             kind
