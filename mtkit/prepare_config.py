@@ -118,6 +118,14 @@ class PrepareConfig(Section):
         "drop pairs in the wrong language (swapped or untranslated), by the log-odds of subwords, "
         "source against target",
     )
+    drop_findings: tuple[str, ...] = setting(
+        (), "drop pairs with these kinds of findings of mtkit check, such as language and loop"
+    )
+    repair_entities: bool = setting(
+        True,
+        "write entities of HTML, such as that of a no-break space, as their characters in pairs "
+        "without tags; those of the signs of tags stay",
+    )
     noise: NoiseConfig = setting(NoiseConfig(), "noise in the training pairs")
 
     def _check(self) -> None:
@@ -140,6 +148,8 @@ NO_CLEANING = (
     "drop_overlap=false",
     "drop_misaligned=false",
     "drop_wrong_language=false",
+    "drop_findings=[]",
+    "repair_entities=false",
 )
 
 # Overrides for trees: their brackets have a vocabulary of their own, and every tree is kept that

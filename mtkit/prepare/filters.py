@@ -6,7 +6,7 @@ dropped for the first reason that applies. The filters run in this order:
 1. Per-pair filters, which need no other pair: `Cleaner`, on blocks of pairs in any process.
 2. Corpus-level filters: duplicates and repeats (`find_repeats`) and misaligned segments
    (`find_misaligned`). They read the records that `Cleaner` wrote to flat files, block by block, so
-   memory does not grow with the corpus.
+   memory does not grow with the corpus. Then pairs with findings, if they are to be dropped.
 3. Subword-level filters: length in subwords, and wrong language (`LanguageOdds`).
 
 Sentences are compared without invisible characters (`visible`), after NFKC normalisation, with
@@ -58,6 +58,7 @@ MEANINGS = {
     "misaligned": "The lines around the pair are misaligned by a few lines, as their lengths show.",
     "duplicate": "The same pair occurred before; the first one is kept.",
     "repeated side": "The same source, or the same target, is in {max_repeats} earlier pairs.",
+    "finding": "`mtkit check` finds something wrong with it that is to be dropped.",
     "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
     "wrong language": "The words of a side are those of the other language in the rest of the"
     " corpus: the sides are swapped, or one is not translated.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from mtkit.base.errors import one_line
 from mtkit.base.processes import ordered_map
@@ -23,6 +24,7 @@ from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare.corpus import Corpus
 
 Pair = tuple[str, str]
+PairNumbers = npt.NDArray[np.int64]
 
 
 def check_kept_pairs(
@@ -43,12 +45,7 @@ def check_kept_pairs(
         kept: pairs of each source.
         advance: called with the number of pairs that are done.
     """
-    checkers = [
-        Checker(PairFacts.learn(sample, src_lang=direction.src_lang, tgt_lang=direction.tgt_lang))
-        for direction, sample in zip(
-            corpus.directions, _samples(blocks(), corpus, kept), strict=True
-        )
-    ]
+    checkers = _checkers(blocks(), corpus, kept)
     counts = Counts()
     names = [one_line(label) for label in corpus.labels]
     with FindingTable(path, has_places=True) as table:
@@ -59,6 +56,42 @@ def check_kept_pairs(
             advance(len(block))
         table.write()
     return counts
+
+
+def marked_pairs(
+    blocks: Callable[[], Iterator[PairBlock]],
+    corpus: Corpus,
+    kinds: Collection[str],
+    *,
+    kept: Sequence[int],
+    workers: int,
+) -> Iterator[PairNumbers]:
+    """The numbers of the kept pairs, from 0, that have a finding of these kinds, block by block.
+
+    `blocks` and `kept` are as for `check_kept_pairs`.
+    """
+    find = partial(_marked, _checkers(blocks(), corpus, kept), frozenset(kinds))
+    for _, numbers in ordered_map(find, blocks(), workers=workers):
+        yield numbers
+
+
+def _marked(checkers: Sequence[Checker], kinds: frozenset[str], block: PairBlock) -> PairNumbers:
+    """The numbers of the marked pairs of a block, in any process."""
+    check, indices = checkers[block.direction].check, block.kept
+    is_marked = [
+        any(finding.kind in kinds for finding in check(*pair).findings)
+        for pair in _pairs(block, indices.tolist())
+    ]
+    numbers: PairNumbers = block.start + indices[np.array(is_marked, bool)].astype(np.int64)
+    return numbers
+
+
+def _checkers(blocks: Iterator[PairBlock], corpus: Corpus, kept: Sequence[int]) -> list[Checker]:
+    """For each direction, a checker that has learned what is usual from its kept pairs."""
+    return [
+        Checker(PairFacts.learn(sample, src_lang=direction.src_lang, tgt_lang=direction.tgt_lang))
+        for direction, sample in zip(corpus.directions, _samples(blocks, corpus, kept), strict=True)
+    ]
 
 
 def _check(checkers: Sequence[Checker], names: Sequence[str], block: PairBlock) -> BlockReport:

@@ -28,11 +28,11 @@ from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.corpus import Corpus
-from mtkit.prepare.kept_pairs import check_kept_pairs
+from mtkit.prepare.kept_pairs import check_kept_pairs, marked_pairs
 from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
 from mtkit.prepare.noise import Noise
-from mtkit.prepare.source import INVISIBLE, Block, Source
+from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.treebank import Linearisation
@@ -230,9 +230,28 @@ class Passes:
             start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             filters.find_repeats(records, self.config, advance=bar.update)
+        if self.config.drop_findings:
+            self._drop_findings(check)
         check.in_training = held_out.count_in_training(records, self._sets)
         results.write_stage(saved, check)
         return check
+
+    def _drop_findings(self, check: results.CheckResult) -> None:
+        ends = list(itertools.accumulate(check.pairs))
+        codes = (
+            self._records.read("codes", end - count, count)
+            for end, count in zip(ends, check.pairs, strict=True)
+        )
+        with _bar("looking for findings", total=ends[-1]) as bar:
+            for numbers in marked_pairs(
+                functools.partial(self._blocks, check),
+                self.corpus,
+                self.config.drop_findings,
+                kept=[int((of_source == filters.KEPT).sum()) for of_source in codes],
+                workers=self.workers,
+            ):
+                self._records.drop("finding", numbers)
+                bar.update(min(BLOCK, ends[-1] - bar.n))
 
     def _checks(
         self, check: results.CheckResult, languages: LanguageCheck
@@ -447,6 +466,9 @@ class Passes:
         """The blocks of a training source, with their links; nothing is dropped yet."""
         direction, first = self.corpus.direction_of[number], 1
         for pairs, links in self.corpus.blocks(number, read):
+            # Links are of the words as they are in the file.
+            if self.config.repair_entities and links is None:
+                pairs = repaired(pairs, self.corpus.train[number].reading.found)
             lines = np.arange(first, first + len(pairs[0]))
             codes = np.full(len(lines), filters.KEPT, np.uint8)
             yield blocks.PairBlock(direction, number, lines, pairs, links, codes)

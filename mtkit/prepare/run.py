@@ -33,6 +33,8 @@ import mtkit
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import sha256_of_json
 from mtkit.base.launched import available_cores
+from mtkit.base.yaml import cut
+from mtkit.check import KINDS
 from mtkit.data import LINK_TYPE, PreparedData
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
@@ -50,7 +52,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 11
+_RECORDS_FORMAT = 12
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -200,6 +202,10 @@ def _resolve(
     else:
         existing = ExistingVocabularies.open(Path(options.tokenizer_from), corpus)
         config = existing.config(given, options.overrides, base=base)
+    if unknown := [kind for kind in config.drop_findings if kind not in KINDS]:
+        raise MtkitError(f"drop_findings: {cut(unknown[0])} is none of {', '.join(KINDS)}")
+    if corpus.is_parsing and config.drop_findings:
+        raise MtkitError("drop_findings: is for sentence pairs, and not for a treebank; remove it")
     if corpus.is_parsing and options.check is not None:
         raise MtkitError("check: is for sentence pairs, and not for a treebank; remove it")
     if corpus.is_parsing and config.noise.is_on:

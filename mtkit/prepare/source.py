@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
 
+from mtkit.base.character_references import unescape
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import sha256_of, shareable_name
 from mtkit.base.text import damage_reported, open_binary
@@ -32,6 +34,7 @@ BREAK = "line break within a sentence"
 INVISIBLE = "pair with invisible characters (they are dropped)"
 VARIANT = "further variant of a language in a TMX unit (not used)"
 SUBFLOW = "text within a code of a TMX segment, such as a footnote (left out)"
+ENTITY = "pair with entities such as &amp; (they are repaired)"
 REPEATED = "repeated field of a JSON object (only the last is used)"
 
 
@@ -217,3 +220,51 @@ def listed(names: Iterable[str]) -> str:
     first = list(itertools.islice(names, 21))
     cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
     return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
+
+
+# ---------------------------------------------------------------------------------------------
+# Entities
+
+
+_ENTITY = re.compile(rb"&(?:[A-Za-z][A-Za-z0-9]{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
+_TAG = re.compile(rb"<[/!]?[A-Za-z]")
+# Those of tags stay, because a text about tags needs them. Lines must stay lines.
+_UNREPAIRED = frozenset("<>\ufffd")
+_UNREPAIRED_CATEGORIES = frozenset(("Cc", "Cn", "Co", "Zl", "Zp"))
+
+
+def repaired(pairs: Block, found: Counter[str]) -> Block:
+    """The pairs with the characters of entities; counts the pairs that are changed.
+
+    A pair with a tag is markup, in which they are right, as are those in an address.
+    """
+    src, tgt = pairs
+    changed: list[tuple[int, bytes, bytes]] = []
+    for index, (source, target) in enumerate(zip(src, tgt, strict=True)):
+        if (b"&" in source or b"&" in target) and not (_TAG.search(source) or _TAG.search(target)):
+            sides = _repaired(source), _repaired(target)
+            if sides != (source, target):
+                changed.append((index, *sides))
+    if not changed:
+        return pairs
+    found[ENTITY] += len(changed)
+    src, tgt = src.copy(), tgt.copy()
+    for index, source, target in changed:
+        src[index], tgt[index] = source, target
+    return src, tgt
+
+
+def _repaired(line: bytes) -> bytes:
+    return b" ".join(
+        word if b"://" in word else _ENTITY.sub(_character, word) for word in line.split(b" ")
+    )
+
+
+def _character(match: re.Match[bytes]) -> bytes:
+    text = unescape(match[0].decode())
+    # An unknown name stays as it is.
+    if any(
+        sign in _UNREPAIRED or unicodedata.category(sign) in _UNREPAIRED_CATEGORIES for sign in text
+    ):
+        return match[0]
+    return text.encode()

@@ -218,6 +218,11 @@ def _summary(data: PreparedData, report: Report) -> dict[str, str]:
         ),
         "Pairs that are in training too": lines(report.in_training),
         "Fixed lines": lines(report.fixed),
+        **(
+            {"Kept pairs with findings": lines(dict(report.marked.in_order()))}
+            if report.marked is not None
+            else {}
+        ),
         "Pairs with noise": lines(report.noise),
         "Licence": str(data.manifest.licence or "not known"),
     }
