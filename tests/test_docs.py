@@ -594,8 +594,7 @@ def test_the_script_about_distillation_trains_two_students_and_compares_them_wit
     assert done.returncode == 0, done.stderr
     teacher = settings.get("RUN", "work/runs/teacher")
     runs = [teacher, "work/runs/student-real", "work/runs/student-distilled"]
-    times = re.findall(r"^([\d.]+) s to translate the test set: (.*)$", done.stdout, re.M)
-    assert [run for _, run in times] == [*runs, *runs]
-    assert all(float(seconds) > 0 for seconds, _ in times)
+    times = re.findall(r"^[\d.]+ s to translate the test set: (.*)$", done.stdout, re.M)
+    assert times == [*runs, *runs]
     assert len(re.findall("^beam size", done.stdout, re.M)) == 2
     assert "tok:13a" in done.stdout

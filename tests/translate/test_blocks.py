@@ -74,7 +74,7 @@ def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_siz
             assert greedy_search(step, cache, settings, block=block) == expected
             met["selected greedily"] += bool(cache.selected)
     wanted = {"selected", "cut off", "nothing", "selected greedily" if beam_size == 1 else "lists"}
-    assert all(met[case] > 5 for case in wanted), met
+    assert all(met[case] >= 5 for case in wanted), met
 
 
 @pytest.mark.parametrize("block", [1, 8])
