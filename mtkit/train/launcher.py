@@ -106,7 +106,7 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
                 context: Any = starting.submit(start).result()
             workers += [handler.proc for handler in context.subprocess_handlers.values()]
             for worker in workers if stopped else []:
-                worker.send_signal(signal.SIGINT)
+                worker.terminate()  # SIGINT would be an error of a Python that is just starting
             result = context.wait(timeout=-1, period=0.1)
         assert result is not None  # it waits without a time limit
         if not result.failures:
