@@ -288,7 +288,7 @@ def _blocks(
             sources, translations = map(list, zip(*block, strict=True))
             scored = translator.score_given(sources, translations)
             samples = sampler.draw(sources) if sampler else [()] * len(block)
-            decoded = [decoded_of(t, of) for t, of in zip(scored, samples, strict=True)]
+            decoded = list(map(decoded_of, scored, samples))
         yield first, block, decoded
         first += len(block)
 

@@ -68,13 +68,19 @@ def to_marian(
         state["model.shared.weight"] = matrix
     # It computes these itself; they are not in the file.
     state |= {k: v for k, v in theirs.state_dict().items() if "embed_positions" in k}
+    theirs.load_state_dict(state | layers_of(model, order))
+    return theirs.eval()
+
+
+def layers_of(model: Transformer, order: Tensor) -> dict[str, Tensor]:
+    """The weights of all layers by their names in transformers; `order` is that of the width."""
+    ours, state = model.state_dict(), dict[str, Tensor]()
     for part in layer_parts(model.config):
         for kind in ("weight", "bias"):
             joined = part.permuted(ours[f"{part.ours}.{kind}"], order)
             pieces = joined.tensor_split(len(part.theirs))
             state |= {f"{n}.{kind}": piece for n, piece in zip(part.theirs, pieces, strict=True)}
-    theirs.load_state_dict(state)
-    return theirs.eval()
+    return state
 
 
 def _ids(
@@ -217,8 +223,16 @@ class MarianModel:
 NEEDS = "Needs `pip install transformers torch sentencepiece`. In this folder:"
 
 
-def save_model(model: Any, folder: Path) -> None:
-    """Write a model of transformers; its files get the mode of the others."""
+def save_model(model: Any, folder: Path, decode: DecodeConfig, **generation: Any) -> None:
+    """Write a model of transformers, with settings of its search; its files get the usual mode."""
+    from transformers import GenerationConfig
+
+    model.generation_config = GenerationConfig(
+        num_beams=decode.beam_size,
+        length_penalty=power_penalty(decode),
+        do_sample=False,
+        **generation,
+    )
     with naming_tensors(folder):
         model.save_pretrained(folder)
     # safetensors makes its files private.
@@ -248,7 +262,7 @@ class _HuggingFace(Target):
 
     def write(self, export: Export) -> None:
         translator, run, folder, _ = export
-        from transformers import GenerationConfig, MarianTokenizer
+        from transformers import MarianTokenizer
 
         silence_transformers()
         longest = longest_sequence(run.config)
@@ -256,16 +270,10 @@ class _HuggingFace(Target):
         subwords = None if imported is None else imported.subwords
         src_rows, tgt_rows, special = _ids(translator.model, subwords)
         model: Any = to_marian(translator.model, longest=longest, subwords=subwords)
-        model.generation_config = GenerationConfig(
-            num_beams=run.config.decode.beam_size,
-            length_penalty=power_penalty(run.config.decode),
-            do_sample=False,
-            max_length=longest,
-            **special,
-            # Its padding has a probability that is not zero.
-            bad_words_ids=None if subwords is None else [[subwords.tgt.pad]],
-        )
-        save_model(model, folder)
+        # Its padding has a probability that is not zero.
+        banned = None if subwords is None else [[subwords.tgt.pad]]
+        decode = run.config.decode
+        save_model(model, folder, decode, max_length=longest, bad_words_ids=banned, **special)
         vocabularies = translator.vocabularies
         # A joint vocabulary has one list of subwords, but still a model for each side.
         models = SENTENCEPIECE_FILES.used(is_joint=False)

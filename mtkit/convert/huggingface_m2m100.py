@@ -18,10 +18,16 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import json_text
 from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.export_record import plain_greedy, power_penalty
-from mtkit.convert.huggingface import NEEDS, MarianModel, save_model, silence_transformers
+from mtkit.convert.export_record import plain_greedy
+from mtkit.convert.huggingface import (
+    NEEDS,
+    MarianModel,
+    layers_of,
+    save_model,
+    silence_transformers,
+)
 from mtkit.convert.m2m100 import FIRST, SENTENCEPIECE, SPECIAL, fairseq_positions, kind_of_codes
-from mtkit.convert.marian import layer_parts, marian_settings
+from mtkit.convert.marian import marian_settings
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
 from mtkit.model import Transformer
@@ -68,11 +74,7 @@ def to_m2m100(model: Transformer, rows: list[int]) -> Any:
     matrix = ours["embedding.weight"][rows]
     names = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     state: dict[str, Tensor] = {f"{name}.weight": matrix for name in names}
-    for part in layer_parts(config):
-        for kind in ("weight", "bias"):
-            pieces = ours[f"{part.ours}.{kind}"].tensor_split(len(part.theirs))
-            state |= {f"{n}.{kind}": piece for n, piece in zip(part.theirs, pieces, strict=True)}
-    theirs.load_state_dict(state)
+    theirs.load_state_dict(state | layers_of(model, torch.arange(config.d_model)))
     return theirs.eval()
 
 
@@ -164,23 +166,14 @@ class _M2M100(Target):
 
     def write(self, export: Export) -> None:
         translator, run, folder, _ = export
-        from transformers import GenerationConfig
-
         silence_transformers()
         if not translator.vocabularies.is_joint:
             raise MtkitError("--format huggingface: M2M-100 has one vocabulary for both sides")
         tokenizer = translator.tokenizer
         rows, count = _old_order(tokenizer)
         model = to_m2m100(translator.model, rows)
-        model.generation_config = GenerationConfig(
-            num_beams=run.config.decode.beam_size,
-            length_penalty=power_penalty(run.config.decode),
-            do_sample=False,
-            max_length=run.config.model.max_positions,
-            bos_token_id=0,
-            **SPECIAL,
-        )
-        save_model(model, folder)
+        longest = run.config.model.max_positions
+        save_model(model, folder, run.config.decode, max_length=longest, bos_token_id=0, **SPECIAL)
         _write_subwords(folder, tokenizer, rows, count)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:

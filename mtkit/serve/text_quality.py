@@ -57,8 +57,10 @@ def _joined(lines: Sequence[Checked], forecast: Forecast | None) -> Checked:
     verdict = Verdict(forecast=forecast)
     for line in lines:
         verdict.add(line.confidence)
-    # Of a single line, the mean is no news.
-    sentences = tuple(verdict.sentences()[verdict.lines == 1 :])
+    sentences = tuple(verdict.sentences())
+    if verdict.lines == 1:
+        # The mean is that of the line.
+        sentences = sentences[1:]
     confidences = (line.confidence for line in lines if line.confidence is not None)
     findings = tuple(finding for line in lines for finding in line.findings)
     return Checked(findings, min(confidences, default=None), sentences)

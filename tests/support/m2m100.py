@@ -5,7 +5,6 @@ Their SentencePiece models are BPE models without bytes.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,27 +13,13 @@ from typing import Any, Literal
 import sentencepiece
 import torch
 from conftest import ENGLISH, GERMAN
-from support.marian import text
+from support.marian import sentencepiece_model, text
 
 Kind = Literal["m2m100", "nllb"]
 # Of NLLB-200; M2M-100 has its own, which no file names.
 CODES = ("deu_Latn", "eng_Latn", "tyv_Cyrl", "zho_Hans", "zho_Hant")
 FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
 LINES = [*text(ENGLISH, 300, seed=2), *text(GERMAN, 300, seed=3)]
-
-
-def bpe(lines: Sequence[str], size: int) -> bytes:
-    """A BPE model with the special subwords of fairseq's."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        vocab_size=size,
-        model_type="bpe",
-        num_threads=1,
-        minloglevel=2,
-    )
-    return model.getvalue()
 
 
 def write_m2m100(
@@ -53,7 +38,7 @@ def write_m2m100(
 
     transformers.utils.logging.set_verbosity_error()
     folder.mkdir(parents=True)
-    model = bpe(lines, subwords)
+    model = sentencepiece_model(lines, subwords, model_type="bpe")
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = [*FIRST, *(processor.id_to_piece(i) for i in range(3, len(processor)))]

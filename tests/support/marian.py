@@ -32,23 +32,25 @@ def text(words: Sequence[str], count: int, seed: int) -> list[str]:
     return [" ".join(rng.choices([*words, *made], k=rng.randint(1, 8))) for _ in range(count)]
 
 
-def unigram(lines: Sequence[str], size: int) -> bytes:
-    """A SentencePiece model like those of published models: EOS is 0, and there are no bytes."""
+def sentencepiece_model(lines: Sequence[str], size: int, **options: Any) -> bytes:
+    """A SentencePiece model of these lines."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
         vocab_size=size,
-        model_type="unigram",
-        hard_vocab_limit=False,
-        bos_id=-1,
-        eos_id=0,
-        unk_id=1,
-        pad_id=-1,
         num_threads=1,
         minloglevel=2,
+        **options,
     )
     return model.getvalue()
+
+
+def unigram(lines: Sequence[str], size: int) -> bytes:
+    """A SentencePiece model like those of published models: EOS is 0, and there are no bytes."""
+    ids = {"bos_id": -1, "eos_id": 0, "unk_id": 1, "pad_id": -1}
+    options = {"model_type": "unigram", "hard_vocab_limit": False}
+    return sentencepiece_model(lines, size, **options, **ids)
 
 
 def pieces_of(model: bytes) -> list[str]:

@@ -154,8 +154,9 @@ def _fit(
                 translations = _translated(translator, sources)
                 with sampler_of(translator) as sampler:
                     samples = sampler.draw(sources)
-                args = translations, samples, lexicon, coverage, d.valid
-                forecast, thorough = _fit_forecasts(*args)
+                forecast, thorough = _fit_forecasts(
+                    translations, samples, lexicon, coverage, d.valid
+                )
         checks = DirectionChecks(
             facts=facts, coverage=coverage, forecast=forecast, thorough=thorough
         )

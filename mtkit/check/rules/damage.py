@@ -61,11 +61,8 @@ def misread(text: str, language: str) -> re.Match[str] | None:
         return None
     for match in _MISREAD.finditer(text):
         # The bytes 81, 8D, 8F, 90 and 9D are control characters in both.
-        read = (part if "\x80" <= part <= "\xff" else part.encode("cp1252") for part in match[0])
-        data = b"".join(
-            part if isinstance(part, bytes) else part.encode("latin-1") for part in read
-        )
-        meant = data.decode(errors="ignore")
+        data = (sign.encode("latin-1" if sign <= "\xff" else "cp1252") for sign in match[0])
+        meant = b"".join(data).decode(errors="ignore")
         # Not letters of phonetic alphabets, such as that of "É»".
         letter = script_share(meant, language) if meant > "\u0300" else None
         if _ANYWHERE.match(meant) or (letter and letter[1]):
@@ -111,10 +108,11 @@ def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | Non
     for match in _DOUBLED.finditer(text):
         # In "Mr President, Mr President" and "from floor to floor to" two words are right.
         is_short = len(_WORD.findall(match[1])) < 3
-        right = (
-            _FROM_TO.search(source) if "," not in match[0] else is_short or _TWICE.search(source)
-        )
-        if (right and (is_short or "," in match[0])) or _SAME.match(match[1]):
+        if "," in match[0]:
+            is_right = is_short or bool(_TWICE.search(source))
+        else:
+            is_right = is_short and bool(_FROM_TO.search(source))
+        if is_right or _SAME.match(match[1]):
             continue
         return None if _DOUBLED.search(source) else match
     return None
@@ -141,16 +139,17 @@ def other_units(src: Text, tgt: Text) -> Iterator[tuple[str, str]]:
 
 def _measured(text: Text) -> dict[str, dict[str, frozenset[str]]]:
     """By the digits of each number: what it is written with, and the units that this may be."""
-    units, found = _units(), defaultdict[str, dict[str, frozenset[str]]](dict)
+    units = _units()
+    measures: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for match in _MEASURED.finditer(text.plain):
         sign, number, word, second = ((part or "").lower() for part in match.groups())
         for name in (sign, f"{word} {second}", word, second if word in SCALES else ""):
             if name in units:
                 digits = re.sub(r"[.,]00?$|\D", "", number)
-                found[digits][f"{number} {name}"] = units[name]
+                measures[digits][f"{number} {name}"] = units[name]
                 break
     in_words = single_words(text.language)
     for name, word in pairwise(text.words):
         if name in in_words and word in units:
-            found[str(in_words[name])][f"{name} {word}"] = units[word]
-    return found
+            measures[str(in_words[name])][f"{name} {word}"] = units[word]
+    return measures

@@ -434,8 +434,8 @@ class _Pair:
     def durations(self) -> None:
         """An hour and minutes that are minutes on the other side."""
         for some, others in (self.rest, reversed(self.rest)):
-            is_one = len(others) == 1 and "min" in "".join(self.texts)
-            if is_one and not _minutes(some).isdisjoint(others[0].readings):
+            is_in_minutes = len(others) == 1 and "min" in "".join(self.texts)
+            if is_in_minutes and not _minutes(some).isdisjoint(others[0].readings):
                 self.rest = [[], []]
 
     def cut_elsewhere(self) -> None:

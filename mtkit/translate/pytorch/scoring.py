@@ -39,12 +39,12 @@ def given_log_probs(
     tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
     tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
     src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
+    is_certain = torch.isin(tgt_out, torch.tensor(certain, dtype=torch.int64, device=device))
     by_model = []
     for model in models:
         logits = widened(model(src, tgt_in))
         truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
-        given = torch.isin(tgt_out, torch.tensor(certain, dtype=torch.int64, device=device))
-        by_model.append((truth - logits.logsumexp(-1)).double().masked_fill(given, 0.0))
+        by_model.append((truth - logits.logsumexp(-1)).double().masked_fill(is_certain, 0.0))
     log_probs = mean_probability(by_model).tolist()
     return [row[: len(ids) + 1] for ids, row in zip(targets, log_probs, strict=True)]
 
