@@ -39,8 +39,8 @@ MAX_CHARACTERS_PER_SECOND = 20
 # probably text without punctuation.
 _MAX_GAP = 3.0
 _MAX_CUES = 6
-# Dialogues, too, repeat a line at times.
-_FEW_REPEATED = 4
+# Repeated lines of a file that may be those of a dialogue.
+_MAX_REPEATED = 4
 
 _CLOCK = r"(\d+:\d\d?(?::\d\d?)?(?:[.,]\d{1,3})?)"
 _TIME = re.compile(rf"\s*{_CLOCK}\s*-->\s*{_CLOCK}")
@@ -133,7 +133,7 @@ class Subtitles(Document):
                 self._texts.append([text])
         if not self._cues:
             raise MtkitError("has no times of cues, such as 00:00:01,000 --> 00:00:02,000")
-        if repeated > max(_FEW_REPEATED, len(self._cues) // 3):
+        if repeated > max(_MAX_REPEATED, len(self._cues) // 3):
             self.notes.append(
                 f"{repeated:,} cues repeat the line before, as captions that roll up (YouTube) do; "
                 "the translation will, too: save them without repeated lines first"
