@@ -194,8 +194,8 @@ def _best(
     best, is_aligned = matrix.argmax(1).tolist(), (matrix.max(1) >= at_end).tolist()
     return frozenset(
         (row, columns[column])
-        for row, column, is_one in zip(rows, best, is_aligned, strict=True)
-        if is_one
+        for row, column, has_word in zip(rows, best, is_aligned, strict=True)
+        if has_word
     )
 
 

@@ -173,8 +173,8 @@ class NativeModel:
         each = count // B
         best = [[h for h in hypotheses[b * each : (b + 1) * each] if h] for b in range(B)]
         if watched is not None and attention is not None:
-            for source, found, of_pair in zip(sentences, best, attention, strict=True):
-                target = found[0].tokens if found else ()
+            for source, n_best_list, of_pair in zip(sentences, best, attention, strict=True):
+                target = n_best_list[0].tokens if n_best_list else ()
                 # Of what was cut off, the last token is no input.
                 if target and of_pair[0, 0] >= 0:
                     watched.put(source, target, of_pair[: len(target), : len(source)].copy())
@@ -296,5 +296,5 @@ class _Lists:
         self.ids = int32s(list(itertools.chain.from_iterable(lists)))
 
     def attention(self, room: int) -> Floats:
-        """Room for the attention of so many tokens to each of these sources."""
+        """An empty array for the attention of up to `room` tokens to each of these sources."""
         return np.empty((len(self.lengths), room, self.lengths.max()), np.float32)
