@@ -26,11 +26,17 @@ _KEY = 22
 
 @dataclass
 class Counts:
-    """How many pairs were checked and marked; `by_kind` has the marked pairs of each kind."""
+    """How many pairs were checked and marked.
+
+    Attributes:
+        by_kind: the marked pairs of each kind.
+        silences: what the rules do not report of them, in sentences.
+    """
 
     pairs: int = 0
     marked: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
+    silences: tuple[str, ...] = ()
 
     def add(self, other: Counts) -> None:
         """Add the counts of other pairs."""

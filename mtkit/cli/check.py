@@ -174,6 +174,8 @@ def check(
             from mtkit.cli import tables
 
             write_text(output, [tables.findings(counts)] if counts.pairs else [])
+        if counts.pairs and checker.facts.silence:
+            log.info("%s", checker.facts.silence)
         report_verdict(verdict)
         if not counts.pairs:
             log.warning("%s", counts.sentence())

@@ -219,6 +219,8 @@ def line_checks(
             table.write()
             log.info("wrote %s", findings_path)
     log.info("%s", checks.counts.sentence(unit))
+    if checker.facts.silence:
+        log.info("%s", checker.facts.silence)
     report_verdict(verdict, unit)
     if reject is None and not reject_kinds:
         return

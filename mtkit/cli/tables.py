@@ -83,6 +83,8 @@ def preparation(report: Report) -> str:
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)
     text = _render(table)
+    for sentence in report.marked.silences if report.marked is not None else ():
+        text += f"{sentence}\n"
     for fault, count in report.fixed.items():
         text += f"fixed: {fault}, {count:,} times\n"
     for source, first, last, offset in report.misaligned:

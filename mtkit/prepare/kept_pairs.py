@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from mtkit.check import (
 )
 from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare.corpus import Corpus
+
+log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 PairNumbers = npt.NDArray[np.int64]
@@ -46,7 +49,7 @@ def check_kept_pairs(
         advance: called with the number of pairs that are done.
     """
     checkers = _checkers(blocks(), corpus, kept)
-    counts = Counts()
+    counts = Counts(silences=_silences(checkers))
     names = [one_line(label) for label in corpus.labels]
     with FindingTable(path, has_places=True) as table:
         check = partial(_check, checkers, names)
@@ -70,7 +73,10 @@ def marked_pairs(
 
     `blocks` and `kept` are as for `check_kept_pairs`.
     """
-    find = partial(_marked, _checkers(blocks(), corpus, kept), frozenset(kinds))
+    checkers = _checkers(blocks(), corpus, kept)
+    for sentence in _silences(checkers):
+        log.info("%s", sentence)
+    find = partial(_marked, checkers, frozenset(kinds))
     for _, numbers in ordered_map(find, blocks(), workers=workers):
         yield numbers
 
@@ -92,6 +98,12 @@ def _checkers(blocks: Iterator[PairBlock], corpus: Corpus, kept: Sequence[int]) 
         Checker(PairFacts.learn(sample, src_lang=direction.src_lang, tgt_lang=direction.tgt_lang))
         for direction, sample in zip(corpus.directions, _samples(blocks, corpus, kept), strict=True)
     ]
+
+
+def _silences(checkers: Sequence[Checker]) -> tuple[str, ...]:
+    """For each direction, what the rules do not report."""
+    facts = [checker.facts for checker in checkers if checker.facts.silence]
+    return tuple(f"{known.src_lang} to {known.tgt_lang}: {known.silence}" for known in facts)
 
 
 def _check(checkers: Sequence[Checker], names: Sequence[str], block: PairBlock) -> BlockReport:

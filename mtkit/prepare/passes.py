@@ -127,6 +127,7 @@ class Passes:
                     workers=self.workers,
                     advance=bar.update,
                 )
+            warnings += marked.silences
         counts = self._counts(check, encode)
         shares = self._weight_directions(encode.kept)
         segment = "source", "first", "last", "offset"

@@ -192,7 +192,7 @@ def test_another_script_is_found_and_names_in_it_are_not(no_facts: PairFacts):
     ("language", "source", "translation"),
     [
         ("zh", "Download Microsoft Office", "下载Microsoft Office"),
-        ("ja", "Open Google Chrome.", "Google Chromeを開きます。"),
+        ("ja", "Open Google Chrome.", "Google Chromeを開く。"),
         ("ru", "Microsoft Windows Server is running.", "Microsoft Windows Server запущен."),
     ],
 )

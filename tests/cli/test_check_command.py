@@ -171,6 +171,14 @@ def test_without_a_finding_there_is_one_line(place: Place):
     assert place.mtkit("check", "a.en", "a.de", *LANGUAGES).out == "no findings in 2 lines\n"
 
 
+def test_what_is_not_reported_is_one_line(place: Place):
+    for language in ("en", "de"):
+        place.write(f"a.{language}", "".join(f"{language} {n}\n" for n in range(120)))
+    place.write("a.de", "".join(f"de {n if n < 60 else 'X'}\n" for n in range(120)))
+    (note,) = place.mtkit("check", "a.en", "a.de", *LANGUAGES).err.splitlines()
+    assert note == "mtkit: not reported: usual words and habits (120 of 200 pairs)"
+
+
 def test_files_whose_lines_do_not_belong_together_are_a_warning(place: Place):
     place.write("a.en", "".join(f"There are {number} birds.\n" for number in range(20, 40)))
     good = [f"Es sind {number} Vögel.\n" for number in range(20, 40)]

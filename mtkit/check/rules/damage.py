@@ -34,7 +34,7 @@ _DOUBLED = re.compile(
 _SAME = re.compile(r"[\d ,]+$|(\w+)(?:\W+\1)+$", re.IGNORECASE)
 _FROM_TO = re.compile(r"\b(\w+) \w+ \1\b", re.IGNORECASE)
 _TWICE = re.compile(r"\b(\w+)\W+\1\b", re.IGNORECASE)
-_WORD, _VISIBLE = re.compile(r"[^\W\d_]+"), re.compile(r"[\w\ufffc]")
+_WORD, _FIRST = re.compile(r"[^\W\d_]+"), re.compile("[^\\s\"'“„”«‘’(¿¡]")
 # A number with what may be its unit: a sign before it, or the words behind it.
 _MEASURED = re.compile(
     r"(?:([$€£¥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
@@ -80,25 +80,36 @@ def entity(source: str, translation: str) -> re.Match[str] | None:
     return next((match for match in entities if unescape(match[0]) != match[0]), None)
 
 
-def capitals(source: str, translation: str) -> str:
+def capitals(src: Text, tgt: Text) -> str:
     """What is wrong with the capitals of a translation; empty if nothing is.
 
     Scripts without them have neither.
     """
-    if translation.islower():
-        few = sum(map(str.isalpha, translation)) < limits.MIN_CASED_LETTERS
+    source, translation = src.plain, tgt.plain
+    has_small, has_capitals = not translation.isupper(), not translation.islower()
+    cased = sum(letter.islower() or letter.isupper() for letter in translation)
+    if has_small == has_capitals or cased < limits.MIN_CASED_LETTERS:
+        return ""
+    # In Chinese, only abbreviations have Latin letters.
+    if 2 * cased < sum(map(str.isalpha, translation)):
+        return ""
+    if has_small:
         words = _WORD.findall(source)
         capitalised = [word for word in words if word[0].isupper()]
-        # Behind a number at the beginning, no word needs one.
-        first = _VISIBLE.search(translation)
-        begins = words[:1] == capitalised[:1] and first is not None and first[0].isalpha()
+        first = _FIRST.search(tgt.raw)
+        # Behind a number or a placeholder at the beginning, no word needs one; nor does i18n.
+        begins = (
+            first is not None
+            and first[0].isalpha()
+            and translation[first.start()] == first[0]
+            and words[:1] == capitalised[:1]
+            and tgt.words[0].isalpha()
+        )
         is_lost = capitalised and (begins or len(capitalised) >= limits.MIN_CAPITALS)
-        return "the translation has no capital" if is_lost and not few else ""
-    if translation.isupper() and sum(map(str.isalpha, translation)) >= limits.MIN_CASED_LETTERS:
-        small = sum(map(str.islower, source))
-        if len(translation.split()) > 1 and small > sum(map(str.isupper, source)):
-            return "the translation is all capitals"
-    return ""
+        return "the translation has no capital" if is_lost else ""
+    small = sum(map(str.islower, source))
+    is_sentence = len(translation.split()) > 1 and small > sum(map(str.isupper, source))
+    return "the translation is all capitals" if is_sentence else ""
 
 
 def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | None:

@@ -56,6 +56,7 @@ class PairFacts(Record):
         ends_kept: the share of the sources with a mark at their end whose target has one too.
         cut_below: a target without its mark that is shorter than this, in sigmas, is cut.
         loose: kinds of findings that are too frequent in the corpus to be reported.
+        off: what is not reported for that reason, with the counts.
         is_strict_about_numbers: whether a number that is missing on one side alone is reported.
         keeps_large_numbers: whether it is reported from two digits on, if there are no measures.
     """
@@ -74,6 +75,7 @@ class PairFacts(Record):
     ends_kept: float = 0.95
     cut_below: float = limits.MIN_CUT_SIGMAS
     loose: list[str] = field(default_factory=list)
+    off: list[str] = field(default_factory=list)
     is_strict_about_numbers: bool = False
     keeps_large_numbers: bool = False
 
@@ -91,10 +93,21 @@ class PairFacts(Record):
             sampled=len(sample),
             is_latin=table is not None and bool(table[ord("a")]),
             lengths=_lengths(sample),
+            keeps_large_numbers=True,
         )
         for learned in (_usual_words, _limits, _habits) if len(sample) >= limits.MIN_PAIRS else ():
             facts = facts.model_copy(update=learned(sample, facts))
         return facts
+
+    @property
+    def silence(self) -> str:
+        """What is not reported of such pairs, with the counts that are the reason; or nothing."""
+        off = [*self.off, *(kind for kind in self.loose if not self.off)]
+        if self.sampled < limits.MIN_PAIRS:
+            off.append(f"usual words and habits ({self.sampled:,} of {limits.MIN_PAIRS} pairs)")
+        if self.ends_kept <= limits.MIN_ENDS_KEPT:
+            off.append(f"a missing mark at the end (kept in {self.ends_kept:.0%} of the pairs)")
+        return f"not reported: {'; '.join(off)}" if off else ""
 
     # -- Words
 
@@ -280,11 +293,7 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
     about: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for source, target in sample:
-        broken["damage"] += any(
-            damage.misread(text, lang)
-            for text, lang in ((source, facts.src_lang), (target, facts.tgt_lang))
-        )
-        broken["capitals"] += bool(damage.capitals(source, target))
+        broken["capitals"] += bool(damage.capitals(*facts.texts(source, target)))
         if any(map(may_have_copied_parts, (source, target))):
             for kind, parts_of in marks.COPIED_PARTS.items():
                 src, tgt = parts_of(source), parts_of(target)
@@ -293,29 +302,38 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         if has_digit(source) or has_digit(target):
             rest = unmatched(source, target, src_lang=facts.src_lang, tgt_lang=facts.tgt_lang)
             about["numbers"] += 1
-            about["one side"] += 1
-            broken["numbers"] += bool(rest.src and rest.tgt)
             is_one_sided = bool(rest.src) != bool(rest.tgt)
-            broken["one side"] += is_one_sided
+            broken["missing"] += is_one_sided
             broken["large"] += is_one_sided and rest.is_large
 
-    most = max(limits.MAX_MARKED * len(sample), (1 - limits.MIN_KEPT) * about["one side"])
+    loose = [
+        kind
+        for kind in marks.COPIED_PARTS
+        if broken[kind] > 0.1 * about[kind]
+        and about[kind] >= limits.MIN_RULE_PAIRS
+        # Where few pairs have tags or placeholders at all, those that differ are faults.
+        and broken[kind] > limits.MAX_BROKEN * len(sample)
+    ]
+    loose += ["capitals"] * (broken["capitals"] > limits.MAX_OTHER_CAPITALS * len(sample))
+    pairs = about["numbers"]
+    most = max(limits.MAX_MARKED * len(sample), (1 - limits.MIN_KEPT) * pairs)
+    is_strict = pairs >= limits.MIN_RULE_PAIRS and broken["missing"] <= most
+    keeps_large = broken["large"] <= max(2, (1 - limits.MIN_LARGE_KEPT) * pairs)
+    off = [
+        f"{kind} (other in {broken[kind]:,} of {about[kind] or len(sample):,} pairs)"
+        for kind in loose
+    ]
+    if broken["missing"] and not is_strict:
+        size = "small numbers" if keeps_large else "numbers"
+        needed = limits.MIN_RULE_PAIRS
+        few = f"; {needed} are needed" if pairs < needed else ""
+        off.append(
+            f"{size} that one side lacks "
+            f"(in {broken['missing']:,} of {pairs:,} pairs with any{few})"
+        )
     return {
-        "loose": [
-            kind
-            for kind in ("numbers", *marks.COPIED_PARTS)
-            if broken[kind] > 0.1 * about[kind]
-            and about[kind] >= limits.MIN_RULE_PAIRS
-            # Where few pairs have tags or placeholders at all, those that differ are faults.
-            and (kind == "numbers" or broken[kind] > limits.MAX_BROKEN * len(sample))
-        ]
-        + [
-            kind
-            for kind in ("damage", "capitals")
-            if broken[kind] > limits.MAX_DAMAGED * len(sample)
-        ],
-        "is_strict_about_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
-        and broken["one side"] <= most,
-        "keeps_large_numbers": about["one side"] >= limits.MIN_RULE_PAIRS
-        and broken["large"] <= (1 - limits.MIN_LARGE_KEPT) * about["one side"],
+        "loose": loose,
+        "off": off,
+        "is_strict_about_numbers": is_strict,
+        "keeps_large_numbers": keeps_large,
     }

@@ -34,6 +34,8 @@ MIN_COPIED_WORDS = 3
 MIN_USUAL_SHARE = 0.5
 # Letters, and the share of them in a script of the language, as in `PrepareConfig`. No difference.
 MIN_SCRIPT_LETTERS, MIN_SCRIPT_SHARE = 6, 0.5
+# The same where a character is a word: a Chinese sentence about programs has 34 % beside names.
+MIN_CHARACTER_SHARE = 0.25
 # Words in a row of the source, and their letters, that are a copy in a translation with other
 # words; one word less, if the usual words are known.
 MIN_COPIED_RUN, MIN_COPIED_LETTERS = 4, 9
@@ -88,12 +90,14 @@ MAX_MARKED = 0.0005
 # A rule also counts if this share of the pairs that it is about keep it, and there are enough.
 MIN_KEPT, MIN_RULE_PAIRS = 0.99, 20
 # The same for numbers of two digits and more: 98 % of the pairs of newstest2014 keep them.
-MIN_LARGE_KEPT = 0.95
-# The share of a corpus with damaged characters, or with other capitals, that is a habit of it.
-MAX_DAMAGED = 0.05
+MIN_LARGE_KEPT = 0.8
+# The share of a corpus with other capitals that is a habit of it, such as lower case.
+MAX_OTHER_CAPITALS = 0.5
 # The same for tags, placeholders and addresses: 17 of 58,000 lines of Multi30k have any tag or
 # entity, so 200 planted tags in 20,000 pairs are no habit.
 MAX_BROKEN = 0.02
+# Of sources with a mark at their end, the share of targets with one, if all should have it.
+MIN_ENDS_KEPT = 0.9
 # Characters added to lengths, because the ratio of short ones says little.
 PADDING = 4
 # Between these the limit of a length in sigmas is learned. Half of what is learned marks 258 good

@@ -106,11 +106,14 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
             # Lower case may have other words.
             span = range(spans[worst.start][0], spans[end][1]) if worst.start < len(spans) else None
             reason = f"{_quoted(phrase)} occurs {worst.times} times in a row"
-            yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
-            return
+            place = slice(span.start, span.stop) if span else slice(0)
+            # There may be placeholders between the words; and a word may be letters of the source.
+            if tgt.raw[place] == tgt.plain[place] and not (span and tgt.raw[place] in src.raw):
+                yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * worst.times), tgt=span)
+                return
     if facts.is_unspaced:
         return
-    if inside := damage.letter_loop(src.plain, words, tgt.plain):
+    if inside := damage.letter_loop(src.raw, words, tgt.plain):
         part = inside[1] or inside[2]
         count = len(inside[0]) // len(part)
     elif inside := damage.doubled(src.plain, words, tgt.plain):
@@ -246,7 +249,8 @@ def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     }
     words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], tgt.plain)
     letters, share = script_share(words, facts.tgt_lang) or (0, 0.0)
-    if letters >= limits.MIN_SCRIPT_LETTERS and share < limits.MIN_SCRIPT_SHARE:
+    least = limits.MIN_CHARACTER_SHARE if facts.is_unspaced else limits.MIN_SCRIPT_SHARE
+    if letters >= limits.MIN_SCRIPT_LETTERS and share < least:
         reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
         yield Finding("language", reason, 0.95)
 
@@ -261,7 +265,7 @@ def _damage(src: Text, tgt: Text) -> Iterator[Finding]:
             reason = f"{_quoted(part[0])} is damaged"
             yield Finding("damage", reason, 0.9, **{name: range(*part.span())})
             break
-    if reason := damage.capitals(src.plain, tgt.plain):
+    if reason := damage.capitals(src, tgt):
         yield Finding("capitals", reason, 0.7)
     if part := damage.entity(src.raw, tgt.raw):
         yield Finding("markup", f"added: {part[0]}", 0.8, tgt=range(*part.span()))
@@ -343,7 +347,7 @@ def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Fi
         return
     last = tgt.words[-1] if tgt.words else ""
     signs = []
-    if ends_with_mark(source) and facts.ends_kept > 0.9:
+    if ends_with_mark(source) and facts.ends_kept > limits.MIN_ENDS_KEPT:
         if sigmas < facts.cut_below:
             signs.append("the mark at the end is missing, and the text is short")
         elif last in facts.never_final:
