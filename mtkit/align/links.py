@@ -144,11 +144,14 @@ def symmetrize(forward: Links, backward: Links, method: Method) -> Links:
         return forward & backward
     if method == "union":
         return forward | backward
-    union, chosen = forward | backward, set(forward & backward)
+    chosen = set(forward & backward)
+    # Of the union, what may still be added.
+    left = set(forward ^ backward)
     sources, targets = {i for i, _ in chosen}, {j for _, j in chosen}
 
     def add(link: Link) -> None:
         chosen.add(link)
+        left.remove(link)
         sources.add(link[0])
         targets.add(link[1])
 
@@ -158,18 +161,17 @@ def symmetrize(forward: Links, backward: Links, method: Method) -> Links:
     # place of the scan belongs to the same scan, another to the next.
     scan: list[Link] = sorted(chosen)
     next_scan: list[Link] = []
-    while scan:
+    while scan and left:
         link = heapq.heappop(scan)
         for di, dj in _NEIGHBOURS:
             beside = link[0] + di, link[1] + dj
-            has_links = beside[0] in sources and beside[1] in targets
-            if beside in union and beside not in chosen and not has_links:
+            if beside in left and not (beside[0] in sources and beside[1] in targets):
                 add(beside)
                 heapq.heappush(scan if beside > link else next_scan, beside)
         if not scan:
             scan, next_scan = next_scan, []
     for links in (forward, backward):
-        for link in sorted(links):
+        for link in sorted(links & left):
             if link[0] not in sources and link[1] not in targets:
                 add(link)
     return frozenset(chosen)
