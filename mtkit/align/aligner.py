@@ -65,10 +65,12 @@ class AlignmentHead(Record):
 
 
 class AlignmentSettings(Record):
-    """How a run aligns words, as `mtkit align --tune` found it; `alignment.json` in a run folder.
+    """How a run aligns words; `alignment.json` in a run folder.
+
+    It is written when training ends, and by `mtkit align --tune`.
 
     `error_rate` is the AER of the mean of the heads, between 0 and 1, on `pairs` sentence pairs.
-    The heads were compared with `reference`: "gold" or "reverse".
+    The heads were compared with `reference`: "gold", "reverse" or "lexicon".
     """
 
     heads: list[AlignmentHead]

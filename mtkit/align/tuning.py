@@ -1,4 +1,4 @@
-"""The choice of the attention heads that align words best, as `mtkit align --tune` makes it."""
+"""The choice of the attention heads that align words best."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,7 @@ def tune_heads(
     reference: Sequence[Gold] | Callable[[list[str], list[str]], Iterable[Alignment]],
     *,
     name: str,
+    kind: Literal["gold", "reverse", "lexicon"],
     progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Choose the heads that agree best with a reference on some pairs, and store them in the run.
@@ -56,6 +57,7 @@ def tune_heads(
         reference: the gold alignment of each pair; or what aligns targets with sources, a model of
             the other direction.
         name: what the reference is called in messages.
+        kind: of the reference.
         progress: called after each candidate.
 
     Raises:
@@ -94,7 +96,7 @@ def tune_heads(
         heads=choice.heads,
         error_rate=choice.error_rate,
         pairs=len(golds),
-        reference="reverse" if callable(reference) else "gold",
+        reference=kind,
     ).save(run.path)
     log.info(
         "%s: stored the heads %s; alignment error rate %.1f on these pairs (%d), before %.1f",

@@ -146,6 +146,7 @@ def align(
                 tune_heads(
                     *(run, translator.model, translator.aligner, texts, reference),
                     name=name,
+                    kind="reverse" if callable(reference) else "gold",
                     progress=lambda: tried.advance(1),
                 )
             return

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
+from mtkit.check.model.alignment_heads import tune_to_lexicon
 from mtkit.check.model.confidence import Forecast, features_of
 from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.lexicon import Lexicon
@@ -154,6 +155,7 @@ def _fit(
                 translations = _translated(translator, sources)
                 with sampler_of(translator) as sampler:
                     samples = sampler.draw(sources)
+                tune_to_lexicon(run, translator, lexicon, d.valid)
                 forecast, thorough = _fit_forecasts(
                     translations, samples, lexicon, coverage, d.valid
                 )
