@@ -123,6 +123,9 @@ LOOPS = [
     ("The house is old.", "Das Haususususus ist alt.", True),
     ("The house is old.", "Das Haus ist aaaaalt.", True),
     ("The house is old.", "Das Hauhauhauhau ist alt.", True),
+    ("He reads it.", "Er liest es gern. Er liest es gern.", True),
+    ("For a photo.", "Posen für ein Foto. für ein Foto.", True),
+    ("He saw the end. The end was sad.", "Er sah das Ende. Das Ende war traurig.", False),
     ("We go from floor to floor to clean.", "Wir gehen von Stock zu Stock zu putzen.", False),
     ("Mr President, President of the Council", "Herr Präsident, Herr Präsident des Rates", False),
     ("Hahahaha, no!", "Hahahahaha, nein!", False),
@@ -140,6 +143,22 @@ def test_phrases_that_are_there_twice_and_letters_in_a_row_are_loops(
     source: str, translation: str, is_wrong: bool
 ):
     assert ("loop" in kinds(source, translation)) == is_wrong
+
+
+@pytest.mark.parametrize("label", ["FIXME", "TODO:", "[not translated]"])
+def test_a_label_that_begins_many_texts_of_one_side_is_a_finding(label: str):
+    pairs = [(f"Day {n} is good.", f"Tag {n} ist gut.") for n in range(300)]
+    pairs += [("The USA agreed.", f"USA stimmten {n} zu.") for n in range(9)]
+    for side, kind in enumerate(("omission", "addition")):
+        labelled = [*pairs]
+        for n in range(9):
+            pair = list(pairs[n])
+            pair[side] = f"{label} {pair[side]}"
+            labelled[n] = (pair[0], pair[1])
+        facts = PairFacts.learn(labelled, src_lang="en", tgt_lang="de")
+        marked = [{f.kind for f in rules.findings(*facts.texts(*pair), facts)} for pair in labelled]
+        assert all(kind in kinds for kinds in marked[:9])
+        assert not any(marked[9:])
 
 
 HALF = [

@@ -28,13 +28,15 @@ _ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000
 _LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORECASE)
 _LONG_LETTERS = re.compile(r"([^\W\d_])\1\1|([^\W\d_]{2,10}?)\2\2", re.IGNORECASE)
 _DOUBLED = re.compile(
-    r"(?<!\w)(\w+(?:[ ,'’\"-]{1,3}\w+){1,5})(?P<between>[ ,'’\"-]{1,3})\1(?!\w)", re.IGNORECASE
+    r"(?<!\w)(\w+(?:[ ,'’\"-]{1,3}\w+){1,5})[.!?…]?[ ,'’\"-]{1,3}\1(?!\w)", re.IGNORECASE
 )
 # Digits, or one word many times; and two words, as in "Mr President, Mr President".
 _SAME = re.compile(r"[\d ,]+$|(\w+)(?:\W+\1)+$", re.IGNORECASE)
 _FROM_TO = re.compile(r"\b(\w+) \w+ \1\b", re.IGNORECASE)
 _TWICE = re.compile(r"\b(\w+)\W+\1\b", re.IGNORECASE)
 _WORD, _FIRST = re.compile(r"[^\W\d_]+"), re.compile("[^\\s\"'“„”«‘’(¿¡]")
+# A label before a text: "FIXME", "TODO:", "[not translated]".
+_LABEL = re.compile(r"\s*([\[(][^\W\d_][^\])\n]{1,30}[\])]:?|[A-Z]{3,}:?)\s+(?=(\S))")
 # A number with what may be its unit: a sign before it, or the words behind it.
 _MEASURED = re.compile(
     r"(?:([$€£¥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
@@ -112,6 +114,14 @@ def capitals(src: Text, tgt: Text) -> str:
     return "the translation is all capitals" if is_sentence else ""
 
 
+def label(text: str, other: str) -> str:
+    """A label at the beginning of a text, such as "FIXME"; empty if the other side has one too."""
+    match = _LABEL.match(text)
+    if match is None or match[2].islower() or match[1] in other or _LABEL.match(other):
+        return ""
+    return match[1]
+
+
 def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | None:
     """Two to six words that are there twice in a row, if the source doubles nothing."""
     if len(set(pairwise(words))) >= len(words) - 1:
@@ -119,10 +129,11 @@ def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | Non
     for match in _DOUBLED.finditer(text):
         # In "Mr President, Mr President" and "from floor to floor to" two words are right.
         is_short = len(_WORD.findall(match[1])) < 3
-        if "," in match[0]:
+        joint = match[0][len(match[1]) : -len(match[1])]
+        if "," in joint:
             is_right = is_short or bool(_TWICE.search(source))
         else:
-            is_right = is_short and bool(_FROM_TO.search(source))
+            is_right = is_short and (joint[0] in ".!?…" or bool(_FROM_TO.search(source)))
         if is_right or _SAME.match(match[1]):
             continue
         return None if _DOUBLED.search(source) else match

@@ -55,6 +55,7 @@ class PairFacts(Record):
         never_last: usual words of the target that no sentence ends with.
         ends_kept: the share of the sources with a mark at their end whose target has one too.
         cut_below: a target without its mark that is shorter than this, in sigmas, is cut.
+        labels: what begins many texts of one side alone, such as FIXME.
         loose: kinds of findings that are too frequent in the corpus to be reported.
         off: what is not reported for that reason, with the counts.
         is_strict_about_numbers: whether a number that is missing on one side alone is reported.
@@ -74,6 +75,7 @@ class PairFacts(Record):
     never_last: list[str] = field(default_factory=list)
     ends_kept: float = 0.95
     cut_below: float = limits.MIN_CUT_SIGMAS
+    labels: list[str] = field(default_factory=list)
     loose: list[str] = field(default_factory=list)
     off: list[str] = field(default_factory=list)
     is_strict_about_numbers: bool = False
@@ -95,7 +97,9 @@ class PairFacts(Record):
             lengths=_lengths(sample),
             keeps_large_numbers=True,
         )
-        for learned in (_usual_words, _limits, _habits) if len(sample) >= limits.MIN_PAIRS else ():
+        for learned in (
+            (_usual_words, _limits, _labels, _habits) if len(sample) >= limits.MIN_PAIRS else ()
+        ):
             facts = facts.model_copy(update=learned(sample, facts))
         return facts
 
@@ -286,6 +290,21 @@ def _limits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         cut_below = lost[allowed] if len(lost) > allowed else limits.MAX_CUT_SIGMAS
         usual["cut_below"] = float(np.clip(cut_below, limits.MIN_CUT_SIGMAS, limits.MAX_CUT_SIGMAS))
     return usual
+
+
+def _labels(sample: Sequence[tuple[str, str]], _facts: PairFacts) -> dict[str, object]:
+    """What was put before texts by a program or a person, and never translated."""
+    sides = [*sample, *((target, source) for source, target in sample)]
+    counts = Counter(damage.label(*pair) for pair in sides)
+    often = [label for label, count in counts.items() if label and count >= limits.MIN_LABELLED]
+    return {
+        "labels": [
+            label
+            for label in often
+            if counts[label]
+            >= limits.MIN_LABELLED_SHARE * sum(f"{label} " in text for text, _ in sides)
+        ]
+    }
 
 
 def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:

@@ -98,6 +98,8 @@ MAX_OTHER_CAPITALS = 0.5
 MAX_BROKEN = 0.02
 # Of sources with a mark at their end, the share of targets with one, if all should have it.
 MIN_ENDS_KEPT = 0.9
+# How often a label such as FIXME must begin a side alone, and the share of the texts with it.
+MIN_LABELLED, MIN_LABELLED_SHARE = 5, 0.9
 # Characters added to lengths, because the ratio of short ones says little.
 PADDING = 4
 # Between these the limit of a length in sigmas is learned. Half of what is learned marks 258 good

@@ -59,6 +59,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
         if not knows_words:
             result += _language(src, tgt, facts)
     result += _damage(src, tgt)
+    result += _labels(src, tgt, facts) if facts.labels else ()
     if has_digit(src.plain) or has_digit(tgt.plain):
         result += _numbers(src, tgt, facts)
         result += _units(src, tgt)
@@ -269,6 +270,12 @@ def _damage(src: Text, tgt: Text) -> Iterator[Finding]:
         yield Finding("capitals", reason, 0.7)
     if part := damage.entity(src.raw, tgt.raw):
         yield Finding("markup", f"added: {part[0]}", 0.8, tgt=range(*part.span()))
+
+
+def _labels(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    for side, other, kind in ((src, tgt, "omission"), (tgt, src, "addition")):
+        if (label := damage.label(side.raw, other.raw)) in facts.labels:
+            yield Finding(kind, f"{_quoted(label)} begins many such texts on one side", 0.8)
 
 
 # ---------------------------------------------------------------------------------------------
