@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from mtkit.align.aligner import (
 )
 from mtkit.align.links import Alignment, Gold, alignment_score, swapped
 from mtkit.base.errors import MtkitError
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
+
+if TYPE_CHECKING:
+    from mtkit.model import Transformer
 
 log = logging.getLogger(__name__)
 

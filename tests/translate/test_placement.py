@@ -138,7 +138,10 @@ WEAK = "eins zwei drei vier"
         # A translation of the search that is as probable, within e^10, is taken.
         ({"acht": 2}, "", "eins zwei acht neun", 0, None),
         ({"acht": 2}, "", "eins acht", 9.9, None),
-        ({"acht": 2}, "", "acht zwei acht drei acht vier acht", 0, None),
+        ({"acht": 2}, "", "acht zwei acht neun acht vier acht", 0, None),
+        # The word that the term should replace stands beside it.
+        ({"acht": 2}, "", "eins zwei acht drei", 0, "eins zwei acht vier"),
+        ({"acht drei": 2}, "", "eins zwei acht drei", 0, None),
         # Far less probable, much longer, a loop of a word, of several, of subwords.
         ({"acht": 2}, "", "eins zwei acht neun", 10.1, "eins zwei acht vier"),
         (
