@@ -382,7 +382,8 @@ def _refuse_useless(run: Run, options: shared.DecodeOptions) -> None:
     why = f"cannot be combined with --{sampler.replace('_', '-')}"
     if sampler not in options.changes:
         why += f", a setting of this run; add {off[sampler]}"
-    shared.refuse_given(["glossary_path"], why)
+    # Samples come from no beam.
+    shared.refuse_given(["glossary_path", "beam_size", "stop"], why)
 
 
 def _check_task(run: Run) -> None:

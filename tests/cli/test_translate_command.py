@@ -151,6 +151,8 @@ def test_options_reach_the_translator(
         (["--top-k", "5"], ["--top-k requires --sample or --mbr-samples"]),
         (["--top-p", "0.5"], ["--top-p requires --sample or --mbr-samples"]),
         (["--seed", "5"], ["--seed requires --sample or --mbr-samples"]),
+        (["--sample", "--beam-size", "2"], ["--beam-size cannot be combined with --sample"]),
+        (["--mbr-samples", "2", "--stop", "exact"], ["--stop cannot be combined with --mbr-sa"]),
     ],
 )
 @pytest.mark.parametrize("output", ["standard output", "a file"])
