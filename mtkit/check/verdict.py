@@ -10,6 +10,10 @@ from mtkit.check.rules import limits
 
 # Of a text whose confidences are far below those of the validation set.
 FOREIGN = "this is not the kind of text that the run was trained on"
+# Of given translations.
+OF_OTHERS = (
+    "confidence is fitted to translations by the run; those by others, as by people, have less"
+)
 
 
 @dataclass
@@ -61,4 +65,6 @@ class Verdict:
             f"{self.low:,} of {self.lines:,} {unit} are below {self.below:g}; most faults are not "
             "marked, and a low confidence finds more of them"
         )
+        if self.forecast is None:
+            return [first, OF_OTHERS]
         return [first, *([FOREIGN] if self.is_foreign else [])]

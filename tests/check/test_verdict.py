@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtkit.check.model.confidence import FEATURES, Forecast, Quality, Tenth
-from mtkit.check.verdict import FOREIGN, Verdict
+from mtkit.check.verdict import FOREIGN, OF_OTHERS, Verdict
 
 
 def _forecast() -> Forecast:
@@ -29,7 +29,9 @@ def test_a_verdict_has_the_mean_and_the_lines_below_the_limit():
     )
     old = Verdict(50)
     old.add(10)
-    assert old.sentences()[0].startswith("the mean confidence is 10, and 1 of 1 lines")
+    first, of_others = old.sentences()
+    assert first.startswith("the mean confidence is 10, and 1 of 1 lines")
+    assert of_others == OF_OTHERS
     assert not old.is_foreign
 
 
