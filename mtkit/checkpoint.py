@@ -73,8 +73,7 @@ class Checkpoint:
         """
         weights = self._load(_MODEL)
         for name, tensor in weights.items():
-            # A sum is fast, but that of large numbers may be infinite too.
-            if not (tensor.sum().isfinite() or tensor.isfinite().all()):
+            if not is_finite(tensor):
                 raise NotFiniteError(self.path / _MODEL, name)
         return weights
 
@@ -262,6 +261,12 @@ class Selection(NamedTuple):
     def arrays(self) -> Weights:
         """The same weights as NumPy arrays, without PyTorch."""
         return Weights([checkpoint.weight_file() for checkpoint in self.checkpoints])
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite."""
+    # A sum is fast and makes no copy, but that of large numbers may be infinite too.
+    return bool(tensor.sum().isfinite() or tensor.isfinite().all())
 
 
 def load_into(model: nn.Module, weights: Tensors, *, of: Path) -> None:

@@ -396,7 +396,7 @@ def test_the_recipes_of_other_toolkits_have_their_learning_rates():
 
 def test_only_the_presets_for_short_trainings_let_the_rate_fall_to_zero():
     falling = {name for name in presets() if Schedule.from_config(load_config(name)).decay_start()}
-    assert falling == {"demo", "fine-tune", "parsing-small", "small", "tiny"}
+    assert falling == {"demo", "fine-tune", "fine-tune-large", "parsing-small", "small", "tiny"}
 
 
 def test_big_for_english_french_differs_in_dropout_alone():

@@ -144,8 +144,10 @@ def train(
             " --nproc-per-node and --max-restarts",
         )
     count = workers or workers_wanted(device)
-    no_base = click.UsageError("the preset fine-tune trains a run further; give --init-from RUN")
-    needs_base = config_name == "fine-tune" and init_from is None
+    needs_base = config_name in ("fine-tune", "fine-tune-large") and init_from is None
+    no_base = click.UsageError(
+        f"the preset {config_name} trains a run further; give --init-from RUN"
+    )
     if dry_run:
         if needs_base:
             raise no_base

@@ -132,8 +132,10 @@ class _OutputLoss(torch.autograd.Function):
         targets = F.pad(targets, (0, -N % size)).unsqueeze(-1)
         rows = F.pad(rows.to(wide), (0, 0, 0, -N % size))
         rows_gradient = torch.empty_like(rows)
+        # What is frozen needs none; an embedding may be the largest matrix of a model.
+        of_weight, of_bias = ctx.needs_input_grad[1:3]
         weight_gradient: Tensor | None = None
-        bias_gradient = None if bias is None else torch.zeros_like(bias)
+        bias_gradient = torch.zeros_like(bias) if bias is not None and of_bias else None
         sums, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
         in_cache = max(1, torch.get_num_threads() * CACHED_BYTES // (V * wide.itemsize))
         # The types are chosen here.
@@ -162,7 +164,9 @@ class _OutputLoss(torch.autograd.Function):
                 product = torch.mm(buffer, matrix).to(wide)
                 torch.div(product, sums[chunk], out=rows_gradient[chunk])
                 scaled = (rows[chunk] / sums[chunk]).to(dtype)
-                if weight_gradient is None:
+                if not of_weight:
+                    pass
+                elif weight_gradient is None:
                     # Not added to zeros, which takes as long as adding a chunk.
                     weight_gradient = torch.mm(buffer.t(), scaled).to(wide)
                 elif dtype == wide:
@@ -174,19 +178,24 @@ class _OutputLoss(torch.autograd.Function):
                     shares = (1 / sums[chunk]).to(dtype)
                     shares[max(0, N - start) :] = 0
                     bias_gradient += torch.mm(buffer.t(), shares).squeeze(1)
-        if weight_gradient is None:
+        if weight_gradient is None and of_weight:
             weight_gradient = torch.zeros_like(weight)
         # The parts that are the same for all tokens of the vocabulary.
         row_sum = rows.sum(0)
-        weight_sum = (weight if possible is None else weight[possible]).sum(0)
+        weight_sum = weight.sum(0)
+        if possible is not None:
+            # Not the sum of the others, which would be a copy of nearly all rows.
+            weight_sum -= weight[~possible].sum(0)
         total = losses[:N].sum() - low * torch.dot(row_sum, weight_sum)
         rows_gradient = rows_gradient[:N].sub_(low * weight_sum)
-        if possible is None:
-            weight_gradient -= low * row_sum
-        else:
-            weight_gradient[possible] -= low * row_sum
-        if bias is not None and bias_gradient is not None:
+        if weight_gradient is not None:
+            if possible is None:
+                weight_gradient -= low * row_sum
+            else:
+                weight_gradient.addr_(possible.to(wide), row_sum, alpha=-low)
+        if bias is not None:
             total -= low * N * bias[possible].sum()
+        if bias_gradient is not None:
             bias_gradient[possible] -= low * N
         ctx.save_for_backward(rows_gradient, weight_gradient, bias_gradient)
         return total
@@ -196,5 +205,8 @@ class _OutputLoss(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         rows_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
         factor = grad_outputs[0]
-        of_bias = None if bias_gradient is None else bias_gradient * factor
-        return rows_gradient * factor, weight_gradient * factor, of_bias, None, None, None
+        of_weight, of_bias = (
+            None if gradient is None else gradient * factor
+            for gradient in (weight_gradient, bias_gradient)
+        )
+        return rows_gradient * factor, of_weight, of_bias, None, None, None

@@ -10,6 +10,7 @@ import logging
 import platform
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ import mtkit
 from mtkit.base.devices import choose_device, describe_device
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import FileLock
+from mtkit.base.launched import given_world_size
 from mtkit.base.memory import disable_malloc_trim, memory_explained
 from mtkit.check import fit_run
 from mtkit.config import Config, dump_config
@@ -72,9 +74,10 @@ def run(
         MtkitError: if the folder has a run with another configuration, other data or other
             initial weights, which the message names, or if the workers have different ones.
     """
-    config, initial = start_of(config, data, run_path, init_from, restart=restart)
-    job = Job(config.shareable(), data, run_path, initial, restart, finish_in, command)
     worker_device = choose_device(device, tf32=config.train.tf32)
+    check = partial(check_room, data=data, device=worker_device, world_size=given_world_size())
+    config, initial = start_of(config, data, run_path, init_from, restart=restart, check=check)
+    job = Job(config.shareable(), data, run_path, initial, restart, finish_in, command)
     with init_workers(worker_device, stall_timeout=config.train.stall_timeout) as workers:
         check_task(config, data)
         _check_agreed(workers, job)
@@ -95,8 +98,8 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         data.verify()
     existing = existing_run(workers, job)
     config = with_finish(job, existing, workers)
-    disable_malloc_trim()
-    check_room(config, data, device, world_size=workers.world_size)
+    memory = check_room(config, data, device, world_size=workers.world_size)
+    disable_malloc_trim(model_bytes=memory.weights)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         weights = initial.weights if initial is not None and existing is None else None
         trainer = Trainer(config, data, device=device, workers=workers, initial=weights)

@@ -26,7 +26,8 @@ from mtkit.train.checkpoints import check_disk
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
-from mtkit.train.memory_check import bytes_per_parameter, check_room, gigabytes
+from mtkit.train.memory_check import check_room
+from mtkit.train.memory_forecast import gigabytes, memory_in_words, sizes_of
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress_meter import BUSY, Meter, hours_and_minutes
 from mtkit.train.start import start_of
@@ -63,18 +64,23 @@ def forecast(
     nothing. This is the work of one of `world_size` workers, with the whole model, in this process.
     Only the disk of `run_path` is looked at; with `restart` its checkpoints are to be deleted.
     """
-    config, initial = start_of(config, data, None, init_from)
+    worker_device = choose_device(device, tf32=config.train.tf32)
+
+    def check(config: Config) -> None:
+        log.info("%s", memory_in_words(config, sizes_of(data)))
+        check_room(config, data, worker_device, world_size=world_size)
+
+    config, initial = start_of(config, data, None, init_from, check=check)
     check_task(config, data)
     data.verify()
     if initial is not None:
         warn_of_start(initial, config)
-    worker_device = choose_device(device, tf32=config.train.tf32)
-    disable_malloc_trim()
     if worker_device.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))
     # A single worker cannot shard the model.
     whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
-    check_room(config, data, worker_device, world_size=world_size)
+    memory = check_room(config, data, worker_device, world_size=world_size)
+    disable_malloc_trim(model_bytes=memory.weights)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(whole if world_size > 1 else config, data, device=worker_device)
     trainer.micro_batches.choose(trainer.batches, world_size)
@@ -262,8 +268,7 @@ def _facts_of_model(model: Transformer, config: Config) -> list[str]:
     return [
         f"vocabulary: {pieces} subwords",
         f"parameters: {total:,} ({parts})",
-        f"memory: {gigabytes(total * bytes_per_parameter(config))} for weights, gradients and "
-        "optimizer",
+        memory_in_words(config, (model.vocab_size, model.src_vocab_size)),
     ]
 
 

@@ -16,53 +16,38 @@ from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
-from mtkit.model import parameter_counts
 from mtkit.train.distributed import Workers
 from mtkit.train.gradients import Gradients
+from mtkit.train.memory_forecast import MemoryForecast, gigabytes, memory_forecast, sizes_of
 from mtkit.train.micro_batches import Pass, padded_tokens
-from mtkit.train.parts import new_model
 
 log = logging.getLogger(__name__)
-
-# The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
-# the weights (12) that a checkpoint is written from.
-_LATER_BYTES_PER_PARAMETER = 20
-# Weight, gradient and Adam's two moments, in float32; and the moving average.
-_BYTES_PER_PARAMETER = 16
-_BYTES_OF_AVERAGE = 4
 
 
 def check_room(
     config: Config, data: PreparedData, device: torch.device, *, world_size: int
-) -> None:
+) -> MemoryForecast:
     """Refuse, before anything is allocated, a model that is larger than the memory.
+
+    Returns:
+        What it needs.
 
     Raises:
         MtkitError: naming the needed and the available memory.
     """
-    with torch.device("meta"):
-        model = new_model(config, data.tokenizers())
-    count = sum(parameter_counts(model).values())
-    needed = count * bytes_per_parameter(config)
+    memory = memory_forecast(config, sizes_of(data), device.type)
+    needed = memory.state
     if config.train.fsdp and device.type == "cuda":
         needed //= world_size
     available = devices.total_memory(device)
     if needed > available:
         raise MtkitError(
-            f"a model of {count:,} parameters needs {gigabytes(needed)} for weights, gradients "
-            f"and optimizer, and {devices.describe_device(device)} has {gigabytes(available)}; "
-            "choose a smaller one (model.d_model, model.d_ff, the number of layers)"
+            f"a model of {memory.parameters:,} parameters needs {gigabytes(needed)} for weights, "
+            f"gradients and optimizer, and {devices.describe_device(device)} has "
+            f"{gigabytes(available)}; choose a smaller one (model.d_model, model.d_ff, the number "
+            "of layers), or train less of it (train.freeze)"
         )
-
-
-def bytes_per_parameter(config: Config) -> int:
-    """Bytes for a weight, its gradient, and what the optimizer keeps of it."""
-    return _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.train.ema else 0)
-
-
-def gigabytes(count: float) -> str:
-    """A number of bytes, such as "1.50 GiB"."""
-    return f"{count / 2**30:.2f} GiB"
+    return memory
 
 
 class DoesNotFitError(MtkitError):
@@ -87,9 +72,10 @@ def check_memory(
     """
     # Before the memory is limited, because the stacks of the threads may not fit within the limit.
     gradients.start_threads()
-    reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(gradients.model).values())
+    moments = moments_to_come(optimizer)
+    reserve = moments + _copied_bytes(gradients.model, optimizer)
     # On a GPU nothing can be reserved, so it is allocated.
-    moments = moments_to_come(optimizer) if gradients.device.type == "cuda" else 0
+    moments = moments if gradients.device.type == "cuda" else 0
     what = f"for the state of the optimizer{where}; choose a smaller model (model.d_model)"
     with memory_explained(what):
         held = torch.empty(moments, dtype=torch.uint8, device=gradients.device)
@@ -111,6 +97,15 @@ def moments_to_come(optimizer: torch.optim.Optimizer) -> int:
     # Of a sharded parameter a worker has a part.
     own = [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
     return sum(2 * part.numel() * part.element_size() for part in own)
+
+
+def _copied_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """The size of the copies from which a checkpoint is written."""
+    trained = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    copies = [*model.parameters(), *trained.values(), *trained.values()]
+    # Of a matrix with a low-rank change, what it was before.
+    copies += [p for p in model.parameters() if p.requires_grad and id(p) not in trained]
+    return sum(int(parameter.nbytes) for parameter in copies)
 
 
 def _lower_until_it_fits(gradients: Gradients, batches: TokenBatches) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,11 +147,13 @@ def start_of(
     init_from: str | None,
     *,
     restart: bool = False,
+    check: Callable[[Config], object] = lambda _: None,
 ) -> tuple[Config, Initial | None]:
     """The configuration for the weights that training starts from, and these weights.
 
     The weights are None if they are random, or if a run continues without `init_from`. The
-    arguments are as in `run`; without `run_path` nothing is trained.
+    arguments are as in `run`; without `run_path` nothing is trained. `check` gets the configuration
+    before any weights are loaded.
     """
     begun = None
     if run_path is not None and Run.is_run(run_path):
@@ -170,9 +173,9 @@ def start_of(
             run = Run.open(path)
             if run_path is not None and run_path.exists() and path.samefile(run_path):
                 raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
-            return config.for_weights_of(run.config, origin=str(path)), initial_weights(
-                run, which, data
-            )
+            config = config.for_weights_of(run.config, origin=str(path))
+            check(config)
+            return config, initial_weights(run, which, data)
     if begun is not None and origin is not None:
         # It continues without the weights that it was started from, but with their settings.
         if not continues:

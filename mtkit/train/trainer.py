@@ -18,7 +18,7 @@ import torch
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.memory import memory_explained
-from mtkit.checkpoint import Tensors
+from mtkit.checkpoint import Tensors, is_finite
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer
@@ -264,7 +264,7 @@ class Trainer:
         weights, optimizer = self.trained.training_state(self.optimizer)
         if not self.workers.is_rank_zero:
             return
-        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        if not all(map(is_finite, weights.values())):
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "max_steps": self.settings.max_steps,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -242,11 +244,20 @@ def test_the_loss_for_a_gpu_in_bfloat16_is_that_of_rounded_states_and_weights():
         assert torch.allclose(mine.double(), theirs, rtol=0.05, atol=0.05)
 
 
-def test_the_loss_for_a_gpu_computes_no_gradient_of_weights_that_do_not_change():
+@pytest.mark.parametrize("loss_of", [loss_of_states, loss_on_gpu])
+@pytest.mark.parametrize("biased", [False, True])
+def test_no_gradient_of_weights_that_do_not_change_is_computed(loss_of: Any, biased: bool):
     states, weight, targets = random_states(11, torch.float64, biased=False)
-    loss = loss_on_gpu(states.requires_grad_(), weight, targets, label_smoothing=0.1, pad_id=0)
-    loss.backward()
-    assert (states.grad is None, weight.grad is None) == (False, True)
+    bias = torch.linspace(-1, 1, 11, dtype=torch.float64) if biased else None
+    given: dict[str, Any] = {"label_smoothing": 0.1, "pad_id": 0, "bias": bias}
+    trained = loss_of(states.requires_grad_(), weight.clone().requires_grad_(), targets, **given)
+    frozen = loss_of(states, weight, targets, **given)
+    of_rows, *others = frozen.grad_fn.saved_tensors
+    assert of_rows is not None
+    assert others[0] is None
+    assert trained.item() == frozen.item()
+    first, second = (torch.autograd.grad(loss, states)[0] for loss in (trained, frozen))
+    assert torch.equal(first, second)
 
 
 def test_a_second_backward_pass_gives_the_same_gradient():
