@@ -218,9 +218,9 @@ def line_checks(
         if table is not None:
             table.write()
             log.info("wrote %s", findings_path)
-    log.info("%s", checks.counts.sentence(unit))
     if checker.facts.silence:
         log.info("%s", checker.facts.silence)
+    log.info("%s", checks.counts.sentence(unit))
     report_verdict(verdict, unit)
     if reject is None and not reject_kinds:
         return

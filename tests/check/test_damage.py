@@ -294,6 +294,26 @@ def test_scales_clocks_and_roman_numbers_are_compared(
     assert ("numbers" in kinds(source, translation)) == is_wrong
 
 
+@pytest.mark.parametrize(
+    ("source", "translation", "is_wrong"),
+    [
+        ("5 women, 3 hats", "3 Frauen, 5 Hüte", True),
+        ("Two men have three dogs.", "Drei Männer haben zwei Hunde.", True),
+        ("60,000 lives in six years", "in sechs Jahren 60.000 Leben", False),
+        ("From 8% to 27% less", "Von 27 bis 8 % weniger", True),
+        ("It has 12 rooms for 300 euros.", "Es hat 300 Zimmer für 12 Euro.", True),
+        ("Rooms 14, 15 and 16", "Zimmer 16, 15 und 14", True),
+        ("Costs fell by 17% in 2010.", "2010 sanken die Kosten um 17 %.", False),
+        ("Article 151(4) of 2009", "Absatz 4 des Artikels 151 von 2009", False),
+        ("In 2011, 180 laws were made.", "180 Gesetze wurden 2011 gemacht.", False),
+        ("Two men have three dogs.", "Zwei Männer haben drei Hunde.", False),
+        ("In 5 years 12 kg were lost.", "12 kg gingen in 5 Jahren verloren.", False),
+    ],
+)
+def test_numbers_in_each_other_s_place_are_a_finding(source: str, translation: str, is_wrong: bool):
+    assert bool(kinds(source, translation) & {"numbers", "units"}) == is_wrong
+
+
 def test_a_large_number_that_is_missing_is_found_where_most_pairs_keep_them():
     kept = [
         (f"We saw {n} of {n + 2} birds.", f"Wir sahen {n} von {n + 2} Vögeln.") for n in range(485)

@@ -56,7 +56,8 @@ class PairFacts(Record):
         ends_kept: the share of the sources with a mark at their end whose target has one too.
         cut_below: a target without its mark that is shorter than this, in sigmas, is cut.
         labels: what begins many texts of one side alone, such as FIXME.
-        loose: kinds of findings that are too frequent in the corpus to be reported.
+        loose: kinds of findings that are too frequent in the corpus to be reported, and "order" for
+            that of numbers.
         off: what is not reported for that reason, with the counts.
         is_strict_about_numbers: whether a number that is missing on one side alone is reported.
         keeps_large_numbers: whether it is reported from two digits on, if there are no measures.
@@ -312,7 +313,9 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
     about: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for source, target in sample:
-        broken["capitals"] += bool(damage.capitals(*facts.texts(source, target)))
+        texts = facts.texts(source, target)
+        broken["capitals"] += bool(damage.capitals(*texts))
+        broken["order"] += damage.exchanged(*texts) is not None
         if any(map(may_have_copied_parts, (source, target))):
             for kind, parts_of in marks.COPIED_PARTS.items():
                 src, tgt = parts_of(source), parts_of(target)
@@ -333,7 +336,8 @@ def _habits(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, ob
         # Where few pairs have tags or placeholders at all, those that differ are faults.
         and broken[kind] > limits.MAX_BROKEN * len(sample)
     ]
-    loose += ["capitals"] * (broken["capitals"] > limits.MAX_OTHER_CAPITALS * len(sample))
+    habits = {"capitals": limits.MAX_OTHER_CAPITALS, "order": limits.MAX_OTHER_ORDER}
+    loose += [kind for kind, most in habits.items() if broken[kind] > most * len(sample)]
     pairs = about["numbers"]
     most = max(limits.MAX_MARKED * len(sample), (1 - limits.MIN_KEPT) * pairs)
     is_strict = pairs >= limits.MIN_RULE_PAIRS and broken["missing"] <= most

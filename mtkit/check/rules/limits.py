@@ -67,6 +67,10 @@ MAX_SCALES = 3
 MAX_ROUNDING = 0.005
 # Numbers of a side that are compared. The time grows with their square.
 MAX_NUMBERS = 300
+# Numbers of a side whose order is compared.
+MAX_EXCHANGED = 12
+# Characters from one end of a range to the other: "from 8 % to 27 %".
+MAX_RANGE = 12
 # Words of a phrase such as "quatre vingt dix neuf": the longest of all.
 MAX_PHRASE = 4
 # German words whose values are kept in memory, and letters of a German number.
@@ -91,8 +95,8 @@ MAX_MARKED = 0.0005
 MIN_KEPT, MIN_RULE_PAIRS = 0.99, 20
 # The same for numbers of two digits and more: 98 % of the pairs of newstest2014 keep them.
 MIN_LARGE_KEPT = 0.8
-# The share of a corpus with other capitals that is a habit of it, such as lower case.
-MAX_OTHER_CAPITALS = 0.5
+# The share of a corpus with other capitals, or with exchanged numbers, that is a habit.
+MAX_OTHER_CAPITALS, MAX_OTHER_ORDER = 0.5, 0.1
 # The same for tags, placeholders and addresses: 17 of 58,000 lines of Multi30k have any tag or
 # entity, so 200 planted tags in 20,000 pairs are no habit.
 MAX_BROKEN = 0.02

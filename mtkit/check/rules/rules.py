@@ -66,6 +66,8 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     elif not single_words(src.language).keys().isdisjoint(src.words):
         result += _number_words(src, tgt)
         result += _units(src, tgt)
+    if "order" not in facts.loose and not result and (both := damage.exchanged(src, tgt)):
+        result.append(Finding("numbers", f"{both[0]} and {both[1]} are exchanged", 0.7))
     if (rest := changed_roman(src.plain, tgt.plain)).src:
         result.append(Finding("numbers", _changed(rest), 0.7))
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
