@@ -54,7 +54,9 @@ class Document(ABC):
     Attributes:
         shows_marks: whether the format has a place for the marks that `write` is given.
         segments: the texts to translate, in order; the same text may be there several times.
+        has_translations: whether other texts are none, because they have a translation already.
         notes: a line about each thing that a user must know: what stays as it is, what is lost.
+        warnings: likewise, about what is probably a mistake.
         write_notes: likewise, of the last `write`.
     """
 
@@ -62,10 +64,11 @@ class Document(ABC):
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
+        self.has_translations = False
         self.notes: list[str] = []
+        self.warnings: list[str] = []
         self.write_notes: list[str] = []
 
-    @abstractmethod
     def write(
         self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
     ) -> bytes:
@@ -79,22 +82,17 @@ class Document(ABC):
             ValueError: the number of translations, or the codes in one of them, are not those of
                 the segments.
         """
+        self.write_notes, changes = [], dict[int, str]()
+        for number, (segment, line) in enumerate(zip(self.segments, translations, strict=True)):
+            if line is not None and (segment.is_replaced or line != segment.line):
+                changes[number] = line
+                if not has_same_codes(segment.line, line):
+                    raise ValueError(f"segment {number} has other codes: {line}")
+        return self._written(changes, marks if marks and self.shows_marks else {})
 
-    def changes(self, translations: Sequence[str | None]) -> dict[int, str]:
-        """The translations that are not the text of the segment itself, by its number.
-
-        Raises:
-            ValueError: as in `write`.
-        """
-        changed = {
-            number: line
-            for number, (segment, line) in enumerate(zip(self.segments, translations, strict=True))
-            if line is not None and (segment.is_replaced or line != segment.line)
-        }
-        for number, line in changed.items():
-            if not has_same_codes(self.segments[number].line, line):
-                raise ValueError(f"segment {number} has other codes: {line}")
-        return changed
+    @abstractmethod
+    def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
+        """The document with the translations of some segments, and the marks that it shows."""
 
 
 class DistinctLines:
@@ -131,13 +129,16 @@ class DistinctLines:
 
     @property
     def notes(self) -> list[tuple[str, bool]]:
-        """What there is to know of the document that was written, and what of it is a loss."""
+        """What there is to know of the document that was written, and what of it is a warning."""
         lost = (
             f"{self._lost:,} of {len(self.translations):,} segments keep their source, because "
             "their translations lost the formatting"
         )
         notes = [*self.document.notes, *self.document.write_notes]
-        return [(note, False) for note in notes] + [(lost, True)] * (self._lost > 0)
+        if self.document.has_translations and not self.document.segments:
+            notes.append("all its texts have a translation; --all translates them again")
+        warnings = [*self.document.warnings, *[lost] * (self._lost > 0)]
+        return [*((note, False) for note in notes), *((note, True) for note in warnings)]
 
 
 class Format(NamedTuple):

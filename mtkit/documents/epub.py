@@ -64,7 +64,7 @@ class Epub(XmlDocument):
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         # The title of the book or of a chapter, an entry of the table of contents, the chapter.
-        return map(Blocks, root.iter("{*}title", "{*}text", "{*}body"))
+        return map(Blocks, [*root.iter("{*}title", "{*}text", "{*}body")])
 
 
 def _character(entity: re.Match[bytes]) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from gettext import c2py
@@ -125,7 +125,7 @@ class Gettext(Document):
         self._file = TextFile(data, charset)
         own = re.search(r"^Language:[ \t]*([a-zA-Z]+)", header, re.MULTILINE)
         if own and options.target and not is_same_language(own[1], options.target):
-            self.notes.append(f"its language is {own[1]}, not {options.target}")
+            self.warnings.append(f"its language is {own[1]}, not {options.target}")
         # Files that are wrapped have no line that is much longer.
         self._is_wrapped = all(len(line) <= _WIDTH + 1 for _, _, line in self._file.rows)
         self._count, self._forms = _plural_forms(header)
@@ -135,7 +135,9 @@ class Gettext(Document):
         self._entries: list[_Entry] = []
         for number, entry in enumerate(self._read(), 1):
             is_filled = any(entry.texts[name] for name in entry.forms)
-            if entry.texts["msgid"] and (options.everything or not is_filled):
+            if entry.texts["msgid"] and is_filled and not options.everything:
+                self.has_translations = True
+            elif entry.texts["msgid"]:
                 place = f"entry {number} (line {self._file.line_number(entry.match.start())})"
                 sources = dict.fromkeys(self._sources(entry))
                 same = {"", *(entry.texts[name] for name in sources)}
@@ -146,12 +148,9 @@ class Gettext(Document):
         if not self._forms and any("msgid_plural" in entry.parts for entry in self._entries):
             self.notes.append("the header has no Plural-Forms: each entry keeps the number it has")
 
-    def write(
-        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
-    ) -> bytes:
-        """The file with translations; an entry with a doubt is fuzzy, and has a comment."""
-        changes, edits, end = self.changes(translations), list[Edit](), self._file.line_end
-        marks, self.write_notes = marks or {}, []
+    def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
+        """The file, in which an entry with a doubt is fuzzy, and has a comment."""
+        edits, end = list[Edit](), self._file.line_end
         for entry in self._entries:
             doubts = [marks[number] for number in sorted(entry.segments) if number in marks]
             # `isdisjoint` would read all changes.
@@ -160,8 +159,6 @@ class Gettext(Document):
             # Without the doubts of an earlier start.
             comments = [line for line in entry.comments if not re.match(r"\s*# mtkit:", line)]
             if is_changed:
-                if any(translations[number] is None for number in entry.segments):
-                    doubts.append("a part of it has no translation")
                 rows = list[str]()
                 for form, source in enumerate(self._sources(entry)):
                     text = "".join(self._translated(part, changes) for part in entry.parts[source])

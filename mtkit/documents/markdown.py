@@ -111,12 +111,9 @@ class Markdown(Document):
         for what, count in (+kept).items():
             self.notes.append(f"{what} keep their text: {count:,}")
 
-    def write(
-        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
-    ) -> bytes:
-        """The file with translations; it has no place for marks."""
+    def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
         edits, unfit = list[Edit](), 0
-        for number, line in self.changes(translations).items():
+        for number, line in changes.items():
             place = self._places[number]
             if place.is_html:
                 text: str | None = with_tags(line, _hard(place.codes), escaped)
@@ -133,8 +130,8 @@ class Markdown(Document):
             if len(rows) < len(place.rows):
                 # A line without text would end the paragraph.
                 edits.append((place.rows[len(rows) - 1][1], place.rows[-1][1], ""))
-        note = f"texts keep their source, because Markdown has no form: {unfit:,}"
-        self.write_notes = [note] if unfit else []
+        if unfit:
+            self.write_notes = [f"texts keep their source, because Markdown has no form: {unfit:,}"]
         return self._file.edited(edits)
 
     def _read(self, token: Token, rows: Sequence[Row], around: str, begins: dict[int, int]) -> bool:

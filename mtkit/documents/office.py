@@ -18,6 +18,7 @@ from lxml import etree
 from lxml.builder import ElementMaker
 
 from mtkit.base.errors import MtkitError
+from mtkit.documents.document import Options
 from mtkit.documents.paragraph import (
     XML_SPACE,
     Element,
@@ -28,7 +29,7 @@ from mtkit.documents.paragraph import (
     local_name,
     xml_text,
 )
-from mtkit.documents.xml import Marked, XmlDocument
+from mtkit.documents.xml import Doubt, XmlDocument
 
 # What runs may differ in and look the same: elements of Word, attributes of PowerPoint.
 _SAME_LOOK = frozenset({"lang", "noProof", "altLang", "dirty", "err", "smtClean"})
@@ -43,6 +44,8 @@ _COMMENTS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships
 _COMMENTS_STRICT = "http://purl.oclc.org/ooxml/officeDocument/relationships/comments"
 _COMMENTS_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.comments+xml"
 _COMMENTS_PART = re.compile(r"wordprocessingml\.comments\+xml$")
+# No one of 294 Word files made by others has more than 5 comments; so many need 20 MB.
+MAX_COMMENTS = 10_000
 # Comments that are marks of an earlier translation.
 _OWN = "//*[local-name()='comment'][@*[local-name()='author']='mtkit']"
 # What parts are called that Word and PowerPoint have, by the end of their media type.
@@ -179,7 +182,7 @@ class OfficeDocument(XmlDocument):
         return super()._tree(name)
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
-        for element in root.iter("{*}p", "{*}v", *_PROPERTIES):
+        for element in [*root.iter("{*}p", "{*}v", *_PROPERTIES)]:
             if _PARAGRAPH.fullmatch(element.tag):
                 yield OfficeParagraph(element)
             elif _is_plain(element):
@@ -227,6 +230,11 @@ class Word(OfficeDocument):
         "glossary": "building blocks",
     }
 
+    def __init__(self, data: bytes, options: Options) -> None:
+        # What is said in comments, each of a paragraph of the text, or None.
+        self._doubts: dict[tuple[Element, str], None] = {}
+        super().__init__(data, options)
+
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         own = set(root.xpath(_OWN))
         for paragraph in super()._paragraphs(name, root):
@@ -247,30 +255,36 @@ class Word(OfficeDocument):
             if not ids.isdisjoint(node.values()):
                 node.getparent().remove(node)
 
-    def _mark(self, marked: Sequence[Marked]) -> None:
+    def _mark(self, paragraph: Paragraph, doubts: Sequence[Doubt]) -> None:
+        around = [paragraph.element, *paragraph.element.iterancestors()]
+        is_main = around[-1] is self._changed.get(self._main)
+        name = f"{{{etree.QName(around[-1]).namespace}}}p"
+        for place, mark in doubts:
+            # Only the text itself can have comments, and text boxes in it cannot.
+            outermost = [node for node in around if node.tag == name][-1] if is_main else None
+            # A text box is there twice.
+            self._doubts[outermost, mark if is_main else f"{place}: {mark}"] = None
+            if len(self._doubts) > MAX_COMMENTS:
+                self._doubts.popitem()
+                self.write_notes = [f"only the first {MAX_COMMENTS:,} doubts have a comment"]
+
+    def _end_marks(self) -> None:
         self._clear()
-        if not marked:
+        doubts, self._doubts = list(self._doubts), {}
+        if not doubts:
             return
         root = self._to_change(self._main)
         space = etree.QName(root).namespace
-        make = ElementMaker(namespace=space, nsmap={"w": space})
         word = f"{{{space}}}"
         first = next(root.iter(f"{word}p"), None)
         if first is None:
             return
+        make = ElementMaker(namespace=space, nsmap={"w": space})
         comments = self._comments(make)
         ids = (node.get(f"{word}id", "") for node in comments.iter(f"{word}comment"))
         used = [int(number) for number in ids if number.isdecimal()]
-        # A text box is there twice.
-        places: dict[tuple[Element, str], None] = {}
-        for segment, text, mark in marked:
-            # Only the text itself can have comments, and text boxes in it cannot.
-            around = [text.paragraph.element, *text.paragraph.element.iterancestors()]
-            if around[-1] is root:
-                places[[node for node in around if node.tag == first.tag][-1], mark] = None
-            else:
-                places[first, f"{segment.place}: {mark}"] = None
-        for number, (paragraph, mark) in enumerate(places, 1 + max(used, default=-1)):
+        for number, (place, mark) in enumerate(doubts, 1 + max(used, default=-1)):
+            paragraph = first if place is None else place
             reference = {f"{word}id": str(number)}
             author = {f"{word}author": "mtkit", f"{word}initials": "mt"}
             content = make.p(make.r(make.t(xml_text(mark))))

@@ -40,6 +40,6 @@ class OpenDocument(XmlDocument):
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         names = ("title", "subject", "description") if name == "meta.xml" else ("p", "h")
-        for element in root.iter(*(f"{{*}}{tag}" for tag in names)):
+        for element in [*root.iter(*(f"{{*}}{tag}" for tag in names))]:
             if next(element.iterancestors("{*}tracked-changes"), None) is None:
                 yield OpenParagraph(element)

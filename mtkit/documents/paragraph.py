@@ -75,8 +75,8 @@ class Text:
         line: the text with inline codes, without the spaces at its ends.
     """
 
-    def __init__(self, paragraph: Paragraph, pieces: list[Piece]) -> None:
-        self.paragraph, self._pieces = paragraph, pieces
+    def __init__(self, pieces: list[Piece]) -> None:
+        self._pieces = pieces
         line, self._codes = coded(self._parts())
         self.line = line.strip()
         self._before, _, self._after = line.partition(self.line)
@@ -145,7 +145,7 @@ class Paragraph:
             start, stop = _trimmed(part)
             self._pieces += [part[:start], part[start:stop], part[stop:]]
             if has_letters(_words(part[start:stop])):
-                self.texts.append(Text(self, self._pieces[-2]))
+                self.texts.append(Text(self._pieces[-2]))
 
     def kind(self, node: Element) -> str:
         """What a node is in a text."""

@@ -148,19 +148,16 @@ class Subtitles(Document):
             place = f"cue {begin}" if begin == end else f"cues {begin} to {end}"
             self.segments.append(Segment(line, place))
 
-    def write(
-        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
-    ) -> bytes:
-        """The file with translations; `write_notes` names the cues that are read too fast."""
+    def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
         edits, widths = list[Edit](), dict[int, int]()
-        for number, line in self.changes(translations).items():
+        for number, line in changes.items():
             for text, rows in zip(self._texts[number], self._cut(number, line), strict=True):
                 edits.append((text.rows[0][0], text.rows[-1][1], self._file.line_end.join(rows)))
                 width = sum(width_of(_HIDDEN.sub("", row)) for row in rows)
                 widths[text.cue] = widths.get(text.cue, 0) + width
         if self.is_vtt:
             edits += [(*note.span(), "") for note in _OLD_NOTE.finditer(self._file.text)]
-        for number, mark in sorted((marks or {}).items()) if self.is_vtt else ():
+        for number, mark in sorted(marks.items()):
             note = mark.replace("-->", "->").replace("\n", " ")
             start = self._cues[self._texts[number][0].cue].start
             edits.append((start, start, f"NOTE mtkit: {note}{self._file.line_end * 2}"))
@@ -170,11 +167,12 @@ class Subtitles(Document):
             if width
             > MAX_CHARACTERS_PER_SECOND * max(self._cues[cue].end - self._cues[cue].begin, 0.001)
         ]
-        fault = (
-            f"more than {MAX_CHARACTERS_PER_SECOND} characters a second in {len(fast):,} of "
-            f"{len(widths):,} translated cues: "
-        )
-        self.write_notes = [fault + ", ".join(fast[:10] + ["…"] * (len(fast) > 10))] if fast else []
+        if fast:
+            shown = ", ".join(fast[:10] + ["…"] * (len(fast) > 10))
+            self.write_notes = [
+                f"more than {MAX_CHARACTERS_PER_SECOND} characters a second in {len(fast):,} of "
+                f"{len(widths):,} translated cues: {shown}"
+            ]
         return self._file.edited(edits)
 
     def _read(self) -> Iterator[_Text]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
 from mtkit.documents.paragraph import Element, Paragraph, by_name, local_name, xml_text
-from mtkit.documents.xml import Marked, XmlDocument
+from mtkit.documents.xml import Doubt, XmlDocument
 from mtkit.documents.zipped import Package
 
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
@@ -30,7 +29,7 @@ class Unit(Paragraph):
         super().__init__(sources[0] if sources else element.makeelement("source"))
         self.unit, self.target = element, element.find("{*}target")
         self._is_new = local_name(element) == "segment"
-        self._parent = element.getparent() if self._is_new else element
+        self.parent = element.getparent() if self._is_new else element
         self.name = f"unit {element.get('id') or element.getparent().get('id')}"
         old = "" if self.target is None else self.target.xpath("string()").strip()
         states = {node.get("state") for node in (element, self.target) if node is not None}
@@ -55,7 +54,6 @@ class Unit(Paragraph):
                 element.attrib[name] = _STATES.get(name, element.attrib[name])
             for name in ("state-qualifier", "subState"):
                 element.attrib.pop(name, None)
-        self.clear()
         super().render()
 
     def clear(self) -> None:
@@ -71,7 +69,7 @@ class Unit(Paragraph):
 
     def _notes(self) -> Element:
         """The notes of a unit of 2.0, which are before its segments; None if it has none."""
-        first = next(self._parent.iterchildren("{*}notes", "{*}segment"))
+        first = next(self.parent.iterchildren("{*}notes", "{*}segment"))
         return first if local_name(first) == "notes" else None
 
     def mark(self, text: str) -> None:
@@ -85,7 +83,7 @@ class Unit(Paragraph):
             if notes is None:
                 notes = self.unit.makeelement(f"{space}notes")
                 names = ("{*}originalData", "{*}segment", "{*}ignorable")
-                next(self._parent.iterchildren(*names)).addprevious(notes)
+                next(self.parent.iterchildren(*names)).addprevious(notes)
             category = {"category": "mtkit", "appliesTo": "target"}
             note = etree.SubElement(notes, f"{space}note", category)
         else:
@@ -122,6 +120,8 @@ class Xliff(XmlDocument):
 
     package = _File
     shows_marks = True
+    # The unit of the last paragraph that was written.
+    _last: Element = None
 
     def _labelled_parts(self) -> Iterable[tuple[str, str]]:
         root = self._tree("")
@@ -134,25 +134,32 @@ class Xliff(XmlDocument):
             pairs = [pair for pair in zip((source, target), wanted, strict=True) if all(pair)]
             if not all(is_same_language(*pair) for pair in pairs):
                 own, others = (" to ".join(filter(None, x)) for x in ((source, target), wanted))
-                self.notes.append(f"its languages are {own}, not {others}")
+                self.warnings.append(f"its languages are {own}, not {others}")
                 break
         return [("", "")]
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
-        for element in root.iter("{*}trans-unit", "{*}segment"):
+        for element in [*root.iter("{*}trans-unit", "{*}segment")]:
             flags = (node.get("translate") for node in (element, *element.iterancestors()))
             if next(filter(None, flags), "yes") == "no":
                 continue
             unit = Unit(element)
-            if self._options.everything or not unit.is_translated:
+            if unit.is_translated and not self._options.everything:
+                self.has_translations = True
+            else:
                 yield unit
 
-    def _mark(self, marked: Sequence[Marked]) -> None:
-        units: list[Any] = [text.paragraph for _, text, _ in marked]
-        for unit in units:
-            unit.clear()
-        for unit, (*_, mark) in zip(units, marked, strict=True):
-            unit.mark(mark)
+    def _mark(self, paragraph: Paragraph, doubts: Sequence[Doubt]) -> None:
+        assert isinstance(paragraph, Unit)
+        # The segments of a unit of 2.0 are one after another.
+        if paragraph.parent is not self._last:
+            self._last = paragraph.parent
+            paragraph.clear()
+        for _, mark in doubts:
+            paragraph.mark(mark)
+
+    def _end_marks(self) -> None:
+        self._last = None
         for root in self._changed.values():
             is_new = root.get("version", "").startswith("2")
             language = "trgLang" if is_new else "target-language"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import ClassVar
 
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.document import Document, Options, Segment, TooLargeError
-from mtkit.documents.paragraph import Element, Paragraph, Text
+from mtkit.documents.paragraph import Element, Paragraph
 from mtkit.documents.zipped import Package
 
-# A tag or an attribute needs some 100 bytes of memory; a page of a book in Office has some 1,000.
-MAX_TAGS = 1_500_000
+# Nine times as many as in the largest of 10,000 parts of documents made by others (a slide); a
+# document of so many needs 300 MB of memory.
+MAX_TAGS = 900_000
 # No part with texts is as large as this, without the pictures.
 MAX_PART = 100_000_000
 # Bytes of parts whose trees are kept; a tree needs some ten times as many.
@@ -26,8 +28,8 @@ _PARSER = etree.XMLParser(
 _DECLARATION = re.compile(
     rb"""(?:\xef\xbb\xbf)?<\?xml(?![^>]*encoding=["'](?!utf-8["']))[^>]*\?>\s*""", re.IGNORECASE
 )
-# A segment, its text in a tree, and what is doubtful about it.
-Marked = tuple[Segment, Text, str]
+# A place in the document, and what is doubtful about the text there.
+Doubt = tuple[str, str]
 
 
 class XmlDocument(Document):
@@ -51,16 +53,17 @@ class XmlDocument(Document):
         # The roots of parts that change.
         self._changed: dict[str, Element] = {}
         # Small parts as they were read, until the first `write`.
-        self._kept: dict[str, tuple[Element, list[tuple[Segment, Text]]]] = {}
+        self._kept: dict[str, tuple[Element, list[tuple[Paragraph, list[Segment]]]]] = {}
         left = _MAX_KEPT
         for name in self._labels:
             start, root = len(self.segments), self._tree(name)
-            texts = list(self._texts(name, root))
-            self.segments += [segment for segment, _ in texts]
-            self._parts[name] = range(start, len(self.segments))
             left -= self._package.size(name)
-            if texts and left >= 0:
-                self._kept[name] = root, texts
+            texts = self._texts(name, root)
+            if left >= 0:
+                self._kept[name] = root, (texts := list(texts))
+            for _, segments in texts:
+                self.segments += segments
+            self._parts[name] = range(start, len(self.segments))
 
     @abstractmethod
     def _labelled_parts(self) -> Iterable[tuple[str, str]]:
@@ -71,16 +74,23 @@ class XmlDocument(Document):
 
     @abstractmethod
     def _paragraphs(self, name: str, root: Element) -> Iterable[Paragraph]:
-        """The paragraphs of a part; always the same ones for the same bytes."""
+        """The paragraphs of a part; always the same ones for the same bytes.
 
-    def _texts(self, name: str, root: Element) -> Iterator[tuple[Segment, Text]]:
-        label, number, places = self._labels[name], 0, dict[Element, int]()
+        Those before it may change while they are read.
+        """
+
+    def _texts(self, name: str, root: Element) -> Iterable[tuple[Paragraph, list[Segment]]]:
+        """The paragraphs with texts, and a segment for each text."""
+        label, number, last = self._labels[name], 0, dict[object, tuple[Element, Element, int]]()
         for paragraph in self._paragraphs(name, root):
+            segments = list[Segment]()
             for index, text in enumerate(paragraph.texts):
                 number += index == 0 or paragraph.default == "block"
-                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element, places)}"
+                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element, last)}"
                 place = f"{label}, {place}" if label else place
-                yield Segment(text.line, place, is_replaced=paragraph.is_replaced), text
+                segments.append(Segment(text.line, place, is_replaced=paragraph.is_replaced))
+            if segments:
+                yield paragraph, segments
 
     def _tree(self, name: str) -> Element:
         if name not in self._package.names:
@@ -100,32 +110,25 @@ class XmlDocument(Document):
             self._changed[name] = self._tree(name)
         return self._changed[name]
 
-    def write(
-        self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
-    ) -> bytes:
-        """See `Document.write`."""
-        changes = self.changes(translations)
-        marks = marks if marks and self.shows_marks else {}
-        marked: list[Marked] = []
-        changed: dict[Paragraph, None] = {}
-        self._changed, touched = {}, {*changes, *marks}
+    def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
+        self._changed = {}
         for name, numbers in self._parts.items():
-            wanted = sorted(touched.intersection(numbers))
-            texts: list[tuple[Segment, Text]] = []
-            if wanted and name in self._kept:
-                self._changed[name], texts = self._kept[name]
-            elif wanted:
-                texts = list(self._texts(name, self._to_change(name)))
-            for number in wanted:
-                segment, text = texts[number - numbers.start]
-                if number in changes:
-                    text.put(changes[number])
-                    changed[text.paragraph] = None
-                if number in marks:
-                    marked.append((segment, text, marks[number]))
-        for paragraph in changed:
-            paragraph.render()
-        self._mark(marked)
+            if {*changes, *marks}.isdisjoint(numbers):
+                continue
+            root, texts = self._kept.get(name, (None, None))
+            self._changed[name] = root = self._tree(name) if root is None else root
+            following = iter(numbers)
+            for paragraph, segments in texts or self._texts(name, root):
+                own = list(zip(paragraph.texts, segments, following, strict=False))
+                changed = [(text, changes[n]) for text, _, n in own if n in changes]
+                doubts = [(segment.place, marks[n]) for _, segment, n in own if n in marks]
+                for text, line in changed:
+                    text.put(line)
+                if changed:
+                    paragraph.render()
+                if changed or doubts:
+                    self._mark(paragraph, doubts)
+        self._end_marks()
         # Their trees are others now.
         self._kept.clear()
         new, self._changed = self._changed, {}
@@ -133,26 +136,36 @@ class XmlDocument(Document):
             {name: serialised(root, self._package.read(name)) for name, root in new.items()}
         )
 
-    def _mark(self, marked: Sequence[Marked]) -> None:
-        """Show marks in the parts."""
+    def _mark(self, paragraph: Paragraph, doubts: Sequence[Doubt]) -> None:
+        """Show what is doubtful in a paragraph that was changed, or has doubts."""
+
+    def _end_marks(self) -> None:
+        """Change what marks need besides, when all paragraphs are written."""
 
 
-def _cell(element: Element, places: dict[Element, int]) -> str:
-    """Where an element is in a table, if it is in one; `places` grows by its row and cell."""
+def _cell(element: Element, last: dict[object, tuple[Element, Element, int]]) -> str:
+    """Where an element is in a table, if it is in one; `last` has the rows and cells before."""
     cell = next(element.iterancestors("{*}tc", "{*}table-cell"), None)
     if cell is None or cell.getparent().getparent() is None:
         return ""
-    row, number = _index(cell.getparent(), places), _index(cell, places)
-    return f" (row {row}, cell {number})"
-
-
-def _index(element: Element, places: dict[Element, int]) -> int:
-    """The number of an element among its siblings of the same kind, from 1."""
-    if element not in places:
-        first: dict[object, int] = {}
-        for place, sibling in enumerate(element.getparent(), 1):
-            places[sibling] = 1 + place - first.setdefault(sibling.tag, place)
-    return places[element]
+    numbers = []
+    for node in (cell.getparent(), cell):
+        parent = node.getparent()
+        # Of tables in each other, each has its own.
+        key = node.tag, sum(1 for _ in node.iterancestors(node.tag))
+        around, before, number = last.get(key, (None, None, 0))
+        if around is not parent:
+            before, number = None, 0
+        steps = 0
+        for far, other in enumerate(chain([node], node.itersiblings(preceding=True))):
+            if other is before:
+                steps = far
+                break
+            if other.tag == node.tag:
+                steps = far + 1
+        last[key] = parent, node, number + steps
+        numbers.append(number + steps)
+    return " (row {}, cell {})".format(*numbers)
 
 
 def parsed(data: bytes, name: str) -> Element:

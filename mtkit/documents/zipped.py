@@ -113,5 +113,5 @@ class Package:
                 target.start_dir += written.write(raw)
                 target.filelist.append(member)
             for name in sorted(changed.keys() - self._members.keys()):
-                target.writestr(name, changed[name], zipfile.ZIP_DEFLATED)
+                target.writestr(zipfile.ZipInfo(name), changed[name], zipfile.ZIP_DEFLATED)
         return written.getvalue()

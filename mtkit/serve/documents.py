@@ -36,7 +36,7 @@ async def translate_document(
         RequestError: 400 if it cannot be read, 413 if it is too large; or as `Service.translate`.
     """
     if file.ending not in ENDINGS:
-        raise invalid("file format not supported")
+        raise invalid(f"file format not supported; it is none of {', '.join(ENDINGS)}")
     codes = service.codes(request.source, request.target)
     in_thread = partial(service.scheduler.in_thread, "document")
     try:

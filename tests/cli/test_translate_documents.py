@@ -123,8 +123,26 @@ def test_xliff_in_other_languages_is_said(documents: Place):
     documents.write("in.xlf", xliff(unit("one")).decode().replace('"en"', '"fr"'))
     outcome = documents.mtkit("translate", "in.xlf", "--output", "out.xlf")
     assert outcome.status == 0
-    (line,) = re.findall(r"its languages are .*", outcome.err)
+    (line,) = re.findall(r"mtkit: warning: in.xlf: (its languages are .*)", outcome.err)
     assert line.startswith("its languages are fr, not ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("full.po", 'msgid "one"\nmsgstr "eins"\n'),
+        ("full.xlf", xliff(unit("one", "<target>eins</target>")).decode()),
+    ],
+)
+def test_a_file_without_anything_left_to_translate_names_the_option_for_all(
+    documents: Place, name: str, text: str
+):
+    documents.write(name, text)
+    outcome = documents.mtkit("translate", name, "--output", f"new.{name}")
+    note = f"mtkit: {name}: all its texts have a translation; --all translates them again"
+    assert note in outcome.err.splitlines()
+    outcome = documents.mtkit("translate", name, "--all", "--output", f"all.{name}")
+    assert "have a translation" not in outcome.err
 
 
 def test_a_document_without_text_comes_back(documents: Place):

@@ -92,7 +92,7 @@ def judged(data: bytes, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("own", "target", "notes"),
+    ("own", "target", "warnings"),
     [
         ("fr", "de", ["its language is fr, not de"]),
         ("pt_BR", "de", ["its language is pt, not de"]),
@@ -101,9 +101,9 @@ def judged(data: bytes, folder: Path) -> str:
         ("fr", "", []),
     ],
 )
-def test_a_file_in_another_language_than_the_target_is_said(own: str, target: str, notes):
+def test_a_file_in_another_language_than_the_target_is_said(own: str, target: str, warnings):
     text = f'msgid ""\nmsgstr ""\n"Language: {own}\\n"\n"X: fr\\n"\n\nmsgid "One"\nmsgstr ""\n'
-    assert document(text, target=target).notes == notes
+    assert document(text, target=target).warnings == warnings
 
 
 def test_only_entries_without_a_translation_are_segments():
@@ -310,7 +310,7 @@ def test_an_entry_of_which_a_part_is_its_own_translation_has_no_doubt():
     written = read.write(["Hamburg", "Welt"]).decode()
     assert "fuzzy" not in written
     assert 'msgstr "Hamburg\\nWelt"' in written
-    assert "#, fuzzy" in read.write([None, "Welt"]).decode()
+    assert "#, fuzzy" in read.write([None, "Welt"], {0: "not translated"}).decode()
 
 
 @pytest.mark.parametrize(

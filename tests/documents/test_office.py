@@ -25,7 +25,7 @@ from support.documents import (
 )
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents import open_document
+from mtkit.documents import office, open_document
 
 
 def lines_of(paragraph: str) -> list[str]:
@@ -211,6 +211,29 @@ def test_a_mark_is_a_comment_on_its_paragraph(has_comments: bool):
         (relation,) = new["word/_rels/document.xml.rels"]
         assert relation.get("Type").endswith("/relationships/comments")
         assert relation.get("Target") == "comments.xml"
+
+
+def test_cells_without_text_and_those_in_other_tables_count_too():
+    cell, empty = f"<w:tc><w:p>{run('a')}</w:p></w:tc>", "<w:tc><w:p/></w:tc>"
+    inner = f"<w:tbl><w:tr>{empty}{cell}</w:tr></w:tbl>"
+    control = f"<w:sdt><w:sdtContent>{empty}</w:sdtContent></w:sdt>"
+    rows = [empty, cell + f"<w:tc>{inner}<w:p>{run('a')}</w:p></w:tc>" + cell, control + cell]
+    rows += ["", f"<w:trPr/>{empty}{control}{cell}"]
+    table = "".join(f"<w:tr>{row}</w:tr>" for row in rows)
+    places = [s.place for s in opened("a.docx", word(f"<w:tbl><w:tblPr/>{table}</w:tbl>")).segments]
+    cells = [(2, 1), (1, 2), (2, 2), (2, 3), (3, 1), (5, 3)]
+    assert places == [
+        f"paragraph {number} (row {row}, cell {cell})"
+        for number, (row, cell) in enumerate(cells, 1)
+    ]
+
+
+def test_the_comments_of_a_document_are_limited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(office, "MAX_COMMENTS", 2)
+    document = opened("a.docx", word("".join(f"<w:p>{run(x)}</w:p>" for x in "abc")))
+    new = trees(document.write([None] * 3, {0: "x", 1: "y", 2: "z"}))
+    assert [t.text for t in new["word/comments.xml"].iter("{*}t")] == ["x", "y"]
+    assert document.write_notes == ["only the first 2 doubts have a comment"]
 
 
 def test_a_later_translation_takes_earlier_comments_away():

@@ -110,7 +110,7 @@ def test_other_names_are_not_found(served: Served, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "fields", "status", "message"),
     [
-        ("a.pdf", b"%PDF-1.7", {}, 400, "file format not supported"),
+        ("a.pdf", b"%PDF-1.7", {}, 400, "it is none of txt, html, htm, md, markdown"),
         ("a", b"one", {}, 400, "file format not supported"),
         (".docx", b"one", {}, 400, "file format not supported"),
         ("a.docx", b"one", {}, 400, "a.docx: it is not a zip file"),

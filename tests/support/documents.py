@@ -118,10 +118,9 @@ def rendered_again(name: str, data: bytes) -> bool:
     for part in document._parts:
         root = document._tree(part)
         before = (names_of(root), root.xpath("string()"))
-        texts = [text for _, text in document._texts(part, root)]
-        for text in texts:
-            text.put(text.line)
-        for paragraph in dict.fromkeys(text.paragraph for text in texts):
+        for paragraph, _ in document._texts(part, root):
+            for text in paragraph.texts:
+                text.put(text.line)
             paragraph.render()
         spaces = re.compile(r"\s+")
         text = spaces.sub("", root.xpath("string()")).replace("\u2011", "")
