@@ -20,7 +20,8 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
@@ -31,10 +32,11 @@ import sentencepiece as spm
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.invisible import bounds_in, visible
-from mtkit.base.sentencepiece_model import is_bpe, pieces_in
+from mtkit.base.sentencepiece_model import Piece, is_bpe, pieces_in, with_pieces
 from mtkit.base.words import MAX_WORD_BYTES, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
+SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
 
 _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
@@ -268,6 +270,33 @@ class Tokenizer:
         """The ids of subwords that segmentation never gives."""
         pieces = enumerate(pieces_in(self.model))
         return {piece.text: i for i, piece in pieces if piece.kind == "unused"}
+
+    def with_more(self, pieces: Iterable[Piece]) -> Tokenizer:
+        """The same with more subwords behind; of those that it has already, with another kind."""
+        listed = {piece.text: piece for piece in [*pieces_in(self.model), *pieces]}
+        return Tokenizer(with_pieces(self.model, list(listed.values()), SPECIAL_IDS))
+
+    def lacking(self, words: Mapping[str, int]) -> dict[str, int]:
+        """The characters that are not a subword, with their counts in words that have counts.
+
+        They are those of the normal form.
+        """
+        known, counts = {*filter(self._has_character, self.characters)}, Counter[str]()
+        for word, count in words.items():
+            if not known.issuperset(word):
+                for character in self._pieces.normalize(self._visible(word)):
+                    counts[character] += count
+        return {x: count for x, count in counts.items() if x != "▁" and x not in known}
+
+    @property
+    def least_score(self) -> float:
+        """The lowest score of its subwords, with which another one changes no segmentation."""
+        scores = [piece.score for piece in pieces_in(self.model) if piece.kind == "normal"]
+        return min(scores, default=0.0)
+
+    def _has_character(self, character: str) -> bool:
+        number = self._pieces.piece_to_id(character)
+        return number != UNK_ID and not self._pieces.is_unused(number)
 
     @property
     def has_bytes(self) -> bool:

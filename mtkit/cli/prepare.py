@@ -68,6 +68,18 @@ two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument),
     " train a model further, its data needs the subwords of its run.",
 )
 @cleaning_option(
+    "--add-language NEW=LIKE",
+    "added_languages",
+    multiple=True,
+    help="Give a multilingual --tokenizer-from a tag for the language NEW, which begins as that of"
+    " its language LIKE when a model is trained with --init-from. Repeatable.",
+)
+@cleaning_option(
+    "--add-characters",
+    help="Add the characters of the training text that --tokenizer-from lacks. They begin as what"
+    " they were spelled with.",
+)
+@cleaning_option(
     "--set KEY=VALUE",
     "overrides",
     multiple=True,
@@ -103,6 +115,8 @@ def prepare(
     workers: int | None,
     vocab_size: int | None,
     tokenizer_from: Path | None,
+    added_languages: tuple[str, ...],
+    add_characters: bool,
     overrides: tuple[str, ...],
     no_cleaning: bool,
     **data: Any,
@@ -161,6 +175,8 @@ def prepare(
         settings=settings | ({} if vocab_size is None else {"vocab_size": vocab_size}),
         overrides=(*NO_CLEANING, *overrides) if no_cleaning else overrides,
         tokenizer_from=tokenizer_from,
+        added_languages=added_languages,
+        add_characters=add_characters,
         workers=workers,
         force=force,
         dry_run=dry_run,

@@ -37,12 +37,12 @@ from mtkit.tokenizer import (
     EOS_ID,
     LARGEST_VOCABULARY,
     PAD_ID,
+    SPECIAL_IDS,
     UNK_ID,
     Tokenizer,
     Vocabularies,
 )
 
-_SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
 # Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its
 # size is a round number.
 _MAX_ROWS_WITHOUT_SUBWORD = 2_000
@@ -339,7 +339,7 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
         by_text = {piece.text: piece for piece in pieces}
         listed = [_as_listed(name, i, by_text) for i, name in enumerate(_names(side, rest, more))]
         try:
-            tokenizers.append(Tokenizer(with_pieces(side.model, listed, _SPECIAL_IDS)))
+            tokenizers.append(Tokenizer(with_pieces(side.model, listed, SPECIAL_IDS)))
         except (RuntimeError, ValueError) as error:
             raise MtkitError(
                 f"{side.file}: does not fit the vocabulary: {reason_of(error, most=200)}"

@@ -34,7 +34,7 @@ from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
-from mtkit.prepare.tokenizer_from import ExistingVocabularies
+from mtkit.prepare.tokenizer_from import ExistingVocabularies, settings_of
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import DirectionWords, language_odds, learn_vocabularies
 from mtkit.prepare.writer import PreparedWriter
@@ -98,7 +98,7 @@ class Passes:
             for split, source in direction.held_out.items():
                 if split != "test" and not of_direction[split][0]:
                     raise MtkitError(f"{_empty(source)}; the validation set needs some")
-            if self.existing is not None:
+            if self.existing is not None and not self.existing.adds_characters:
                 # Refused before hours of work.
                 valid = blocks.model_texts(of_direction["valid"], self._linearisation)
                 words = map(count_words, valid)
@@ -113,6 +113,10 @@ class Passes:
         # With existing subwords nothing is learned.
         with self._timed("learning") if self.existing is None else nullcontext():
             vocabularies, odds = self._learn(check)
+        if self.existing is not None:
+            # With characters that were added.
+            config = self.config.model_copy(update=settings_of(vocabularies))
+            self.writer.describe(settings=config.model_dump())
         with self._timed("encoding"):
             encode = self._encode(check, vocabularies, odds)
             self._add_held_out(vocabularies)
@@ -327,6 +331,8 @@ class Passes:
             factors = self.corpus.factors(sizes)
             vocabularies = learn_vocabularies(counts, factors, self.config, self.corpus)
         else:
+            if self.existing.adds_characters:
+                self.existing = self.existing.with_characters(counts)
             for direction, words in zip(self.corpus.directions, counts, strict=True):
                 where = f"the training text of {direction.name}"
                 self.existing.refuse_unseen(words.src, words.tgt, where=where)

@@ -69,6 +69,8 @@ class PrepareOptions:
         overrides: settings as text, such as `max_ratio=3`, which take precedence.
         tokenizer_from: a run folder or a prepared folder whose subwords are used, instead of
             learning new ones.
+        added_languages: as NEW=LIKE, languages that they get a tag for (`ExistingVocabularies`).
+        add_characters: add the characters of the training text that they lack.
         workers: number of processes; by default one per core.
         force: replace the folder if it exists.
         dry_run: do everything, then delete the result.
@@ -79,6 +81,8 @@ class PrepareOptions:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     overrides: Sequence[str] = ()
     tokenizer_from: Path | None = None
+    added_languages: Sequence[str] = ()
+    add_characters: bool = False
     workers: int | None = None
     force: bool = False
     dry_run: bool = False
@@ -196,11 +200,23 @@ def _resolve(
     """The vocabularies of `tokenizer_from`, if it is given, and all settings."""
     base = FOR_TREES if corpus.is_parsing else ()
     given = {key: value for key, value in options.settings.items() if value is not None}
+    if (options.added_languages or options.add_characters) and (
+        options.tokenizer_from is None or corpus.is_parsing
+    ):
+        raise MtkitError(
+            "--add-language, --add-characters: are for sentence pairs, and require "
+            "--tokenizer-from RUN"
+        )
     if options.tokenizer_from is None:
         existing = None
         config = prepare_config({"vocab_size": vocab_size, **given}, [*base, *options.overrides])
     else:
-        existing = ExistingVocabularies.open(Path(options.tokenizer_from), corpus)
+        existing = ExistingVocabularies.open(
+            Path(options.tokenizer_from),
+            corpus,
+            added_languages=options.added_languages,
+            adds_characters=options.add_characters,
+        )
         config = existing.config(given, options.overrides, base=base)
     if unknown := [kind for kind in config.drop_findings if kind not in KINDS]:
         raise MtkitError(f"drop_findings: {cut(unknown[0])} is none of {', '.join(KINDS)}")

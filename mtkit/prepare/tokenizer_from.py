@@ -7,21 +7,23 @@ read, compared with what is asked for, and refused where they do not suit the te
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import Record, json_text, read_record, sha256_of, shareable_name
-from mtkit.base.text import base_language
+from mtkit.base.sentencepiece_model import Piece, pieces_in
+from mtkit.base.text import base_language, check_language
 from mtkit.data import DataManifest, FileFacts, TaskName
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.source import listed
-from mtkit.prepare.vocabularies import piece_counts
+from mtkit.prepare.vocabularies import DirectionWords, piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
 from mtkit.run_manifest import RunManifest
-from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
+from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies, language_tag
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ _ADVICE = "give another --tokenizer-from"
 # A text has more of its subwords spelled in bytes, or unknown, only if it has another script: in a
 # script of the vocabulary these are rare characters, in another one nearly all subwords.
 _MAX_UNSEEN = 0.2
+# Characters that are rarer are not added: learning leaves out as rare ones.
+_MIN_SHARE = 1e-6
 
 
 class _Languages(Record):
@@ -56,12 +60,18 @@ class _Origin(_DataOrigin):
     }
 
     data: _DataOrigin | None = None
+    tokenizer_from: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str | FileFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ExistingVocabularies:
-    """The vocabularies of a folder, for other text; `facts` is their entry in its manifest."""
+    """The vocabularies of a folder, for other text.
+
+    Attributes:
+        facts: their entry in the manifest of the data. Of each language that was added,
+            `added_languages` has the one whose tag its own begins as.
+    """
 
     path: Path
     task: TaskName
@@ -69,14 +79,26 @@ class ExistingVocabularies:
     facts: dict[str, Any]
 
     @classmethod
-    def open(cls, path: Path, corpus: Corpus) -> ExistingVocabularies:
+    def open(
+        cls,
+        path: Path,
+        corpus: Corpus,
+        *,
+        added_languages: Sequence[str] = (),
+        adds_characters: bool = False,
+    ) -> ExistingVocabularies:
         """Those of a run folder or a prepared folder, for the text of a corpus.
 
         Separate vocabularies change sides if the languages of the folder are the same in reverse.
 
+        Args:
+            added_languages: as NEW=LIKE, languages that get a tag, which begins as that of LIKE.
+            adds_characters: whether `with_characters` follows.
+
         Raises:
-            MtkitError: if there is no such folder, if a file of it was changed, or if its
-                vocabularies are for other languages or another task, or lack a tag.
+            MtkitError: if there is no such folder, if a file of it was changed, if its
+                vocabularies are for other languages or another task, or lack a tag, or if a
+                language cannot be added.
         """
         if not (path / _MANIFEST).is_file():
             raise MtkitError(f"{path}: is not a run folder or a prepared folder; {_ADVICE}")
@@ -113,9 +135,14 @@ class ExistingVocabularies:
                 f"{path}: its tokenizer has tags: {vocabularies.src.scheme}, not {corpus.tags}; "
                 f"leave tags out, or {_ADVICE}"
             )
+        added = _added_languages(path, added_languages, corpus, tags)
+        if added:
+            vocabularies = _with_tags(vocabularies, added)
+            tags = vocabularies.src.language_tags
         reverse = False
         if tags:
             trained = [code for d in origin.directions for code in (d.src_lang, d.tgt_lang)]
+            trained += added if trained else []
             languages = {*tags} if vocabularies.has_tags_on_both_sides else {*trained}
             _check_tags(path, languages, corpus.language_pairs, tags)
         else:
@@ -130,9 +157,43 @@ class ExistingVocabularies:
                     f"{_ADVICE}"
                 )
         kind = "prepared folder" if manifest.data is None else "run folder"
-        entry = {"kind": kind, "path": encodable(shareable_name(path)), "files": checksums}
+        entry: dict[str, Any] = {
+            "kind": kind,
+            "path": encodable(shareable_name(path)),
+            "files": checksums,
+        }
+        # Data for a run may be prepared from other data for it.
+        if added := manifest.tokenizer_from.get("added_languages", {}) | added:
+            entry["added_languages"] = added
+        if adds_characters:
+            entry["adds_characters"] = True
         log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")
         return cls(path, corpus.task, vocabularies, entry | ({"reversed": True} if reverse else {}))
+
+    @property
+    def adds_characters(self) -> bool:
+        """Whether those of the training text are added, by `with_characters`."""
+        return "adds_characters" in self.facts
+
+    def with_characters(self, text: Sequence[DirectionWords]) -> Self:
+        """With the characters of a text that its sides lack."""
+        lacking = []
+        for side, tokenizer in enumerate(self.vocabularies):
+            counts: Counter[str] = Counter()
+            for direction in text:
+                counts.update(direction[side])
+            least = _MIN_SHARE * sum(len(word) * count for word, count in counts.items())
+            missing = tokenizer.lacking(counts).items()
+            lacking.append({character for character, count in missing if count >= least})
+        if _are_one_list(self.vocabularies):
+            lacking = [lacking[0] | lacking[1]] * 2
+        added = sorted(lacking[0] | lacking[1])
+        log.info("characters added to the vocabulary: %d (%s)", len(added), listed(added))
+        larger = [
+            tokenizer.with_more(Piece(x, tokenizer.least_score) for x in sorted(characters))
+            for tokenizer, characters in zip(self.vocabularies.distinct, lacking, strict=False)
+        ]
+        return replace(self, vocabularies=Vocabularies(larger[0], larger[-1]))
 
     def config(
         self, settings: Mapping[str, Any], overrides: Sequence[str], *, base: Sequence[str]
@@ -149,23 +210,15 @@ class ExistingVocabularies:
                 would have no effect.
         """
         given = {*settings, *(override.partition("=")[0].strip() for override in overrides)}
-        src, tgt = self.vocabularies
         is_joint = self.vocabularies.is_joint
         shared = f"shared_vocab={str(settings.get('shared_vocab', is_joint)).lower()}"
         config = prepare_config(settings, [*base, shared, *overrides])
-        stored: dict[str, Any] = {
-            "shared_vocab": is_joint,
-            "vocab_size": len(src),
-            "src_vocab_size": None if is_joint else len(src),
-            "tgt_vocab_size": None if is_joint else len(tgt),
-            "model_type": src.model_type,
-            "user_defined_symbols": src.symbols,
-        }
+        stored = settings_of(self.vocabularies)
         for key in [key for key in stored if key in given]:
             wanted, has = getattr(config, key), stored[key]
             if key == "vocab_size" and wanted == has and self.task == "translation":
                 # For both sides, unless the target has a size of its own.
-                has = has if "tgt_vocab_size" in given else len(tgt)
+                has = has if "tgt_vocab_size" in given else len(self.vocabularies.tgt)
             if wanted != has:
                 option = "--vocab-size" if key == "vocab_size" else f"--set {key}"
                 raise MtkitError(
@@ -203,6 +256,69 @@ class ExistingVocabularies:
                     f"{self.path}: its tokenizer does not suit the {side} side of {where}: "
                     f"{unseen / total:.0%} of the {what}; {_ADVICE}"
                 )
+
+
+def settings_of(vocabularies: Vocabularies) -> dict[str, Any]:
+    """The settings of a preparation that learns such vocabularies."""
+    (src, tgt), is_joint = vocabularies, vocabularies.is_joint
+    return {
+        "shared_vocab": is_joint,
+        "vocab_size": len(src),
+        "src_vocab_size": None if is_joint else len(src),
+        "tgt_vocab_size": None if is_joint else len(tgt),
+        "model_type": src.model_type,
+        "user_defined_symbols": src.symbols,
+    }
+
+
+def _added_languages(
+    path: Path, given: Sequence[str], corpus: Corpus, tags: Mapping[str, int]
+) -> dict[str, str]:
+    """For each new language the one whose tag its own begins as, from NEW=LIKE."""
+    added: dict[str, str] = {}
+    if given and not tags:
+        raise MtkitError(
+            f"--add-language: the tokenizer of {path} has no language tags, so it is not that of a "
+            "multilingual model; leave it out"
+        )
+    if given:
+        from mtkit.base.language_id import find_code, is_same_tag, nearest_codes
+    for pair in given:
+        new, _, wanted = pair.partition("=")
+        check_language("--add-language NEW=LIKE", new)
+        known = [*tags, *added]
+        if same := [code for code in known if is_same_tag(new.lower(), code.lower())]:
+            raise MtkitError(f"--add-language {pair}: {path} has {same[0]} already; leave it out")
+        if (like := wanted if wanted in known else find_code(wanted, known)) is None:
+            raise MtkitError(
+                f"--add-language {pair}: {path} has no {wanted or 'language after ='}; the nearest "
+                f"of its languages are {', '.join(nearest_codes(wanted or new, known, 5))}"
+            )
+        languages = [code for direction in corpus.language_pairs for code in direction]
+        if new not in languages:
+            raise MtkitError(
+                f"--add-language {pair}: no direction of the corpus has {new}; its languages are "
+                f"{listed(sorted({*languages}))}"
+            )
+        added[new] = like
+    return added
+
+
+def _with_tags(vocabularies: Vocabularies, codes: Iterable[str]) -> Vocabularies:
+    """With tags of languages on the sides that have such tags."""
+    src, tgt = vocabularies
+    tags = [Piece(language_tag(code, src.scheme), kind="control") for code in codes]
+    larger = src.with_more(tags)
+    if vocabularies.is_joint:
+        return Vocabularies.joint(larger)
+    has_tags = _are_one_list(vocabularies) or tgt.language_tags
+    return Vocabularies(larger, tgt.with_more(tags) if has_tags else tgt)
+
+
+def _are_one_list(vocabularies: Vocabularies) -> bool:
+    """Whether a subword has the same id on both sides, whose embeddings may be one matrix."""
+    src, tgt = ([piece.text for piece in pieces_in(side.model)] for side in vocabularies)
+    return src == tgt
 
 
 def _check_tags(

@@ -121,6 +121,8 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""
                 log.info("starting from %s of %s%s", origin.weights, initial.run, licence)
+                if initial.added_rows:
+                    log.info("%s", initial.added_rows)
                 warn_of_start(initial, config)
             manifest = _manifest(job)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)

@@ -129,6 +129,7 @@ def forecast(
             *_facts_of_model(trainer.model, config),
             *([f"trained: {parameters_in_words(trainer)}"] if is_partial else []),
             *([f"start: {initial.origin.weights} of {initial.run}"] if initial else []),
+            *([initial.added_rows] if initial and initial.added_rows else []),
             f"learning rate: {rate_in_words(config, is_fine_tuning=initial is not None)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
             + division_in_words(trainer, passes, several=several),

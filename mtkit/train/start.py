@@ -24,6 +24,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.run_manifest import MAY_CHANGE, Initialisation, RunManifest, differences
+from mtkit.train.added_rows import AddedRows
 from mtkit.train.distributed import Workers
 from mtkit.train.launcher import is_restarted, launch_id
 from mtkit.train.schedule import Schedule
@@ -57,6 +58,8 @@ class Initial(NamedTuple):
     origin: Initialisation
     # Source and target language of each direction of the data on which the run was not trained.
     new_directions: list[tuple[str, str]]
+    # Of the rows that its embeddings got; empty if they have all subwords of the data.
+    added_rows: str = ""
 
 
 def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
@@ -72,7 +75,9 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
             f"{data.task}"
         )
     own, other = run.tokenizers(), data.tokenizers()
-    if own.is_joint != other.is_joint or not own.is_same(other):
+    languages = (data.manifest.tokenizer_from or {}).get("added_languages", {})
+    added = AddedRows.between(own, other, languages)
+    if added is None:
         raise MtkitError(
             f"{data.path}: was prepared with other subwords than those of {run.path}; prepare it "
             f"with --tokenizer-from {run.in_command}"
@@ -80,17 +85,20 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
     manifest = run.manifest
     origin = manifest.imported or manifest.started_from
     weights, description = run.select(which)
+    checksum = _sha256(weights)
+    added.add_to(weights)
     return Initial(
         weights,
         run.path,
         Initialisation(
             run=run.name,
             weights=description,
-            sha256=_sha256(weights),
+            sha256=checksum,
             data=manifest.data.name,
             licence=origin.licence if origin is not None else "",
         ),
         _new_directions(run, data),
+        added.description,
     )
 
 

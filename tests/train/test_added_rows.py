@@ -1,0 +1,366 @@
+"""Languages and characters that are added to a run (`prepare --add-language`, `--add-characters`).
+
+Expected rows are taken from the weights of the run by the names of subwords.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import (
+    GERMAN,
+    GREEK,
+    UNTRAINED,
+    changed,
+    number_pairs,
+    random_run,
+    reseal,
+    write_pairs,
+)
+from support.command_line import Place
+from support.m2m100 import write_m2m100
+from support.marian import Shape, write_marian
+from support.prepared import prepare_several
+from torch import Tensor
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import Config, load_config
+from mtkit.convert import export, import_model
+from mtkit.data import PreparedData
+from mtkit.prepare import parallel_files, prepare_files
+from mtkit.run_folder import Run
+from mtkit.tokenizer import Tokenizer
+from mtkit.train import assembly as train
+from mtkit.train.start import initial_weights
+from mtkit.translate import Translator
+
+# Numbers in a language of its own, whose ř and ☃ no German or English text has.
+NEW_WORDS = [f"{word}ř☃" for word in GERMAN]
+USUAL: dict[str, Any] = {
+    "max_ratio": 100.0,
+    "min_script": 0.0,
+    "workers": 1,
+    "drop_wrong_language": False,
+}
+# The languages that each kind of run has, of which a new one begins as the second.
+KINDS = {
+    "bpe with tags on both sides": ("en", "de"),
+    "unigram with tags on the source": ("en", "de"),
+    "a vocabulary for each side": ("en", "de"),
+    "marian": ("en", "de"),
+    "marian with two matrices": ("en", "de"),
+    "m2m100": ("en", "de"),
+    "nllb": ("eng_Latn", "deu_Latn"),
+}
+
+
+def own_run(folder: Path, kind: str) -> Run:
+    pairs = write_pairs(folder, "old", number_pairs(160, seed=1))
+    direction = {"train": [pairs], "valid": pairs}
+    directions = [{"src_lang": "en", "tgt_lang": "de", **direction}]
+    files = {"train": [pairs[::-1]], "valid": pairs[::-1]}
+    directions.append({"src_lang": "de", "tgt_lang": "en", **files})
+    model_type = "unigram" if kind.startswith("unigram") else "bpe"
+    prepare_several(
+        "old",
+        folder / "old",
+        directions=directions,
+        vocab_size=330 if kind.startswith("bpe") else 285,
+        tags="both" if "both" in kind else "source",
+        model_type=model_type,
+        shared_vocab="each side" not in kind,
+        **USUAL,
+    )
+    data = PreparedData.open(folder / "old")
+    config = changed(UNTRAINED, "model", output_bias=True)
+
+    def change(model: Any, _: Tokenizer) -> None:
+        torch.nn.init.normal_(model.output_bias)
+
+    run = random_run(folder / "run", data, 5, config=config, change=change)
+    origin = [{"src_lang": "en", "tgt_lang": "de"}, {"src_lang": "de", "tgt_lang": "en"}]
+    reseal(run.path / "manifest.json", lambda content: content["data"].update(directions=origin))
+    return Run.open(run.path)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    made = {}
+    for kind in KINDS:
+        folder = tmp_path_factory.mktemp("run")
+        if kind in ("m2m100", "nllb", "marian", "marian with two matrices"):
+            pytest.importorskip("transformers")
+            if kind == "m2m100" or kind == "nllb":
+                write_m2m100(folder / "source", "m2m100" if kind == "m2m100" else "nllb")
+            else:
+                write_marian(folder / "source", Shape(tags=("de", "fr"), separate="two" in kind))
+            made[kind] = import_model(str(folder / "source"), folder / "run").run
+        else:
+            made[kind] = own_run(folder, kind)
+    return made
+
+
+def adapted(
+    run: Run,
+    folder: Path,
+    code: str = "cs",
+    like: str | None = "de",
+    *,
+    words: list[str] = NEW_WORDS,
+    **options: Any,
+) -> PreparedData:
+    """Data of a new language for a run."""
+    folder.mkdir(exist_ok=True)
+    pairs = write_pairs(folder, f"new-{code}", number_pairs(60, seed=2, words=words))
+    files = parallel_files(*pairs)
+    src = "eng_Latn" if "eng_Latn" in run.tokenizers().src.language_tags else "en"
+    given = options.pop("directions", None)
+    directions = given or [{"src_lang": src, "tgt_lang": code, "train": [files], "valid": files}]
+    added = [f"{code}={like}"] if like else []
+    options = {
+        "added_languages": added,
+        "add_characters": True,
+        "tokenizer_from": run.path,
+    } | options
+    prepare_several("new", folder / "new", directions=directions, **USUAL, **options)
+    return PreparedData.open(folder / "new")
+
+
+def rows(weights: dict[str, Tensor], name: str, tokenizer: Tokenizer, pieces: list[str]) -> Tensor:
+    ids = [next(i for i in range(len(tokenizer)) if tokenizer.piece(i) == x) for x in pieces]
+    return weights[name][ids]
+
+
+def bytes_of(character: str) -> list[str]:
+    return [f"<0x{byte:02X}>" for byte in character.encode()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_old_rows_stay_and_new_ones_begin_as_documented(
+    kind: str, runs: dict[str, Run], tmp_path: Path
+):
+    run, code = runs[kind], "ces_Latn" if kind == "nllb" else "dsb"
+    data = adapted(run, tmp_path, code)
+    old, new = run.tokenizers(), data.tokenizers()
+    before = run.select(None)[0]
+    initial = initial_weights(run, None, data)
+    after = initial.weights
+    assert {name for name in before if not torch.equal(before[name], after[name])} <= {
+        "embedding.weight",
+        "src_embedding.weight",
+        "output_bias",
+    }
+    is_one = "src_embedding.weight" not in before
+    for side, name in enumerate(("src_embedding.weight", "embedding.weight")):
+        if name not in before:
+            continue
+        ours, theirs = old[side], new[side]
+        count = len(ours)
+        assert torch.equal(after[name][:count], before[name])
+        assert [theirs.piece(i) for i in range(count)] == [ours.piece(i) for i in range(count)]
+        assert len(after[name]) == len(theirs)
+        added = [theirs.piece(i) for i in range(count, len(theirs))]
+        tags = [piece for piece in added if code in piece]
+        # A vocabulary of the target alone has no tags of sources.
+        assert len(tags) == (0 if name == "embedding.weight" and not is_one else 1)
+        # The English side alone does not have them.
+        has_new = is_one or name == "embedding.weight"
+        assert {*added} - {*tags} == ({"ř", "☃"} if has_new else set())
+        like = tags and tags[0].replace(code, "deu_Latn" if kind == "nllb" else "de")
+        for piece, row in zip(added, after[name][count:], strict=True):
+            if piece in tags:
+                assert torch.equal(row, rows(before, name, ours, [like])[0])
+            elif ours.has_bytes:
+                expected = rows(before, name, ours, bytes_of(piece)).mean(0)
+                torch.testing.assert_close(row, expected)
+            else:
+                # Its base letter as the first of a word, or else the unknown token.
+                base = unicodedata.normalize("NFKD", piece)[0]
+                known = base != piece
+                spelled = ours.encode(base) if known else [3]
+                spelled = [i for i in spelled if ours.piece(i) != "▁"]
+                torch.testing.assert_close(row, before[name][spelled].mean(0))
+    bias, ours = after["output_bias"], old.tgt
+    assert torch.equal(bias[: len(ours)], before["output_bias"])
+    assert len(bias) == len(new.tgt)
+    assert bias[len(ours) :].abs().max() < 100
+    assert "rows added to the embedding" in initial.added_rows
+    # Old text has its old ids.
+    lines = [line for pair in number_pairs(50, seed=3) for line in pair]
+    for ours, theirs in zip(old, new, strict=True):
+        assert ours.encode_batch(lines) == theirs.encode_batch(lines)
+    assert not new.tgt.is_fallback[new.tgt.encode("ř☃")].any()
+
+
+@pytest.mark.parametrize(
+    "kind", ["bpe with tags on both sides", "unigram with tags on the source", "m2m100"]
+)
+def test_training_goes_on_and_what_comes_out_is_a_usual_run(
+    kind: str,
+    runs: dict[str, Run],
+    tmp_path: Path,
+    tiny_config: Config,
+    caplog: pytest.LogCaptureFixture,
+):
+    run = runs[kind]
+    data = adapted(run, tmp_path, "dsb")
+    options = {"device": "cpu", "init_from": str(run.path)}
+    given = ["train.max_steps=4", "train.batch_tokens=300", "train.learning_rate=1e-3"]
+    given += ["train.checkpoint_every=2", "train.valid_every=4", "train.precision=fp32"]
+    given += ["decode.max_extra_length=5"]
+    config = load_config("fine-tune", given)
+    with caplog.at_level(logging.INFO):
+        train.run(config, data, tmp_path / "tuned", **options)
+    (line,) = [line for line in caplog.messages if "added to the embedding" in line]
+    assert line == (
+        "3 rows added to the embedding: the tag of dsb from that of de; 2 characters from what "
+        "they were spelled with (ř ☃)"
+    )
+    # It continues without the first run.
+    longer = changed(config, "train", max_steps=6)
+    train.run(longer, data, tmp_path / "tuned", device="cpu")
+    tuned = Run.open(tmp_path / "tuned")
+    assert tuned.checkpoints()[-1].step == 6
+    texts = {}
+    for engine in ("native", "torch"):
+        decode = tuned.config.decode.model_copy(update={"engine": engine, "precision": "fp32"})
+        with Translator.load(tuned, config=decode, src_lang="en", tgt_lang="dsb") as loaded:
+            texts[engine] = list(loaded.translate(["one two", "nine ř☃"]))
+            assert loaded.tgt_lang == "dsb"
+    assert texts["native"] == texts["torch"]
+    export(tuned, tmp_path / "copy", format="safetensors")
+    copy = Run.open(tmp_path / "copy")
+    assert copy.tokenizers().is_same(data.tokenizers())
+    # And once more, with another language: the rows that it has stay.
+    again = adapted(tuned, tmp_path / "more", "hsb", "dsb")
+    first, second = tuned.select(None)[0], initial_weights(tuned, None, again).weights
+    count = len(tuned.tokenizers().tgt)
+    assert torch.equal(second["embedding.weight"][:count], first["embedding.weight"])
+    tag = tuned.tokenizers().src.language_tags["dsb"]
+    assert torch.equal(second["embedding.weight"][count], first["embedding.weight"][tag])
+
+
+def test_data_that_was_prepared_from_such_data_fits_the_first_run_too(
+    runs: dict[str, Run], tmp_path: Path
+):
+    run = runs["bpe with tags on both sides"]
+    first = adapted(run, tmp_path / "first")
+    second = adapted(run, tmp_path / "second", "sk", "cs", tokenizer_from=first.path)
+    weights = initial_weights(run, None, second).weights["embedding.weight"]
+    tags = second.tokenizers().src.language_tags
+    assert torch.equal(weights[tags["sk"]], weights[tags["de"]])
+    assert torch.equal(weights[tags["cs"]], weights[tags["de"]])
+
+
+def test_without_missing_characters_only_the_tag_is_added(runs: dict[str, Run], tmp_path: Path):
+    run = runs["bpe with tags on both sides"]
+    data = adapted(run, tmp_path, add_characters=False, words=GERMAN)
+    assert len(data.tokenizers().src) == len(run.tokenizers().src) + 1
+    assert data.manifest.settings["vocab_size"] == len(data.tokenizers().src)
+    assert data.manifest.tokenizer_from is not None
+    assert data.manifest.tokenizer_from["added_languages"] == {"cs": "de"}
+
+
+def test_a_new_script_suits_a_vocabulary_that_gets_its_characters(
+    runs: dict[str, Run], tmp_path: Path
+):
+    run = runs["bpe with tags on both sides"]
+    pairs = write_pairs(tmp_path, "greek", number_pairs(60, seed=2, words=GREEK))
+    files = parallel_files(*pairs)
+    directions = [{"src_lang": "en", "tgt_lang": "el", "train": [files], "valid": files}]
+    with pytest.raises(MtkitError, match="was not learned for this script"):
+        adapted(run, tmp_path, "el", directions=directions, add_characters=False)
+    data = adapted(run, tmp_path, "el", directions=directions)
+    letters = {letter for word in GREEK for letter in word}
+    assert letters <= {*data.tokenizers().src.characters}
+    assert data.manifest.settings["vocab_size"] == len(data.tokenizers().src)
+
+
+def test_a_bilingual_run_takes_characters(tmp_path: Path, tiny_run: Run, tiny_data: PreparedData):
+    pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2, words=NEW_WORDS))
+    options = USUAL | {"tokenizer_from": tiny_run.path, "add_characters": True}
+    arguments = {"src_lang": "en", "tgt_lang": "de", "train": [pairs], "valid": pairs}
+    prepare_files("new", tmp_path / "new", **arguments, **options)
+    data = PreparedData.open(tmp_path / "new")
+    weights = initial_weights(tiny_run, None, data).weights["embedding.weight"]
+    old = tiny_run.select(None)[0]["embedding.weight"]
+    assert torch.equal(weights[: len(old)], old)
+    assert len(weights) == len(old) + 2
+
+
+def test_data_with_other_subwords_is_refused_as_before(runs: dict[str, Run], tmp_path: Path):
+    data = adapted(runs["bpe with tags on both sides"], tmp_path)
+    for kind in ("unigram with tags on the source", "m2m100", "a vocabulary for each side"):
+        with pytest.raises(MtkitError, match="was prepared with other subwords than those of"):
+            initial_weights(runs[kind], None, data)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("cs=xx", "has no xx; the nearest of its languages are "),
+        ("cs", "has no language after =; the nearest of its languages are "),
+        ("cs=", "has no language after =; the nearest of its languages are "),
+        ("de=en", "has de already; leave it out"),
+        ("DE=en", "has de already; leave it out"),
+        ("deu_Latn=en", "has de already; leave it out"),
+        ("=de", "'' is not a language code"),
+        ("c s=de", "'c s' is not a language code"),
+        ("sk=de", "no direction of the corpus has sk; its languages are cs, en"),
+        ("cs=cs", "has no cs; the nearest of its languages are "),
+    ],
+)
+def test_a_language_that_cannot_be_added_gets_one_line(
+    pair: str, message: str, runs: dict[str, Run], tmp_path: Path
+):
+    run = runs["bpe with tags on both sides"]
+    with pytest.raises(MtkitError) as caught:
+        adapted(run, tmp_path, like=None, added_languages=[pair])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "new").exists()
+
+
+def test_five_of_many_languages_are_named_and_codes_of_another_standard_are_known(
+    runs: dict[str, Run], tmp_path: Path
+):
+    with pytest.raises(MtkitError) as caught:
+        adapted(runs["m2m100"], tmp_path, "csb", "dsb")
+    nearest = str(caught.value).rpartition(" are ")[2].split(", ")
+    assert len(nearest) == 5
+    data = adapted(runs["nllb"], tmp_path, "ces_Latn", "de")
+    assert data.manifest.tokenizer_from is not None
+    assert data.manifest.tokenizer_from["added_languages"] == {"ces_Latn": "deu_Latn"}
+
+
+def test_a_run_without_tags_and_a_preparation_without_a_run_get_one_line(
+    tmp_path: Path, tiny_run: Run
+):
+    pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2))
+    arguments: dict[str, Any] = {"src_lang": "en", "tgt_lang": "de", "train": [pairs]}
+    arguments |= {"valid": pairs, "added_languages": ["de=en"]}
+    with pytest.raises(MtkitError, match="has no language tags, so it is not that of a multil"):
+        prepare_files("new", tmp_path / "new", tokenizer_from=tiny_run.path, **arguments)
+    with pytest.raises(MtkitError, match="require --tokenizer-from RUN"):
+        prepare_files("new", tmp_path / "new", **arguments)
+
+
+def test_the_command_has_the_options(place: Place, runs: dict[str, Run], tmp_path: Path):
+    run = runs["bpe with tags on both sides"]
+    pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2, words=NEW_WORDS))
+    corpus = place.folder / "corpus.yaml"
+    corpus.write_text(
+        "directions:\n  - src_lang: en\n    tgt_lang: cs\n"
+        f"    train: [[{pairs[0]}, {pairs[1]}]]\n    valid: [{pairs[0]}, {pairs[1]}]\n"
+        "settings: {max_ratio: 100, min_script: 0, drop_wrong_language: false}\n"
+    )
+    options = ("--tokenizer-from", str(run.path), "--add-language", "cs=de", "--add-characters")
+    outcome = place.mtkit("prepare", str(corpus), *options)
+    assert outcome.status == 0, outcome.err
+    assert "characters added to the vocabulary: 2 (ř, ☃)" in outcome.err
+    assert f"--init-from {run.path}" in outcome.err
