@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtkit.check.rules import numbers
+from mtkit.check.rules import numbers, rules
+from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.number_words import numbers_in_words
 from mtkit.check.rules.numbers import ANSWERS, DIGITS, ENDINGS, changed_words, numbers_of, unmatched
 
@@ -36,6 +38,19 @@ def test_each_kind_of_answer_is_needed_for_its_examples(name: str, monkeypatch: 
     monkeypatch.setattr(numbers._Pair, kind.read.__name__, lambda _: None)
     for english, german in kind.examples.items():
         assert any(rest(english, german, "en", "de"))
+
+
+def test_numbers_of_the_cldr_in_twelve_languages_are_judged_right():
+    # What is not found: clocks that are twelve hours late, and some units.
+    rows = Path(__file__).with_name("number_pairs.tsv").read_text("utf-8").splitlines()
+    marked: dict[str, list[bool]] = {"1": [], "0": []}
+    for language, is_right, _, english, text in (row.split("\t") for row in rows):
+        facts = PairFacts.learn([], src_lang="en", tgt_lang=language)
+        kinds = {found.kind for found in rules.findings(*facts.texts(english, text), facts)}
+        marked[is_right].append(not kinds.isdisjoint({"numbers", "units"}))
+    assert len(marked["1"]) == len(marked["0"]) == 156
+    assert not any(marked["1"])
+    assert sum(marked["0"]) >= 0.9 * len(marked["0"])
 
 
 @pytest.mark.parametrize(

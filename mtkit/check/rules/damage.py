@@ -222,6 +222,12 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
         if at < other:
             continue
         mine, yours = (ours[i], ours[j]), (theirs[other], theirs[at])
+        if not all(
+            _WORD.search(text.plain[a.start + len(a.text) : b.start])
+            for text, (a, b) in ((src, mine), (tgt, yours))
+        ):
+            # The day and the month of a date.
+            continue
         is_near = j - i == 1 == at - other
         # Both ends of a range have the unit that is written once; but 2(3) is paragraph 3 of 2.
         is_alike = (
