@@ -55,6 +55,12 @@ _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": 
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
 _WORD = re.compile(r"[^\W\d_]+")
+# Two weeks are also 14 days, or "quinze jours".
+_TWO_WEEKS = re.compile(
+    r"\b(?:(?:two|2) weeks|fortnight|(?:zwei|2) wochen|(?:deux|2) semaines|(?:14|vierzehn) tagen?"
+    r"|(?:15|quinze) jours|14 days)\b",
+    re.IGNORECASE,
+)
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
@@ -78,6 +84,8 @@ def numbers_in_words(text: str, language: str) -> InWords:
     """The numbers in words of a text; of languages that are not known, the Roman numbers."""
     code = base_language(language)
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
+    if _TWO_WEEKS.search(text):
+        values |= {2, 14, 15}
     certain: list[tuple[float, str]] = []
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
@@ -202,7 +210,7 @@ def _english_forms(name: str, _value: int) -> Iterator[str]:
     before, _, last = name.rpartition(" ")
     regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
     ordinal = _ENGLISH_ORDINALS.get(last, regular)
-    for form in (ordinal, f"{ordinal}s", f"{last.removesuffix('y')}ies"):
+    for form in (ordinal, f"{ordinal}s", re.sub("y$", "ie", last) + "s"):
         yield f"{before} {form}".lstrip()
 
 

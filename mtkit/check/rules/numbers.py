@@ -34,11 +34,11 @@ _ARABIC_MARKS = str.maketrans("٫٬", ".,")
 # Scales that other characters may follow at once.
 _UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
 # Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, a mil
-# ten kilometres, mia "my", 千 that of 千克, and 조 an article of a law.
+# ten kilometres, milles nautical, mia "my", 千 that of 千克, and 조 an article of a law.
 _CLEAR_SCALES = {
     word
     for word in SCALES
-    if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia"))
+    if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia", "milles"))
     or word in ("bn", "tn")
     or (word in _UNSPACED - set("千천兆조"))
 }
@@ -63,6 +63,7 @@ _RANGE = re.compile(
     rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
 )
 _ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
+_HALF = re.compile(rf"[{_SPACES}](?:et demie?|and a half|und eine halbe)\b")
 _DECADE = re.compile(r"['’]?s\b")
 # One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
 _FRACTION = re.compile(
@@ -197,6 +198,8 @@ class _Reader:
             if not word:
                 break
             scaled = {round(value * x, 6) for value in scaled for x in SCALES.get(word, ())}
+            if _HALF.match(self.text, self.end):
+                scaled |= {value + x / 2 for value in scaled for x in SCALES.get(word, ())}
             self.readings |= scaled
             self.is_clear |= word in _CLEAR_SCALES
         if self.is_clear:
@@ -432,11 +435,13 @@ class _Pair:
             self._match(lambda src, tgt: not _hours(src).isdisjoint(_hours(tgt)))
 
     def durations(self) -> None:
-        """An hour and minutes that are minutes on the other side."""
+        """An hour and minutes that are minutes, or 1.5 hours, on the other side."""
         for some, others in (self.rest, reversed(self.rest)):
-            is_in_minutes = len(others) == 1 and "min" in "".join(self.texts)
-            if is_in_minutes and not _minutes(some).isdisjoint(others[0].readings):
-                self.rest = [[], []]
+            if len(others) == 1 and (minutes := _minutes(some)):
+                readings = set(others[0].readings) if "min" in "".join(self.texts) else set()
+                readings |= {60 * value for value in others[0].readings if isinstance(value, float)}
+                if not minutes.isdisjoint(readings):
+                    self.rest = [[], []]
 
     def cut_elsewhere(self) -> None:
         """Telephone numbers and dates whose digits are cut at other places.
@@ -495,8 +500,12 @@ class _Pair:
 
     def _match(self, are_equal: Callable[[Number, Number], bool]) -> None:
         """Remove the numbers that are equal to one of the other side, each used once."""
-        (*src,), tgt = self.rest[0][: limits.MAX_NUMBERS], self.rest[1][: limits.MAX_NUMBERS]
-        rest = self.rest[0][limits.MAX_NUMBERS :]
+        most = limits.MAX_NUMBERS
+        # Those with one reading first: the 12 of 20.12.2012 may also be that year.
+        src, tgt = (
+            sorted(side[:most], key=lambda number: len(number.readings)) for side in self.rest
+        )
+        rest = []
         for number in src:
             for index, other in enumerate(tgt):
                 if are_equal(number, other):
@@ -504,7 +513,10 @@ class _Pair:
                     break
             else:
                 rest.append(number)
-        self.rest = [rest, [*tgt, *self.rest[1][limits.MAX_NUMBERS :]]]
+        self.rest = [
+            sorted(some, key=lambda number: number.start or 0) + side[most:]
+            for some, side in zip((rest, tgt), self.rest, strict=True)
+        ]
 
 
 # How a number may be written on the other side, in this order.
