@@ -56,7 +56,7 @@ RULES = ("checker", "report", "model.lexicon", "model.coverage", "model.confiden
 
 HOMES = {
     "click": {"cli"},
-    "rich": {"cli.tables"},
+    "rich": {"cli.tables", "documents.text"},
     "tqdm": {
         "cli.console",
         "cli.progress",

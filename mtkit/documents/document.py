@@ -177,13 +177,7 @@ _BEGINNINGS = {
 }
 
 
-def open_document(
-    name: str,
-    data: bytes,
-    *,
-    format: str | None = None,
-    **options: Any,
-) -> Document:
+def open_document(name: str, data: bytes, *, format: str | None = None, **options: Any) -> Document:
     """Read a document.
 
     Args:

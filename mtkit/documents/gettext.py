@@ -21,7 +21,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
 from mtkit.documents.document import Document, Options, Segment
 from mtkit.documents.inline import Tags, with_tags
-from mtkit.documents.text import LINE, Edit, TextFile, line_of, pieces_of, refilled, trimmed
+from mtkit.documents.text import LINE, Edit, TextFile, line_of, pieces_of, refilled, words_of
 
 # The width at which gettext's own programs wrap.
 _WIDTH = 79
@@ -230,7 +230,7 @@ class Gettext(Document):
                 text = part.replace(key[0], "")
             sign = "" if key is None or text == part else part[key.start() : key.end() + 1]
             codes = ((tag, f"{tag[1] or ''}{tag[2] or ''}") for tag in _CODE.finditer(text))
-            before, pieces, after = trimmed(pieces_of(text, codes))
+            before, pieces, after = words_of(pieces_of(text, codes))
             if has_letters("".join(piece.value for piece in pieces if piece.name is None)):
                 line, tags = line_of(pieces)
                 self._of_segment.append((before, after, tags, part.count("\0") + 1, sign))

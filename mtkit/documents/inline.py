@@ -15,10 +15,9 @@ from typing import Any, Literal
 
 from mtkit.base.character_references import unescape
 
-Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "point"], int]
+Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "shown", "unseen"], int]
 
-_CODE = re.compile(r"<(?P<open>g\d+)>|</(?P<close>g\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
-_ANY_CODE = re.compile(r"<(?:/?g\d+|x\d+/|!--\d+--)>")
+_CODE = re.compile(r"<g(?P<open>\d+)>|</g(?P<close>\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
 _FORMS = {"open": "<g{}>", "shown": "<x{}/>", "unseen": "<!--{}-->"}
 _NOT_IN_A_LINE = re.compile(r"[\t\r\n]")
 
@@ -29,18 +28,14 @@ def escaped(text: str) -> str:
 
 
 def events(line: str) -> Iterator[Event]:
-    """The parts of a line: `("text", "a < b")`, `("open", 1)`, `("close", 1)`, `("point", 2)`."""
+    """The parts of a line: `("text", "a < b")`, `("open", 1)`, `("close", 1)`, `("shown", 2)`."""
     at = 0
     for code in _CODE.finditer(line):
         if code.start() > at:
             yield "text", unescape(line[at : code.start()])
         at = code.end()
-        if code["open"]:
-            yield "open", int(code["open"][1:])
-        elif code["close"]:
-            yield "close", int(code["close"][1:])
-        else:
-            yield "point", int(code["shown"] or code["unseen"])
+        kind: Any = code.lastgroup
+        yield kind, int(code[kind])
     if at < len(line):
         yield "text", unescape(line[at:])
 
@@ -53,30 +48,24 @@ def plain_text(line: str) -> str:
 def has_same_codes(source: str, translation: str) -> bool:
     """Whether a translation has each code of its source once, inside the same ones, well nested.
 
-    The source is the line of a segment, which is well nested itself.
-
-    Codes that are beside each other may change their order.
+    Codes beside each other may change their order. The source is well nested: it is a segment's.
     """
-    if _ANY_CODE.findall(source) == _ANY_CODE.findall(translation):
-        return True
-    return _nesting(source) == _nesting(translation)
+    same = _CODE.findall(source) == _CODE.findall(translation)
+    return same or _nesting(source) == _nesting(translation)
 
 
 def _nesting(line: str) -> dict[str, str] | None:
     """The code that each code is in; None if a code is there twice, or its end is missing."""
-    around: dict[str, str] = {}
-    stack = [""]
+    around, stack = dict[str, str](), [""]
     for code in _CODE.finditer(line):
         if code["close"]:
-            if stack.pop() != code["close"]:
+            if stack.pop() != f"<g{code['close']}>":
                 return None
-            continue
-        name = code["open"] or code[0]
-        if name in around:
+        elif code[0] in around:
             return None
-        around[name] = stack[-1]
-        if code["open"]:
-            stack.append(name)
+        else:
+            around[code[0]] = stack[-1]
+            stack += [code[0]] * bool(code["open"])
     return around if stack == [""] else None
 
 
@@ -139,3 +128,26 @@ def partners_of(names: Sequence[str]) -> dict[int, int]:
                 counts.subtract(names[tag] for tag in stack[inner - 1 :])
                 del stack[inner - 1 :]
     return partners
+
+
+def trimmed(
+    count: int, is_outside: Callable[[int], bool], is_pair: Callable[[int, int], bool]
+) -> tuple[int, int]:
+    """Where the words of some pieces begin and end, without what is around all of them.
+
+    Args:
+        count: of the pieces.
+        is_outside: whether a piece is no word and no end of what is around words.
+        is_pair: whether two pieces are the ends of what is around the words between them.
+    """
+    start, stop = 0, count
+    while start < stop:
+        if is_pair(start, stop - 1):
+            start, stop = start + 1, stop - 1
+        elif is_outside(start):
+            start += 1
+        elif is_outside(stop - 1):
+            stop -= 1
+        else:
+            break
+    return start, stop

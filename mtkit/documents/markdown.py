@@ -30,7 +30,7 @@ from mtkit.documents.text import (
     line_of,
     refilled,
     text_pieces,
-    trimmed,
+    words_of,
 )
 
 # Of these, markdown-it-py needs some ten seconds to read so many.
@@ -159,7 +159,7 @@ class Markdown(Document):
             while kept and kept[-1].end() <= at:
                 kept.pop()
             if piece.name == _BREAK or (kept and kept[-1].start() <= at):
-                _, inside, after = trimmed(group, pairs=False)
+                _, inside, after = words_of(group, pairs=False)
                 if has_letters("".join(each.value for each in inside if each.name is None)):
                     line, codes = _line(inside)
                     start = at - len(after) - sum(len(each.source) for each in inside)

@@ -50,9 +50,7 @@ MAX_COMMENTS = 10_000
 _OWN = "//*[local-name()='comment'][@*[local-name()='author']='mtkit']"
 # What parts are called that Word and PowerPoint have, by the end of their media type.
 _LABELS = by_name(
-    chart="chart chartshapes",
-    diagram="diagramData diagramDrawing",
-    properties="core-properties",
+    chart="chart chartshapes", diagram="diagramData diagramDrawing", properties="core-properties"
 )
 
 

@@ -15,7 +15,7 @@ from itertools import chain, groupby
 from typing import Any, ClassVar
 
 from mtkit.base.copied import has_letters
-from mtkit.documents.inline import coded, events, partners_of
+from mtkit.documents.inline import coded, events, partners_of, trimmed
 
 # An element of lxml, which has no type information.
 Element = Any
@@ -142,7 +142,7 @@ class Paragraph:
         pieces = self._folded([*self._content(self.holder(element))])
         for _, group in groupby(pieces, lambda piece: piece.is_break):
             part = list(group)
-            start, stop = _trimmed(part)
+            start, stop = _ends_of_words(part)
             self._pieces += [part[:start], part[start:stop], part[stop:]]
             if has_letters(_words(part[start:stop])):
                 self.texts.append(Text(self._pieces[-2]))
@@ -277,24 +277,11 @@ def _look_of_text(piece: Piece) -> tuple[object, ...]:
     return (piece.look,) if piece.kind == "text" and not piece.is_break else ()
 
 
-def _trimmed(pieces: list[Piece]) -> tuple[int, int]:
-    """Where the words begin and end, without what is around all of them."""
-    start, stop = 0, len(pieces)
-    while start < stop:
-        first, last = pieces[start], pieces[stop - 1]
-        if first.end is last:
-            start, stop = start + 1, stop - 1
-        elif not _is_wordy(first):
-            start += 1
-        elif not _is_wordy(last):
-            stop -= 1
-        else:
-            break
-    return start, stop
+def _ends_of_words(pieces: list[Piece]) -> tuple[int, int]:
+    def is_outside(i: int) -> bool:
+        return pieces[i].kind not in ("open", "close") and not pieces[i].text.strip()
 
-
-def _is_wordy(piece: Piece) -> bool:
-    return piece.kind in ("open", "close") or bool(piece.text.strip())
+    return trimmed(len(pieces), is_outside, lambda i, k: pieces[i].end is pieces[k])
 
 
 def _words(pieces: Iterable[Piece]) -> str:

@@ -28,8 +28,8 @@ from mtkit.documents.text import (
     pieces_of,
     refilled,
     text_pieces,
-    trimmed,
     width_of,
+    words_of,
 )
 
 # From here on, the numbers are those of the timed text guides of Netflix and the BBC.
@@ -221,7 +221,7 @@ class Subtitles(Document):
         if words and (sign := _SIGN.match(pieces[words[0]].source)):
             rest = text_pieces(pieces[words[0]].source[sign.end() :], value)
             pieces[words[0] : words[0] + 1] = [Piece(sign[0], sign[0], ""), *rest]
-        return _Text(len(self._cues) - 1, rows, *trimmed(pieces))
+        return _Text(len(self._cues) - 1, rows, *words_of(pieces))
 
     def _goes_on(self, last: _Text, text: _Text) -> bool:
         """Whether the sentence of a text goes on in a text of the next cue."""

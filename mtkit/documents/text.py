@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import codecs
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len
+
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
-from mtkit.documents.inline import Tags, coded, partners_of
+from mtkit.documents.inline import Tags, coded, partners_of, trimmed
 
 # A part of a text, from its first character to the one behind it, and what stands there instead.
 Edit = tuple[int, int, str]
@@ -107,21 +108,17 @@ def text_pieces(text: str, value: Callable[[str], str] = str) -> list[Piece]:
     return [Piece(part, value(part)) for part in parts if part]
 
 
-def trimmed(pieces: Sequence[Piece], *, pairs: bool = True) -> tuple[str, list[Piece], str]:
+def words_of(pieces: Sequence[Piece], *, pairs: bool = True) -> tuple[str, list[Piece], str]:
     """The pieces without codes and spaces at the ends, and the source of these ends.
 
     With `pairs`, tags around all of the text are no part of it either.
     """
-    partners, start, stop = partners_of([piece.name or "" for piece in pieces]), 0, len(pieces)
-    outside = [
-        i not in partners and (piece.name is not None or piece.source.isspace())
-        for i, piece in enumerate(pieces)
-    ]
-    while start < stop:
-        is_pair = pairs and partners.get(start) == stop - 1
-        if not (outside[start] or outside[stop - 1] or is_pair):
-            break
-        start, stop = start + (outside[start] or is_pair), stop - (outside[stop - 1] or is_pair)
+    partners = partners_of([piece.name or "" for piece in pieces])
+
+    def is_outside(i: int) -> bool:
+        return i not in partners and (pieces[i].name is not None or pieces[i].source.isspace())
+
+    start, stop = trimmed(len(pieces), is_outside, lambda i, k: pairs and partners.get(i) == k)
     before, after = ("".join(p.source for p in ends) for ends in (pieces[:start], pieces[stop:]))
     return before, list(pieces[start:stop]), after
 
@@ -147,13 +144,8 @@ def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> 
 
 
 def width_of(text: str) -> int:
-    """The columns of a text: two for a wide character, none for a combining one."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
-        for char in text
-    )
+    """The columns of a text, in which NUL is a space."""
+    return cell_len(text.replace("\0", " "))
 
 
 def _words_of(text: str, tag: str) -> list[_Word]:

@@ -13,8 +13,8 @@ from mtkit.documents.inline import coded, events, has_same_codes, plain_text
 def test_a_line_is_read_as_texts_and_codes_in_order():
     line = "a &lt; <g1>b <x2/></g1><!--3--> &amp;amp; <b>"
     assert list(events(line)) == [
-        *(("text", "a < "), ("open", 1), ("text", "b "), ("point", 2), ("close", 1)),
-        *(("point", 3), ("text", " &amp; <b>")),
+        *(("text", "a < "), ("open", 1), ("text", "b "), ("shown", 2), ("close", 1)),
+        *(("unseen", 3), ("text", " &amp; <b>")),
     ]
     assert plain_text(line) == "a < b  &amp; <b>"
 
