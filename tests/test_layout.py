@@ -52,7 +52,7 @@ INSIDE = {
 }
 MAX_MODULES = 14
 # What `prepare` uses besides `check/rules`: it imports no other room, and never loads PyTorch.
-RULES = ("checker", "report", "model.lexicon", "model.coverage", "model.confidence")
+RULES = ("checker", "report", "model.lexicon", "model.linear", "model.coverage", "model.confidence")
 
 HOMES = {
     "click": {"cli"},

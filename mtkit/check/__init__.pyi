@@ -12,7 +12,7 @@ from .rules.facts import (
     language_of as language_of,
 )
 from .rules.findings import KINDS as KINDS, Finding as Finding
-from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run, sampler_of as sampler_of
+from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run
 from .rules.limits import BELOW as BELOW, MAX_SAMPLED as MAX_SAMPLED
 from .report import (
     BlockReport as BlockReport,
@@ -21,9 +21,9 @@ from .report import (
     check_block as check_block,
     sortable_rows as sortable_rows,
 )
+from .model.prober import Prober as Prober, decoded_of as decoded_of
 from .model.run_quality import (
     RunChecks as RunChecks,
-    decoded_of as decoded_of,
     load_checker as load_checker,
     warn_of_checkpoint as warn_of_checkpoint,
 )

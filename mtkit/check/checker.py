@@ -31,6 +31,7 @@ class Decoded:
         truncated: whether the end of the source was not translated.
         missing: terms of the glossary that it lacks.
         of_samples: the features of samples beside it, if some were drawn.
+        contrast: of `contrasts_of`, if the model was asked.
     """
 
     log_probs: Sequence[float] = ()
@@ -38,6 +39,7 @@ class Decoded:
     truncated: bool = False
     missing: Sequence[str] = ()
     of_samples: Sequence[float] = ()
+    contrast: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Checker:
         if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
             if not any(finding.kind in _NO_TRANSLATION for finding in findings):
-                findings += self.coverage.findings(src, tgt, pair)
+                contrast = () if decoded is None else decoded.contrast
+                findings += self.coverage.findings(src, tgt, pair, contrast)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self._confidence(decoded, pair, findings)
         if (src.raw, tgt.raw) != (source, translation):
@@ -112,6 +115,12 @@ class Checker:
             ]
         findings.sort(key=lambda finding: _ORDER[finding.kind])
         return Checked(tuple(findings), confidence)
+
+    def shortened(self, source: str, translation: str) -> str | None:
+        """See `Coverage.shortened`."""
+        if self.coverage is None:
+            return None
+        return self.coverage.shortened(*self.facts.texts(source, translation))
 
     def _confidence(
         self, decoded: Decoded, pair: PairCoverage, findings: Sequence[Finding]

@@ -15,14 +15,14 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.line_checks import below_option, forecast_of, report_verdict, thorough_option
+from mtkit.cli.line_checks import below_option, report_verdict, thorough_option
 from mtkit.cli.output import check_output, checked_file, output_of, refuse_torchrun, write_text
 from mtkit.cli.scored_texts import is_multilingual
 
 if TYPE_CHECKING:
-    from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable, Verdict
+    from mtkit.check import BlockReport, Checker, Counts, Decoded, FindingTable, Prober, Verdict
     from mtkit.run_folder import Run
-    from mtkit.translate import Sampler, Translator
+    from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,11 @@ Block = tuple[int, list[Pair], "list[Decoded] | None"]
     " the run folder, as training does at its end. For imported runs. Without SRC and TGT: learn"
     " from the data that the run was trained on. Requires --run.",
 )
+@shared.model_option(
+    "--data FOLDER",
+    "data_path",
+    help="For --fit without SRC and TGT: where the data of the run are now, if they were moved.",
+)
 @language_option("--src-lang L", help="Source language. Default: identified, or that of the run.")
 @language_option("--tgt-lang L", help="Target language. Default: identified, or that of the run.")
 @shared.processes_option
@@ -91,6 +96,7 @@ def check(
     output_path: Path | None,
     run_path: Path | None,
     fit: bool,
+    data_path: Path | None,
     src_lang: str | None,
     tgt_lang: str | None,
     workers: int | None,
@@ -108,7 +114,7 @@ def check(
     """
     from mtkit.base.launched import available_cores
     from mtkit.base.text import check_language
-    from mtkit.check import Counts, FindingTable, Verdict, sampler_of, warn_of_checkpoint
+    from mtkit.check import Counts, FindingTable, Prober, Verdict, warn_of_checkpoint
 
     refuse_torchrun("mtkit check")
     if fit:
@@ -118,8 +124,9 @@ def check(
             raise click.UsageError("--fit requires --run")
     if fit and src_path is None:
         shared.refuse_given(["src_lang", "tgt_lang"], "has no effect with --fit without SRC")
-        _fit_to_data(shared.open_run(run_path))
+        _fit_to_data(shared.open_run(run_path), data_path)
         return
+    shared.refuse_given(["data_path"], "has no effect without --fit, or with SRC")
     if src_path is None or tgt_path is None:
         raise click.UsageError("give two files: mtkit check SRC TGT")
     shared.refuse_stdin_twice([src_path, tgt_path])
@@ -140,29 +147,27 @@ def check(
         return
     if run is None:
         shared.refuse_given(["below", "thorough"], "requires --run")
-    checker, pairs = _checker(run, pairs, src_lang, tgt_lang)
+    checker, pairs = _checker(run, pairs, src_lang, tgt_lang, thorough=thorough)
     counts = Counts()
     with ExitStack() as stack:
-        translator = sampler = None
+        translator = prober = None
         verdict = Verdict(below)
         if run is not None and (thorough or checker.forecast is not None):
             # The validation set has translations of the run itself, which it finds more probable
             # than those of people, so their means cannot be compared.
-            forecast_of(run, checker, thorough=thorough)
             pair = {"src_lang": checker.facts.src_lang, "tgt_lang": checker.facts.tgt_lang}
             languages = pair if is_multilingual(run) else {}
-            given = {} if thorough else shared.IN_PYTORCH
+            given = {} if thorough else {"precision": "fp32"}
             translator = stack.enter_context(
                 shared.DecodeOptions.parse(**given, **languages).load([run])
             )
-            if thorough:
-                sampler = stack.enter_context(sampler_of(translator))
+            prober = stack.enter_context(Prober(translator, checker, with_samples=thorough))
             warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         table = None
         if findings_path is not None:
             table = stack.enter_context(FindingTable(findings_path))
         function = partial(_check_block, checker, with_rows=table is not None, with_objects=as_json)
-        blocks = _blocks(pairs, translator, sampler, all_pairs=as_json or thorough)
+        blocks = _blocks(pairs, translator, prober, all_pairs=as_json or thorough)
         parts = _checked(function, blocks, counts, verdict, table, workers or available_cores())
         if as_json:
             write_text(output, parts)
@@ -215,10 +220,10 @@ def _fit_to_pairs(
         fit_pairs(run, some, src_lang=src_lang, tgt_lang=tgt_lang)
 
 
-def _fit_to_data(run: Run) -> None:
+def _fit_to_data(run: Run, data_path: Path | None) -> None:
     from mtkit.check import fit_run
 
-    data = shared.data_of(run, advice="give SRC and TGT instead")
+    data = shared.data_of(run, data_path, advice="give --data, or SRC and TGT instead")
     with _fitted(run):
         if fit_run(run, data) is None:
             raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
@@ -242,14 +247,20 @@ def _fitted(run: Run) -> Iterator[None]:
 
 
 def _checker(
-    run: Run | None, pairs: Iterator[Pair], src_lang: str | None, tgt_lang: str | None
+    run: Run | None,
+    pairs: Iterator[Pair],
+    src_lang: str | None,
+    tgt_lang: str | None,
+    *,
+    thorough: bool,
 ) -> tuple[Checker, Iterator[Pair]]:
     """The checker for some pairs, and these pairs, of which it may have read the first ones."""
     from mtkit.base.text import base_language
     from mtkit.check import MAX_SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
 
     if run is not None:
-        checker = load_checker(run, src_lang=src_lang or "", tgt_lang=tgt_lang or "")
+        languages = {"src_lang": src_lang or "", "tgt_lang": tgt_lang or ""}
+        checker = load_checker(run, **languages, thorough=thorough)
         known = checker.facts.src_lang
         if src_lang is not None and base_language(src_lang) != base_language(known):
             raise MtkitError(
@@ -276,21 +287,22 @@ def _checker(
 def _blocks(
     pairs: Iterator[Pair],
     translator: Translator | None,
-    sampler: Sampler | None,
+    prober: Prober | None,
     *,
     all_pairs: bool,
 ) -> Iterator[Block]:
     """The pairs in blocks, with what a model knows of all, or of those of the first block."""
-    from mtkit.check import decoded_of
+    from mtkit.translate import Translation
 
     first = 1
     while block := list(islice(pairs, BLOCK)):
         decoded = None
-        if translator is not None and (all_pairs or first == 1):
+        if translator is not None and prober is not None:
             sources, translations = map(list, zip(*block, strict=True))
-            scored = translator.score_given(sources, translations)
-            samples = sampler.draw(sources) if sampler else [()] * len(block)
-            decoded = list(map(decoded_of, scored, samples))
+            scored = list(map(Translation, translations))
+            if all_pairs or first == 1:
+                scored = list(translator.score_given(sources, translations))
+            decoded = prober.decoded(sources, scored)
         yield first, block, decoded
         first += len(block)
 

@@ -16,9 +16,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
 
 if TYPE_CHECKING:
-    from mtkit.check import Checked, Checker, Counts, FindingTable, Forecast, Verdict
+    from mtkit.check import Checked, Checker, Counts, FindingTable, Prober, Verdict
     from mtkit.run_folder import Run
-    from mtkit.translate import Sampler, Translation, Translator
+    from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,8 @@ class LineChecks:
         verdict: of all lines.
         reject: lines with a lower confidence are left empty; None for none.
         reject_kinds: lines with a finding of these kinds, too.
-        sampler: draws the samples of a thorough check.
+        prober: asks the model about each translation.
+        is_thorough: whether it draws samples.
         places: of a document, where the segments are that have the line with a number.
         table: of the findings, if it is wanted.
         rejected: how many lines were left empty.
@@ -104,7 +105,8 @@ class LineChecks:
     verdict: Verdict
     reject: float | None
     reject_kinds: frozenset[str]
-    sampler: Sampler | None
+    prober: Prober
+    is_thorough: bool
     table: FindingTable | None = None
     places: Callable[[int], list[str]] | None = None
     rejected: int = 0
@@ -115,14 +117,14 @@ class LineChecks:
         self, first_line: int, lines: Sequence[str], hypotheses: list[list[Translation]]
     ) -> list[list[Translation]]:
         """Check the best translation of each line of a window; returns what is left of all."""
-        from mtkit.check import decoded_of, sortable_rows
+        from mtkit.check import sortable_rows
 
         self._checked, left = [], []
-        samples = self.sampler.draw(lines) if self.sampler else [()] * len(lines)
-        of_lines = zip(lines, hypotheses, samples, strict=True)
+        decoded = self.prober.decoded(lines, [best for best, *_ in hypotheses])
+        of_lines = zip(lines, hypotheses, decoded, strict=True)
         for number, (line, translations, of_line) in enumerate(of_lines, first_line):
             best = translations[0]
-            checked = self.checker.check(line, best.text, decoded_of(best, of_line))
+            checked = self.checker.check(line, best.text, of_line)
             self._checked.append(checked)
             names = [number] if self.places is None else self.places(number)
             for name in names:
@@ -148,7 +150,7 @@ class LineChecks:
     def in_words(self) -> str:
         """All that the output depends on; a resumed run must have the same."""
         kinds = f", {' '.join(sorted(self.reject_kinds))}" if self.reject_kinds else ""
-        return f"below {self.reject}{kinds}{', thorough' if self.sampler else ''}"
+        return f"below {self.reject}{kinds}{', thorough' if self.is_thorough else ''}"
 
     def _is_rejected(self, checked: Checked) -> bool:
         confidence = checked.confidence
@@ -181,14 +183,15 @@ def line_checks(
     from mtkit.check import (
         Counts,
         FindingTable,
+        Prober,
         Verdict,
         load_checker,
-        sampler_of,
         warn_of_checkpoint,
     )
 
     run, is_ensemble = runs[0], len(runs) > 1
-    checker = load_checker(run, src_lang=translator.src_lang, tgt_lang=translator.tgt_lang)
+    languages = {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
+    checker = load_checker(run, **languages, thorough=thorough and not is_ensemble)
     if is_ensemble:
         # The forecast is for the log-probabilities of one run.
         checker.forecast = None
@@ -204,15 +207,15 @@ def line_checks(
             else f"{run.path}: has no confidence, because it was fitted to too few pairs; "
             f"{wanting} needs it: mtkit check SRC TGT --fit --run {run.in_command}"
         )
-    verdict = Verdict(below, forecast_of(run, checker, thorough=thorough))
+    verdict = Verdict(below, checker.thorough if thorough else checker.forecast)
     with ExitStack() as stack:
-        sampler = stack.enter_context(sampler_of(translator)) if thorough else None
+        prober = stack.enter_context(Prober(translator, checker, with_samples=thorough))
         table = None
         if findings_path is not None:
             table = FindingTable(findings_path, line="place" if places else "line")
             stack.enter_context(table)
         checks = LineChecks(
-            checker, Counts(), verdict, reject, reject_kinds, sampler, table, places
+            checker, Counts(), verdict, reject, reject_kinds, prober, thorough, table, places
         )
         yield checks
         if table is not None:
@@ -239,16 +242,6 @@ def line_checks(
     else:
         nots = [*(f"no confidence is {x}" for x in low), *(f"no finding is {x}" for x in kinds)]
         log.info("%s: %s", done.format(f"no {none}"), ", and ".join(nots))
-
-
-def forecast_of(run: Run, checker: Checker, *, thorough: bool) -> Forecast | None:
-    """The forecast that a check uses; `MtkitError` if it is thorough and the run has none."""
-    if thorough and checker.thorough is None:
-        raise MtkitError(
-            f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
-            f"again: mtkit check --fit --run {run.in_command}"
-        )
-    return checker.thorough if thorough else checker.forecast
 
 
 def report_verdict(verdict: Verdict, unit: str = "lines") -> None:

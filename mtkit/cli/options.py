@@ -505,16 +505,19 @@ def refuse_parser(run: Run) -> None:
         )
 
 
-def data_of(run: Run, *, advice: str) -> PreparedData:
-    """The data that a run was trained on; an error with the advice if it is gone or has changed."""
+def data_of(run: Run, path: Path | None = None, *, advice: str) -> PreparedData:
+    """The data that a run was trained on; an error with the advice if it is gone or has changed.
+
+    `path` is where they were moved to.
+    """
     from mtkit.data import PreparedData, is_prepared
 
-    if not is_prepared(run.data_path):
+    if path is None and not is_prepared(run.data_path):
         raise MtkitError(f"{run.path}: its data, {run.data_path}, is not there; {advice}")
-    data = PreparedData.open(run.data_path)
+    data = PreparedData.open(path or run.data_path)
     if data.fingerprint != run.manifest.data.fingerprint:
         raise MtkitError(
-            f"{data.path}: was prepared anew after {run.path} was trained on it; {advice}"
+            f"{data.path}: is not what {run.path} was trained on, or was prepared anew; {advice}"
         )
     return data
 

@@ -19,7 +19,7 @@ from .html.placeholders import (
 )
 from .reading import Window as Window, ready_lines as ready_lines, windows as windows
 from .requests import Sentence as Sentence, Translation as Translation
-from .samples import Sampler as Sampler
+from .samples import ForcedDecoder as ForcedDecoder, Sampler as Sampler
 from .resumable import ResumableOutput as ResumableOutput
 from .glossary.terms import Glossary as Glossary
 from .pytorch.decoder import Torch as Torch

@@ -8,11 +8,12 @@ import pytest
 from mtkit.check.model.confidence import (
     FEATURES,
     Forecast,
+    Tenth,
     features_of,
     spearman,
 )
 from mtkit.check.model.coverage import PairCoverage, SideCoverage
-from mtkit.check.model.run_quality import features_of_samples
+from mtkit.check.model.prober import features_of_samples
 from mtkit.score import sentence_chrf
 from mtkit.translate import Translation
 
@@ -96,10 +97,29 @@ def test_the_features_of_samples_are_their_chrf_by_sacrebleu() -> None:
 
 
 def test_what_is_outside_of_the_range_counts_half() -> None:
-    forecast = Forecast.fit(*_data(300, 7))
+    fitted = Forecast.fit(*_data(300, 7))
+    forecast = _with_tenths(fitted, [(0, 0), (100, 100)])
     low, high = list(forecast.low), list(forecast.high)
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
     steps = []
     for value in (high[0] - 1, high[0], high[0] + 1):
         steps.append(forecast.of([value, *middle[1:]]))
     assert (steps[2] - steps[1]) == pytest.approx((steps[1] - steps[0]) / 2)
+
+
+def _with_tenths(forecast: Forecast, tenths: list[tuple[float, float]]) -> Forecast:
+    points = [Tenth(forecast=x, chrf=y) for x, y in tenths]
+    quality = forecast.quality.model_copy(update={"tenths": points})
+    return forecast.model_copy(update={"quality": quality})
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    # Between the points on a line; 40 is no lower than 35 before it; beyond them as at the end.
+    [(20, 35), (25, 37.5), (30, 40), (40, 40), (50, 65), (10, 25), (60, 75)],
+)
+def test_forecasts_are_corrected_by_the_tenths_in_order(raw: float, expected: float) -> None:
+    constant = {name: [0.0] * len(FEATURES) for name in ("means", "weights", "low", "high")}
+    forecast = Forecast.fit(*_data(300, 8)).model_copy(update={**constant, "bias": raw})
+    corrected = _with_tenths(forecast, [(20, 35), (30, 40), (40, 38), (50, 65)])
+    assert corrected.of([0.0] * len(FEATURES)) == pytest.approx(expected)

@@ -6,26 +6,17 @@ import random
 
 import numpy as np
 import pytest
+from support.paired_words import WORDS, coverage_of_words, pair_of_words
 
-from mtkit.check.model.coverage import Coverage, delete_part, logistic
-from mtkit.check.model.lexicon import Lexicon
+from mtkit.check.model.coverage import Coverage, delete_part
+from mtkit.check.model.linear import logistic
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.marks import Text
-
-WORDS = [f"s{chr(97 + i)}{chr(97 + j)}a" for i in range(8) for j in range(8)]
-
-
-def _pair(pick: random.Random) -> tuple[str, str]:
-    words = pick.sample(WORDS, pick.randint(8, 14))
-    return " ".join(words), " ".join(f"t{word[1:]}" for word in words)
 
 
 @pytest.fixture(scope="module")
 def coverage() -> Coverage:
-    """Of a language whose words have one translation each, in the same order."""
-    pick = random.Random(1)
-    lexicon = Lexicon.learn([_pair(pick) for _ in range(400)])
-    return Coverage(lexicon, Coverage.fit(lexicon, [_pair(pick) for _ in range(200)]))
+    return coverage_of_words()
 
 
 def _found(coverage: Coverage, source: str, translation: str) -> list[Finding]:
@@ -35,13 +26,15 @@ def _found(coverage: Coverage, source: str, translation: str) -> list[Finding]:
 
 def test_whole_translations_have_no_findings(coverage: Coverage) -> None:
     pick = random.Random(2)
-    assert not [pair for pair in (_pair(pick) for _ in range(200)) if _found(coverage, *pair)]
+    assert not [
+        pair for pair in (pair_of_words(pick) for _ in range(200)) if _found(coverage, *pair)
+    ]
 
 
 def test_the_words_that_are_not_translated_are_named(coverage: Coverage) -> None:
     pick = random.Random(3)
     for _ in range(50):
-        source, translation = _pair(pick)
+        source, translation = pair_of_words(pick)
         words, kept = source.split(), translation.split()
         start = pick.randint(0, len(kept) - 5)
         (finding,) = _found(coverage, source, " ".join(kept[:start] + kept[start + 5 :]))
@@ -56,7 +49,7 @@ def test_the_words_that_are_not_translated_are_named(coverage: Coverage) -> None
 
 def test_the_words_that_are_added_are_named(coverage: Coverage) -> None:
     pick = random.Random(4)
-    source, translation = _pair(pick)
+    source, translation = pair_of_words(pick)
     words = source.split()
     (finding,) = _found(coverage, " ".join(words[:3] + words[8:]), translation)
     assert finding.kind == "addition"
@@ -68,7 +61,7 @@ def test_the_words_that_are_added_are_named(coverage: Coverage) -> None:
 
 def test_the_translation_of_another_line_is_both(coverage: Coverage) -> None:
     pick = random.Random(5)
-    source, _ = _pair(pick)
+    source, _ = pair_of_words(pick)
     others = [f"t{word[1:]}" for word in WORDS if word not in source.split()][:10]
     kinds = [finding.kind for finding in _found(coverage, source, " ".join(others))]
     assert kinds == ["omission", "addition"]
@@ -83,7 +76,7 @@ def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage) -> N
 
 
 def test_words_that_both_sides_have_are_covered(coverage: Coverage) -> None:
-    source, translation = _pair(random.Random(6))
+    source, translation = pair_of_words(random.Random(6))
     pair = coverage.of(Text(f"{source} Anna"), Text(f"{translation} Anna"))
     assert pair.src.log_odds[-1] < 0
     assert pair.tgt.log_odds[-1] < 0
@@ -97,7 +90,7 @@ def test_texts_without_words_are_accepted(coverage: Coverage, pair: tuple[str, s
 def test_the_worst_run_has_the_highest_sum(coverage: Coverage) -> None:
     pick = random.Random(7)
     for _ in range(30):
-        source, translation = _pair(pick)
+        source, translation = pair_of_words(pick)
         kept = [word for word in translation.split() if pick.random() < 0.6]
         side = coverage.of(Text(source), Text(" ".join(kept))).src
         odds = side.log_odds

@@ -10,7 +10,7 @@ from mtkit.check.verdict import FOREIGN, OF_OTHERS, Verdict
 
 def _forecast() -> Forecast:
     """Of a validation set whose tenths have the mean 60 and the deviation 10."""
-    tenths = [Tenth(forecast=60 + 10 * (-1) ** i, chrf=50) for i in range(10)]
+    tenths = [Tenth(forecast=50, chrf=60 + 10 * (-1) ** i) for i in range(10)]
     quality = Quality(lines=100, correlation=0.5, baseline=0.4, error=9, tenths=tenths)
     ones = [1.0] * len(FEATURES)
     return Forecast(

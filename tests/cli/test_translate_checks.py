@@ -72,7 +72,8 @@ def uncapped(fitted: Run, place: Place, run: list[str]) -> list[str]:
     changed = copied_run(fitted, place.folder / "mine")
 
     def raise_cap(content: dict[str, Any]) -> None:
-        content["directions"][0]["forecast"]["quality"]["tenths"][0]["chrf"] = 100.0
+        for tenth in content["directions"][0]["forecast"]["quality"]["tenths"]:
+            tenth.update(forecast=100.0, chrf=100.0)
 
     reseal(changed / CONFIDENCE, raise_cap)
     return ["translate", "--run", str(changed), *run[3:]]
@@ -367,7 +368,15 @@ def test_a_run_is_fitted_to_its_own_data(place: Place, tiny_run: Run) -> None:
     assert "the validation set has under 100 pairs" in outcome.err
     copied_run(tiny_run, place.folder / "deep" / "mine")
     moved = place.mtkit("-q", "check", "--run", "deep/mine", "--fit")
-    assert "is not there; give SRC and TGT instead" in moved.error
+    assert "is not there; give --data, or SRC and TGT instead" in moved.error
+    fit = "-q", "check", "--run", "deep/mine", "--fit"
+    data = Run.open(tiny_run.path).data_path
+    assert "too few pairs in the validation set" in place.mtkit(*fit, "--data", data).error
+    manifest = place.folder / "deep" / "mine" / "manifest.json"
+    reseal(manifest, lambda content: content["data"].update(fingerprint="0" * 64))
+    assert "is not what deep/mine was trained on" in place.mtkit(*fit, "--data", data).error
+    unused = place.mtkit("check", "a", "b", "--run", "deep/mine", "--data", data)
+    assert "--data has no effect without --fit" in unused.error
 
 
 def test_pairs_need_two_files(place: Place) -> None:

@@ -11,6 +11,7 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.pytorch.incremental import Engine
+from mtkit.translate.samples import ForcedDecoder
 from mtkit.translate.translator import Translator
 
 
@@ -85,3 +86,23 @@ def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
     # Nothing as the translation of something is the end at once.
     (ended,) = translator.score_given(["one two"], [""])
     assert ended.log_probs == pytest.approx(step_by_step(translator, "one two", ""), abs=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["torch", *([] if native.available() else ["native"])])
+def test_forced_decoding_gives_what_scoring_gives_whatever_is_beside_it(
+    untrained: Run, engine: str
+) -> None:
+    translator = loaded(untrained, engine)
+    # Two sentences are one text here, and a blank one has nothing.
+    sources = ["one two. three four.", "", *numbers(8)]
+    targets = ["eins zwei. drei vier.", "eins", *numbers(8, seed=7)]
+    with ForcedDecoder(translator) as forced:
+        together = forced.log_probs(sources, targets)
+        alone = [forced.log_probs([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
+    if engine == "native":
+        assert together == alone
+    assert together[1] == ()
+    scored = list(translator.score_given(sources, targets))
+    for index in (0, *range(2, 10)):
+        wanted = pytest.approx(scored[index].log_probs[:-1], abs=1e-4)
+        assert list(together[index]) == wanted == list(alone[index])

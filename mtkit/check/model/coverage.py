@@ -19,15 +19,14 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mtkit.base.files import Record
 from mtkit.check.model.lexicon import Entries, Lexicon
+from mtkit.check.model.linear import Regression
 from mtkit.check.rules import limits
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.marks import Text
 
-FloatArray = npt.NDArray[np.float64]
 Kind = Literal["omission", "addition"]
 
 _COLUMNS = (len(limits.CHANCE_STEPS) + 1) * (len(limits.BEST_STEPS) + 1)
@@ -39,26 +38,6 @@ _MARKS = ",;:.!?()–-"
 _CLAUSE = re.compile(r"[^,;:.!?–()\"«»„“”]+")
 
 
-class Regression(Record):
-    """A logistic regression: the mean and deviation of each feature, weights, and the limit."""
-
-    means: list[float]
-    deviations: list[float]
-    weights: list[float]
-    bias: float
-    limit: float
-
-    def log_odds(self, features: Sequence[float]) -> float:
-        """The log-odds of a pair; above `limit`, it is a finding."""
-        total = self.bias
-        for value, mean, deviation, weight in zip(
-            features, self.means, self.deviations, self.weights, strict=True
-        ):
-            deviations = (value - mean) / deviation
-            total += weight * max(-limits.MAX_DEVIATIONS, min(limits.MAX_DEVIATIONS, deviations))
-        return total
-
-
 class CoverageSettings(Record):
     """What was counted on the validation set.
 
@@ -67,6 +46,8 @@ class CoverageSettings(Record):
             and `BEST_STEPS`.
         ratio: characters of a target over those of its source.
         most_new: with a larger share of new words, nothing is said of omissions.
+        contrast: of what `omission` says and what the model does (`contrasts_of`); None for a run
+            that was fitted to too few such pairs, or by an older version.
     """
 
     src_odds: list[float]
@@ -75,6 +56,7 @@ class CoverageSettings(Record):
     most_new: float
     omission: Regression
     addition: Regression
+    contrast: Regression | None = None
 
     def _check(self) -> None:
         odds = (len(limits.FOUND_STEPS) + 1) * _COLUMNS
@@ -257,19 +239,51 @@ class Coverage:
     """Finds omissions and additions with the lexicon of a run."""
 
     def __init__(self, lexicon: Lexicon, settings: CoverageSettings) -> None:
-        self._settings = settings
+        self.lexicon, self.settings = lexicon, settings
         self._src, self._tgt = _sides(lexicon, settings.src_odds, settings.tgt_odds)
 
     def of(self, src: Text, tgt: Text) -> PairCoverage:
         """The coverage of a pair of lines."""
-        return _pair_coverage(self._src, self._tgt, src, tgt, self._settings.ratio)
+        return _pair_coverage(self._src, self._tgt, src, tgt, self.settings.ratio)
 
-    def findings(self, src: Text, tgt: Text, pair: PairCoverage) -> Iterator[Finding]:
+    @property
+    def has_contrast(self) -> bool:
+        """Whether it can judge what `shortened` is for."""
+        return self.settings.contrast is not None
+
+    def shortened(self, src: Text, tgt: Text) -> str | None:
+        """A source without its words that seem not to be translated, near the limit of that."""
+        if max(len(src.raw), len(tgt.raw)) > limits.MAX_CONTRASTED:
+            return None
+        pair = self.of(src, tgt)
+        first, end = pair.src.worst
+        is_near = self._excess("omission", pair) > -limits.MAX_DISTANCE
+        if first == end or pair.new > self.settings.most_new or not is_near:
+            return None
+        spans = src.spans()
+        left = src.raw[: spans[first][0]] + src.raw[spans[end - 1][1] :]
+        return re.sub(r"\s+(?=[,.;:!?])", "", " ".join(left.split()))
+
+    def contrast_features(self, pair: PairCoverage, contrast: Sequence[float]) -> list[float]:
+        """What the regression is given of a pair and of `contrasts_of`."""
+        first, end = pair.src.worst
+        return [self._excess("omission", pair), end - first, *contrast]
+
+    def _excess(self, kind: Kind, pair: PairCoverage) -> float:
+        """The log-odds of a finding above the limit."""
+        regression: Regression = getattr(self.settings, kind)
+        excess = regression.log_odds(pair.features(kind)) - regression.limit
+        return excess - limits.NEW_WORDS_PENALTY * pair.new
+
+    def findings(
+        self, src: Text, tgt: Text, pair: PairCoverage, contrast: Sequence[float] = ()
+    ) -> Iterator[Finding]:
         """Omission and addition, with the words of the worst run of them.
 
-        Of a line with many new words nothing can be said but that.
+        Of a line with many new words nothing can be said but that. `contrast` is what the model
+        says of an omission, if it was asked.
         """
-        if pair.new > self._settings.most_new:
+        if pair.new > self.settings.most_new:
             yield from self._new_words(src, set(tgt.keys))
             return
         sides: tuple[tuple[Kind, SideCoverage, Text], ...] = (
@@ -277,9 +291,9 @@ class Coverage:
             ("addition", pair.tgt, tgt),
         )
         for kind, side, text in sides:
-            regression: Regression = getattr(self._settings, kind)
-            excess = regression.log_odds(pair.features(kind)) - regression.limit
-            excess -= limits.NEW_WORDS_PENALTY * pair.new
+            excess, of_both = self._excess(kind, pair), self.settings.contrast
+            if kind == "omission" and contrast and of_both is not None:
+                excess = of_both.log_odds(self.contrast_features(pair, contrast)) - of_both.limit
             if excess > 0 and side.log_odds:
                 yield _missing(kind, side, text, severity=1 - math.exp(-1 - excess))
 
@@ -291,7 +305,7 @@ class Coverage:
             for key, (start, end) in zip(keys, src.spans(), strict=True)
             if key not in self._src.known and key not in translated
         ]
-        if len(new) >= limits.MIN_NEW_WORDS and len(new) > self._settings.most_new * len(keys):
+        if len(new) >= limits.MIN_NEW_WORDS and len(new) > self.settings.most_new * len(keys):
             more = ", …" if len(new) > limits.MAX_SHOWN_NEW else ""
             shown = ", ".join(new[: limits.MAX_SHOWN_NEW]) + more
             reason = f"{len(new)} of {len(keys)} words are new to the model: {shown}"
@@ -315,10 +329,13 @@ class Coverage:
         new = [_pair_coverage(*sides, *pair, ratio).new for pair in texts]
         most_new = max(limits.MAX_NEW, float(np.quantile(new, limits.NEW_QUANTILE)))
         pick = random.Random(1)
-        regressions = {
-            kind: _fit_regression(kind, sides, texts, ratio, pick)
-            for kind in limits.MAX_FOUND_SHARE
-        }
+        regressions = {}
+        for kind, share in limits.MAX_FOUND_SHARE.items():
+            rows = [
+                (_pair_coverage(*sides, source, translation, ratio).features(kind), is_faulty)
+                for source, translation, is_faulty in examples(kind, texts, pick)
+            ]
+            regressions[kind] = Regression.fit(*zip(*rows, strict=True), share=share)
         return CoverageSettings(
             src_odds=odds[0], tgt_odds=odds[1], ratio=ratio, most_new=most_new, **regressions
         )
@@ -384,63 +401,20 @@ def _count_odds(
     return [float(value) for value in odds.ravel()]
 
 
-def _fit_regression(
-    kind: Kind,
-    sides: tuple[_Side, _Side],
-    pairs: Sequence[tuple[Text, Text]],
-    ratio: float,
-    pick: random.Random,
-) -> Regression:
-    def features(source: Text, translation: Text) -> list[float]:
-        return _pair_coverage(*sides, source, translation, ratio).features(kind)
-
-    rows, labels = [], []
+def examples(
+    kind: Kind, pairs: Sequence[tuple[Text, Text]], pick: random.Random
+) -> Iterator[tuple[Text, Text, bool]]:
+    """Pairs, and whether they are faulty: as they are, with a part deleted, of different lines."""
     for number, (source, translation) in enumerate(pairs):
-        rows.append(features(source, translation))
-        labels.append(0.0)
+        yield source, translation, False
         # An addition is a part that the source does not have.
         pair = [source, translation]
         changed = 1 if kind == "omission" else 0
-        shorter = delete_part(pair[changed].raw, pick)
-        if shorter is not None:
+        if (shorter := delete_part(pair[changed].raw, pick)) is not None:
             pair[changed] = Text(shorter)
-            rows.append(features(*pair))
-            labels.append(1.0)
+            yield pair[0], pair[1], True
         if number % 4 == 0:
-            rows.append(features(source, pairs[pick.randrange(len(pairs))][1]))
-            labels.append(1.0)
-    x, y = np.array(rows), np.array(labels)
-    means, deviations = x.mean(axis=0), x.std(axis=0) + limits.MIN_DEVIATION
-    weights = logistic(
-        ((x - means) / deviations).clip(-limits.MAX_DEVIATIONS, limits.MAX_DEVIATIONS), y
-    )
-    fitted = Regression(
-        means=means.round(5).tolist(),
-        deviations=deviations.round(5).tolist(),
-        weights=weights[:-1].round(5).tolist(),
-        bias=round(float(weights[-1]), 5),
-        limit=0.0,
-    )
-    right = [fitted.log_odds(row) for row, label in zip(rows, labels, strict=True) if not label]
-    limit = max(0.0, float(np.quantile(right, 1 - limits.MAX_FOUND_SHARE[kind])))
-    return fitted.model_copy(update={"limit": round(limit, 5)})
-
-
-def logistic(x: FloatArray, y: FloatArray) -> FloatArray:
-    """(features + 1,): the weights of a logistic regression with a small penalty, and its bias.
-
-    Args:
-        x: (n, features).
-        y: (n,), 0 or 1.
-    """
-    x = np.column_stack([x, np.ones(len(x))])
-    weights = np.zeros(x.shape[1])
-    penalty = 0.5 * np.eye(x.shape[1])
-    for _ in range(25):
-        probability = 1 / (1 + np.exp(-(x @ weights).clip(-30, 30)))
-        curvature = x.T @ (x * (probability * (1 - probability))[:, None]) + penalty
-        weights += np.linalg.solve(curvature, x.T @ (y - probability) - penalty @ weights)
-    return weights
+            yield source, pairs[pick.randrange(len(pairs))][1], True
 
 
 def delete_part(text: str, pick: random.Random) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,13 @@ from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
 from mtkit.check.model.alignment_heads import tune_to_lexicon
 from mtkit.check.model.confidence import Forecast, features_of
-from mtkit.check.model.coverage import Coverage, CoverageSettings
+from mtkit.check.model.coverage import Coverage, CoverageSettings, examples
 from mtkit.check.model.lexicon import Lexicon
+from mtkit.check.model.linear import Regression
+from mtkit.check.model.prober import contrasts_of, features_of_samples, sampler_of
 from mtkit.check.model.run_quality import (
     DirectionChecks,
     RunChecks,
-    features_of_samples,
     save_checks,
 )
 from mtkit.check.rules import limits
@@ -31,7 +33,7 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.score import sentence_chrf
 from mtkit.tokenizer import Tokenizer
-from mtkit.translate import Sampler, Translation, Translator, Window, windows
+from mtkit.translate import ForcedDecoder, Translation, Translator, Window, windows
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +154,7 @@ def _fit(
             ) as translator:
                 checkpoint = translator.checkpoint
                 sources = [src for src, _ in d.valid]
+                coverage = _fit_contrast(translator, lexicon, coverage, d.valid)
                 translations = _translated(translator, sources)
                 with sampler_of(translator) as sampler:
                     samples = sampler.draw(sources)
@@ -168,14 +171,30 @@ def _fit(
     return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
 
 
-def sampler_of(translator: Translator) -> Sampler:
-    """What draws the samples of a thorough check."""
-    return Sampler(
-        translator,
-        count=limits.SAMPLES,
-        top_p=limits.SAMPLES_TOP_P,
-        top_k=limits.SAMPLES_TOP_K,
-    )
+def _fit_contrast(
+    translator: Translator, lexicon: Lexicon, settings: CoverageSettings, valid: Sequence[Pair]
+) -> CoverageSettings:
+    """The settings with the regression of what the model says of omissions near the limit."""
+    coverage = Coverage(lexicon, settings)
+    texts = [(Text(src), Text(tgt)) for src, tgt in valid]
+    near = [
+        (src, tgt, shorter, is_faulty)
+        for src, tgt, is_faulty in examples("omission", texts, random.Random(1))
+        if (shorter := coverage.shortened(src, tgt)) is not None
+    ]
+    with ForcedDecoder(translator) as forced:
+        contrasts = contrasts_of(forced, [(s.raw, t.raw, shorter) for s, t, shorter, _ in near])
+    rows = [
+        (coverage.contrast_features(coverage.of(src, tgt), contrast), is_faulty)
+        for (src, tgt, _, is_faulty), contrast in zip(near, contrasts, strict=True)
+        if contrast
+    ]
+    right = sum(not is_faulty for _, is_faulty in rows)
+    if min(right, len(rows) - right) < limits.MIN_CONTRASTED:
+        return settings
+    share = limits.MAX_CONTRAST_SHARE * len(valid) / right
+    contrast = Regression.fit(*zip(*rows, strict=True), share=min(1.0, share))
+    return settings.model_copy(update={"contrast": contrast})
 
 
 def _fit_forecasts(

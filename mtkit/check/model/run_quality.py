@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, sha256_of, write_record
-from mtkit.check.checker import Checker, Decoded
+from mtkit.check.checker import Checker
 from mtkit.check.model.confidence import Forecast
 from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
 from mtkit.check.rules.facts import PairFacts
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
-from mtkit.score import mutual_chrf
-
-if TYPE_CHECKING:
-    from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
 
@@ -122,25 +117,6 @@ class RunChecks(Record):
         )
 
 
-def decoded_of(best: Translation, samples: Sequence[Translation] = ()) -> Decoded:
-    """What the checks use of a translation, and of samples beside it."""
-    of_samples = features_of_samples(best.text, samples)
-    return Decoded(best.log_probs, best.finished, best.truncated, best.missing, of_samples)
-
-
-def features_of_samples(translation: str, samples: Sequence[Translation]) -> list[float]:
-    """The features of `OF_SAMPLES`, of a translation and its samples; none without samples."""
-    if not samples:
-        return []
-    log_probs = [value for sample in samples for value in sample.log_probs]
-    first, *others = mutual_chrf([translation, *(sample.text for sample in samples)])
-    return [
-        first,
-        sum(others) / len(others),
-        sum(log_probs) / max(1, len(log_probs)),
-    ]
-
-
 def save_checks(
     run: Path,
     lexicons: Mapping[str, Lexicon],
@@ -173,11 +149,13 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
         )
 
 
-def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker:
+def load_checker(
+    run: Run, *, src_lang: str = "", tgt_lang: str = "", thorough: bool = False
+) -> Checker:
     """The checker of a run; the languages are needed if it has several directions.
 
     Raises:
-        MtkitError: if the run has none, or the files are damaged.
+        MtkitError: if the run has none, or none for a thorough check; or the files are damaged.
     """
     checks = RunChecks.load(run.path)
     if checks is None:
@@ -195,5 +173,10 @@ def load_checker(run: Run, *, src_lang: str = "", tgt_lang: str = "") -> Checker
         known = ", ".join(f"{d.facts.src_lang} to {d.facts.tgt_lang}" for d in checks.directions)
         raise MtkitError(
             f"{run.path}: {CONFIDENCE} is for {known}; choose one with --src-lang and --tgt-lang"
+        )
+    if thorough and direction.thorough is None:
+        raise MtkitError(
+            f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
+            f"again: mtkit check --fit --run {run.in_command}"
         )
     return checks.checker(run, direction)

@@ -152,6 +152,9 @@ MIN_DELETED, MAX_DELETED = 4, 7
 # The share of the validation set of a run that may be marked (docs/quality.md).
 MAX_FOUND_SHARE: dict[Literal["omission", "addition"], float]
 MAX_FOUND_SHARE = {"omission": 0.003, "addition": 0.003}
+# The same of what the lexicon and the model say together (prober.py). From how far below the limit
+# of the lexicon the model is asked, how many right pairs this needs, and characters of a text.
+MAX_CONTRAST_SHARE, MAX_DISTANCE, MIN_CONTRASTED, MAX_CONTRASTED = 0.001, 3.0, 10, 1500
 # Where words are new, those that are known have other translations too: the log-odds of a pair are
 # lower by this times the share of new words. 0 marks 56 good pairs and 51 %; 36 marks 6 and 22 %.
 NEW_WORDS_PENALTY = 18.0

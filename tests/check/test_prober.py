@@ -1,0 +1,102 @@
+"""What a model is asked beside its translation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from conftest import number_pairs
+from support.paired_words import coverage_of_words, pair_of_words
+
+from mtkit.check import Prober, load_checker
+from mtkit.check.model.coverage import Coverage
+from mtkit.check.model.linear import Regression
+from mtkit.check.model.prober import contrasts_of
+from mtkit.check.rules.marks import Text
+from mtkit.run_folder import Run
+from mtkit.translate import ForcedDecoder, Translation, Translator
+
+# Of 8 features, in the order of `Coverage.contrast_features`: each with weight 0 but the last.
+BY_HAND = Regression(
+    means=[0.0] * 8, deviations=[1.0] * 8, weights=[0.0] * 7 + [1.0], bias=0.0, limit=0.5
+)
+
+
+class _Forced:
+    """Knows the log-probabilities of each source."""
+
+    def __init__(self, known: dict[str, list[float]]) -> None:
+        self._known = known
+
+    def log_probs(self, sources: Sequence[str], _: Sequence[str]) -> list[list[float]]:
+        return [self._known[source] for source in sources]
+
+
+def test_a_contrast_is_worked_by_hand() -> None:
+    forced = cast(ForcedDecoder, _Forced({"a b": [-1.0, -3.0], "a": [-0.5, -1.5], "": []}))
+    found = contrasts_of(forced, [("a b", "x y", "a"), ("a b", "x y", "")])
+    # Mean, lowest, last; and what it gains: 2 in sum, 1 in the mean, 1.5 at the end.
+    assert found == [[-2.0, -3.0, -3.0, 2.0, 1.0, 1.5], []]
+    assert contrasts_of(forced, []) == []
+
+
+@pytest.fixture(scope="module")
+def coverage() -> Coverage:
+    found = coverage_of_words()
+    return Coverage(found.lexicon, found.settings.model_copy(update={"contrast": BY_HAND}))
+
+
+def _cut(pick: random.Random) -> tuple[str, str, str]:
+    """A pair whose translation lacks five words, and the source without these."""
+    source, translation = pair_of_words(pick)
+    words, kept = source.split(), translation.split()
+    start = pick.randint(1, len(kept) - 6)
+    cut = " ".join([*kept[:start], *kept[start + 5 :]])
+    return source, cut, " ".join([*words[:start], *words[start + 5 :]])
+
+
+def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage) -> None:
+    pick = random.Random(3)
+    for _ in range(20):
+        source, cut, expected = _cut(pick)
+        shorter = coverage.shortened(Text(source), Text(cut))
+        assert shorter is not None
+        # The lexicon may be unsure of a word.
+        assert set(expected.split()) <= set(shorter.split()) < set(source.split())
+        assert len(shorter.split()) <= len(expected.split()) + 1
+        assert coverage.shortened(*map(Text, pair_of_words(pick))) is None
+    assert coverage.shortened(Text(f"{source} " * 200), Text(cut)) is None
+
+
+@pytest.mark.parametrize(("last", "is_omission"), [(0.4, False), (0.6, True)])
+def test_near_the_limit_the_model_decides(
+    coverage: Coverage, last: float, is_omission: bool
+) -> None:
+    source, cut, _ = _cut(random.Random(4))
+    src, tgt = Text(source), Text(cut)
+    findings = list(coverage.findings(src, tgt, coverage.of(src, tgt), [0.0] * 5 + [last]))
+    assert [finding.kind for finding in findings] == ["omission"] * is_omission
+    # Without it, the lexicon does.
+    assert [x.kind for x in coverage.findings(src, tgt, coverage.of(src, tgt))] == ["omission"]
+
+
+def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(
+    fitted: Run, coverage: Coverage
+) -> None:
+    checker = load_checker(fitted)
+    checker.coverage = coverage
+    pick = random.Random(5)
+    cut = [_cut(pick)[:2] for _ in range(5)]
+    pairs = [cut[0], ("", ""), *number_pairs(10, 3), pair_of_words(pick), *cut]
+    sources, texts = map(list, zip(*pairs, strict=True))
+    translations = list(map(Translation, texts))
+    with (
+        Translator.load(fitted, device="cpu") as translator,
+        Prober(translator, checker, with_samples=True) as prober,
+    ):
+        together = prober.decoded(sources, translations)
+        alone = [prober.decoded([s], [t])[0] for s, t in zip(sources, translations, strict=True)]
+    assert together == alone
+    assert [len(x.contrast) for x in together] == [6, *[0] * 12, *[6] * 5]
