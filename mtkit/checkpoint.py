@@ -195,15 +195,25 @@ class ValidationScore(NamedTuple):
 
 
 def validation_scores(
-    validations: Iterable[Mapping[str, Any]], best_metric: str
+    validations: Iterable[Mapping[str, Any]], best_metric: str, best_set: str | None = None
 ) -> list[ValidationScore]:
     """The scores of validations, which are rows of metrics or saved states, in their order.
 
-    A validation without the metric is left out.
+    A validation without the metric is left out. `best_set` names a further set.
     """
     sign = -1 if best_metric == "loss" else 1
-    values = ((row.get(f"valid_{best_metric}"), row["step"]) for row in validations)
+    key = f"valid_{best_metric}"
+    values = (
+        (further_scores(row, best_metric).get(best_set) if best_set else row.get(key), row["step"])
+        for row in validations
+    )
     return [ValidationScore(sign * value, step) for value, step in values if value is not None]
+
+
+def further_scores(row: Mapping[str, Any], metric: str) -> dict[str, float]:
+    """A score of the further sets and of the directions of a validation, by name."""
+    sets = row.get("valid_also") or {}
+    return {name: scores[metric] for name, scores in sets.items() if metric in scores}
 
 
 def to_average(saved: list[Checkpoint]) -> list[Checkpoint]:

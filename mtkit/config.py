@@ -299,6 +299,16 @@ class TrainConfig(Section):
         "bleu",
         "metric that selects the best checkpoint: bleu, chrf, chrf++ or loss; parsers: f1 or loss",
     )
+    best_set: str | None = setting(
+        None,
+        "validation set that selects the best checkpoint: a further one (valid_also) or a "
+        "direction, by name; null: the main one, or the mean over all directions",
+    )
+    may_lose: Annotated[float, Limits(ge=0.0)] | None = setting(
+        None,
+        "stop fine-tuning when a further set or a direction is by more than this worse in "
+        "best_metric than before; null: only warn",
+    )
     patience: Count | None = setting(
         None, "stop after this many validations in a row without a new best; null: never"
     )

@@ -312,10 +312,14 @@ class Run:
         return Checkpoint(path, step, self.manifest.identity)
 
     def best(self, among: Sequence[Checkpoint] | None = None) -> Checkpoint | None:
-        """The checkpoint with the best validation by `train.best_metric`; the newest of equals."""
+        """The checkpoint with the best validation; the newest of equals.
+
+        `train.best_metric` and `train.best_set` say what is the best.
+        """
         checkpoints = self.checkpoints() if among is None else among
         states = ({**saved.load_state(), "step": saved.step} for saved in checkpoints)
-        best = max(validation_scores(states, self.config.train.best_metric), default=None)
+        train = self.config.train
+        best = max(validation_scores(states, train.best_metric, train.best_set), default=None)
         return next((saved for saved in checkpoints if best and saved.step == best.step), None)
 
     def last_good(self) -> str:

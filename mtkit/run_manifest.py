@@ -34,6 +34,8 @@ MAY_CHANGE = (
     "train.keep_checkpoints",
     "train.keep_every",
     "train.best_metric",
+    "train.best_set",
+    "train.may_lose",
     "train.patience",
     "train.stall_timeout",
     "train.sustained_flops",

@@ -319,5 +319,11 @@ def check_task(config: Config, data: PreparedData) -> None:
             f"train.best_metric: {metric} is not a metric of {data.task}, the task of {data.path}; "
             f"set it to {' or '.join(suitable)}"
         )
+    named, known = config.train.best_set, [*data.valid_also, *(d.name for d in data.directions)]
+    if named is not None and named not in known:
+        raise MtkitError(
+            f"train.best_set: {data.path} has no further validation set {named}; it has "
+            f"{', '.join(known) or 'none'}"
+        )
     if data.task == "translation":
         check_seed()

@@ -109,9 +109,9 @@ class MetricsLogger:
             row["intervals"] = intervals
         self._attempt(lambda: append_row(self.run, SAMPLES, row))
 
-    def initial_loss(self) -> float | None:
-        """The validation loss at step 0, which only fine-tuning measures."""
-        return next((row.get("valid_loss") for row in self._rows if row["step"] == 0), None)
+    def initial(self) -> Mapping[str, Any]:
+        """The row of the validation at step 0, which only fine-tuning has; else an empty one."""
+        return next((row for row in self._rows if row["step"] == 0), {})
 
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""

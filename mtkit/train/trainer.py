@@ -117,7 +117,7 @@ class Trainer:
             if self._is_fine_tuning and self.step == 0:
                 with meter.paused("first validation"), self._memory_explained(writer):
                     self._record(metrics, self.validate(), last=False)
-            early = self.workers.any(first and self.history.should_stop())
+            early = self.workers.any(first and self.history.should_stop(metrics.initial()))
             while self.step < settings.last_step and not self.stopped and not early:
                 # Here, so that a failure of the last save is an error.
                 writer.settle(wait=False)
@@ -378,7 +378,7 @@ class Trainer:
             # No checkpoint has the weights that fine-tuning starts from: they cannot be the best.
             if self.step:
                 self.history.rows.append(row)
-                early, best = self.history.should_stop(), self.history.is_best()
+                early, best = self.history.should_stop(metrics.initial()), self.history.is_best()
                 self._find_problems(metrics, validation, finished=last or early)
         return self.workers.any(early), self.workers.any(best)
 
@@ -391,10 +391,11 @@ class Trainer:
             frequency_loss=self._frequency_loss,
             losses=metrics.losses(),
             valid_losses=[row["valid_loss"] for row in self.history.rows],
-            initial_valid_loss=metrics.initial_loss(),
+            initial_valid_loss=metrics.initial().get("valid_loss"),
         )
         translations = [translation.text for translation in validation.translations]
-        metrics.findings = findings(self.config, curve, *self.valid_text, translations)
+        found = findings(self.config, curve, *self.valid_text, translations)
+        metrics.findings = [*found, *self.history.forgetting(metrics.initial())]
         self.history.report(metrics.findings, finished=finished)
         if not finished:  # else the page is written at the end
             metrics.write_page()

@@ -17,6 +17,7 @@ from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.train import assembly as train
+from mtkit.train.validation import ValidationHistory
 from mtkit.translate import Translator
 
 
@@ -179,3 +180,83 @@ def test_an_empty_further_set_is_refused_by_name(tiny_text: TinyText, tmp_path: 
         prepare_files(
             "tiny", tmp_path / "out", valid_also={"none": empty}, **tiny_text.prepare_arguments()
         )
+
+
+def forgetful(**settings: Any) -> ValidationHistory:
+    """The history of a fine-tuning in which the set `old` loses and `new` gains."""
+    history = ValidationHistory(changed(Config(), "train", **settings).train)
+    history.rows = [row_of(2, 11.0, old=39.5, new=20.0), row_of(4, 12.0, old=38.0, new=25.0)]
+    return history
+
+
+def row_of(step: int, bleu: float, **sets: float) -> dict[str, Any]:
+    also = {name: {"bleu": value, "loss": 10 - value / 10} for name, value in sets.items()}
+    return {"step": step, "valid_bleu": bleu, "valid_loss": 1.0, "valid_also": also}
+
+
+BEFORE = row_of(0, 10.0, old=40.0, new=10.0)
+
+
+@pytest.mark.parametrize(
+    ("may_lose", "metric", "stops"),
+    [
+        (None, "bleu", False),
+        (1.9, "bleu", True),
+        (2.0, "bleu", False),
+        (0.19, "loss", True),
+        (0.21, "loss", False),
+    ],
+)
+def test_fine_tuning_stops_when_another_set_has_lost_too_much(
+    may_lose: float | None, metric: str, stops: bool, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", logger="mtkit")
+    history = forgetful(may_lose=may_lose, best_metric=metric)
+    assert history.should_stop(BEFORE) == stops
+    assert ("of old is by" in caplog.text and "(train.may_lose)" in caplog.text) == stops
+    # A training that has no first validation has lost nothing.
+    assert not history.should_stop()
+    # One that is being finished ends at its last step.
+    assert not forgetful(may_lose=may_lose, best_metric=metric, finish_steps=9).should_stop(BEFORE)
+
+
+def test_what_a_set_has_lost_is_a_sentence():
+    (sentence,) = forgetful().forgetting(BEFORE)
+    assert sentence.startswith("BLEU of old is by 2.00 worse than the 40.00 before this training")
+    (sentence,) = forgetful(best_metric="loss").forgetting(BEFORE)
+    assert sentence.startswith("loss of old is by 0.20 worse than the 6.00 before")
+    assert forgetful().forgetting({}) == []
+    assert forgetful().forgetting(row_of(0, 10.0, old=38.9, new=25.0)) == []
+
+
+@pytest.mark.parametrize(("best_set", "step"), [(None, 4), ("old", 2), ("new", 4)])
+def test_a_further_set_may_select_the_best_checkpoint(best_set: str | None, step: int):
+    assert forgetful(best_set=best_set).best_step() == step
+
+
+def test_the_best_checkpoint_of_a_further_set_is_that_of_the_run_too(
+    watched: Run, two_sets: PreparedData
+):
+    rows = validations(watched)
+    for name in ("news", "same"):
+        config = changed(watched.config, "train", best_set=name, best_metric="loss")
+        best = watched.with_config(config).best()
+        losses = {row["step"]: row["valid_also"][name]["loss"] for row in rows}
+        saved = {checkpoint.step: losses[checkpoint.step] for checkpoint in watched.checkpoints()}
+        assert best is not None
+        assert best.step == min(saved, key=saved.__getitem__)
+    config = changed(watched.config, "train", best_set="olds")
+    with pytest.raises(MtkitError, match=r"^train\.best_set: .* it has news, same$"):
+        train.check_task(config, two_sets)
+
+
+def test_a_fine_tuning_that_forgets_stops_and_says_so(
+    watched: Run, two_sets: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    settings = {"learning_rate": 0.5, "schedule": "constant", "warmup_steps": 1, "max_steps": 6}
+    settings |= {"best_metric": "loss", "may_lose": 0.5, "valid_every": 2}
+    config = changed(watched.config, "train", **settings)
+    place = tmp_path / "run"
+    train.run(config, two_sets, place, device="cpu", init_from=str(watched.path))
+    assert Run.open(place).checkpoints()[-1].step == 2
+    assert "possible problem: loss of news is by" in caplog.text
