@@ -220,7 +220,8 @@ class TrainConfig(Section):
     freeze: Names = setting(
         (),
         "parameters that are not trained: their names or the beginnings of them, such as "
-        "embedding or encoder.0, or patterns with *",
+        "embedding or encoder.0, patterns with *, or all rows but the last, such as "
+        "embedding[:8000], as of a run that gets subwords",
     )
     lora_rank: Number = setting(
         0, "train only a change of this rank per matrix (LoRA, Hu et al. 2022); 0: all weights"
@@ -487,8 +488,12 @@ class Config(Section):
         decode = other.decode.model_dump() | self.decode.model_dump(include=given)
         tree = self.model_dump() | {"model": model, "decode": decode}
         kept = [name for name in KEPT_FROZEN if name in other.train.freeze]
-        tree["train"]["freeze"] = tuple(dict.fromkeys((*self.train.freeze, *kept)))
-        return parse_config(tree, origin=f"with the settings of {origin}")
+        return parse_config(tree, origin=f"with the settings of {origin}").freezing(kept)
+
+    def freezing(self, names: Iterable[str]) -> Config:
+        """The same with more names in `train.freeze`."""
+        freeze = tuple(dict.fromkeys((*self.train.freeze, *names)))
+        return self.model_copy(update={"train": self.train.model_copy(update={"freeze": freeze})})
 
     def shareable(self) -> Config:
         """The same without the folders of this machine."""

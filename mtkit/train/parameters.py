@@ -7,6 +7,7 @@ nothing of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -17,10 +18,14 @@ from torch import Tensor, nn
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
 from mtkit.config import TrainConfig
+from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.train.distributed import load_whole_state, whole_state
 
 # Kinds of tensors in the state of a training, behind the name of a parameter.
 _VALUE, _BASE = "value", "base"
+_EMBEDDING = "embedding.weight"
+# In `train.freeze`: all rows of a matrix before this one.
+ROWS = re.compile(r"(.+)\[:(\d{1,9})\]")
 
 
 class TrainedParameters:
@@ -36,6 +41,9 @@ class TrainedParameters:
     Raises:
         MtkitError: for a name in `train.freeze` or `train.lora_matrices` that no parameter has, and
             if nothing is left to train.
+
+    Rows of a matrix that a name such as `embedding.weight[:8000]` does not freeze are trained, also
+    with LoRA, and if another name freezes the matrix.
     """
 
     def __init__(self, model: nn.Module, settings: TrainConfig) -> None:
@@ -43,7 +51,14 @@ class TrainedParameters:
         self._ema = settings.ema
         self._sharded = settings.fsdp
         parameters = dict(model.named_parameters())
-        frozen = _matching(parameters, settings.freeze, key="train.freeze")
+        matches = {pattern: ROWS.fullmatch(pattern) for pattern in settings.freeze}
+        whole = [pattern for pattern, match in matches.items() if match is None]
+        frozen = _matching(parameters, whole, key="train.freeze")
+        self._rows: dict[str, _LastRows] = {}
+        for match in filter(None, matches.values()):
+            for name in _matching(parameters, [match[1]], key="train.freeze"):
+                self._rows[name] = _LastRows(parameters[name], int(match[2]))
+        frozen -= self._rows.keys()
         self._low_rank: dict[str, _LowRank] = {}
         if settings.lora_rank:
             chosen = _matching(parameters, settings.lora_matrices, key="train.lora_matrices")
@@ -55,7 +70,8 @@ class TrainedParameters:
                 name: _LowRank(name, parameters[name], settings.lora_rank, alpha)
                 for name in matrices
             }
-            frozen = parameters.keys() - matrices
+            frozen = parameters.keys() - matrices - self._rows.keys()
+        self._parts: list[_LowRank | _LastRows] = [*self._low_rank.values(), *self._rows.values()]
         for name in frozen:
             parameters[name].requires_grad_(False)
         # By name: what the optimizer changes.
@@ -64,11 +80,14 @@ class TrainedParameters:
             if name in self._low_rank:
                 self.named[f"{name}.lora_a"] = self._low_rank[name].a
                 self.named[f"{name}.lora_b"] = self._low_rank[name].b
+            elif name in self._rows:
+                self.named[f"{name}.rows"] = self._rows[name].rows
             elif name not in frozen:
                 self.named[name] = parameter
         if not self.named:
             raise MtkitError("train.freeze: nothing is left to train")
         self._changing = {n: p for n, p in parameters.items() if p.requires_grad}
+        self._ties_start = self._is_start_eos()
         self._means: Tensors = {}
         if self._ema:
             self._means = {name: p.detach().clone() for name, p in self._changing.items()}
@@ -81,19 +100,33 @@ class TrainedParameters:
     @torch.no_grad()
     def before_update(self) -> None:
         """Give the optimizer the gradients of what it changes."""
-        for low_rank in self._low_rank.values():
-            low_rank.take_gradient()
+        if self._ties_start:
+            gradient = self._changing[_EMBEDDING].grad
+            assert gradient is not None
+            gradient[[BOS_ID, EOS_ID]] = gradient[BOS_ID] + gradient[EOS_ID]
+        for part in self._parts:
+            part.take_gradient()
 
     @torch.no_grad()
     def after_update(self, step: int) -> None:
         """Change the weights of the model as the optimizer changed what it trains, at `step`."""
-        for low_rank in self._low_rank.values():
-            low_rank.compose()
+        for part in self._parts:
+            part.compose()
         if self._ema:
             # Early updates count less, as in TensorFlow's ExponentialMovingAverage.
             share = min(self._ema, (1 + step) / (10 + step))
             for name, mean in self._means.items():
                 mean.lerp_(self._changing[name], 1.0 - share)
+
+    def _is_start_eos(self) -> bool:
+        """Whether a translation begins with EOS, as in imports of M2M-100, whose row BOS has too.
+
+        The two rows stay the same, so that the model can be exported again.
+        """
+        matrix = self._changing.get(_EMBEDDING)
+        if matrix is None or matrix.is_meta or self._sharded:
+            return False
+        return torch.equal(matrix[BOS_ID], matrix[EOS_ID])
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -130,6 +163,7 @@ class TrainedParameters:
     def load(self, weights: Tensors, state: Tensors) -> None:
         """Load the results of `weights` and `state`, which may have the optimizer's tensors too."""
         self._model.load_state_dict(weights)
+        self._ties_start = self._is_start_eos()
         for name, mean in self._means.items():
             mean.copy_(weights[name])
         for name, low_rank in self._low_rank.items():
@@ -137,9 +171,11 @@ class TrainedParameters:
         for name, tensor in state.items():
             owner, _, kind = name.rpartition(".")
             if kind == _VALUE:
-                self.named[owner].copy_(tensor)
+                (self.named | self._changing)[owner].copy_(tensor)
         for low_rank in self._low_rank.values():
             low_rank.compose()
+        for last_rows in self._rows.values():
+            last_rows.take_weights()
 
     def training_state(self, optimizer: torch.optim.Optimizer) -> tuple[Tensors, Tensors]:
         """Copies of the weights, and of what else a resumed training needs, by name, on the CPU.
@@ -228,16 +264,42 @@ class _LowRank:
         torch.addmm(self.base, self.b, self.a, alpha=self._scale, out=self._matrix)
 
 
+class _LastRows:
+    """The last rows of a matrix, which change while the others stay.
+
+    Attributes:
+        rows: (R, D), the same as in the matrix.
+    """
+
+    def __init__(self, matrix: nn.Parameter, first: int) -> None:
+        self._matrix, self._first = matrix, first
+        self.rows = nn.Parameter(matrix.detach()[first:].clone())
+        if not len(self.rows):
+            raise MtkitError(f"train.freeze: there is no row from [:{first}] on; leave it out")
+
+    def take_gradient(self) -> None:
+        gradient = self._matrix.grad
+        assert gradient is not None
+        self.rows.grad = gradient[self._first :]
+
+    def compose(self) -> None:
+        self._matrix[self._first :] = self.rows
+
+    def take_weights(self) -> None:
+        self.rows.copy_(self._matrix[self._first :])
+
+
+def is_named(name: str, pattern: str) -> bool:
+    """Whether a pattern matches the name of a parameter, or is its beginning as whole parts."""
+    return fnmatchcase(name, pattern) or name.startswith(pattern.rstrip(".") + ".")
+
+
 def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set[str]:
     """The names that a pattern matches, or that begin with a pattern as whole parts."""
     names = list(names)
     matching: set[str] = set()
     for pattern in patterns:
-        matched = {
-            name
-            for name in names
-            if fnmatchcase(name, pattern) or name.startswith(pattern.rstrip(".") + ".")
-        }
+        matched = {name for name in names if is_named(name, pattern)}
         if not matched:
             parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
             # A matrix, which all settings of names may have.

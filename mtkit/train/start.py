@@ -27,6 +27,7 @@ from mtkit.run_manifest import MAY_CHANGE, Initialisation, RunManifest, differen
 from mtkit.train.added_rows import AddedRows
 from mtkit.train.distributed import Workers
 from mtkit.train.launcher import is_restarted, launch_id
+from mtkit.train.parameters import ROWS, is_named
 from mtkit.train.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,19 @@ def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
     ]
 
 
+def _frozen_rows(config: Config, run: Run, data: PreparedData) -> list[str]:
+    """The rows of frozen embeddings that the run has; those that it gets must be trained."""
+    settings, names = config.train, []
+    olds, news = run.tokenizers().distinct, data.tokenizers().distinct
+    matrices = ("src_embedding", "embedding")[-len(news) :]
+    for name, old, new in zip(matrices, olds, news, strict=False):
+        patterns = ["*"] if settings.lora_rank else settings.freeze
+        is_frozen = any(is_named(f"{name}.weight", pattern) for pattern in patterns)
+        if is_frozen and len(new) > len(old):
+            names.append(f"{name}[:{len(old)}]")
+    return names
+
+
 def _sha256(weights: Tensors) -> str:
     checksum = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
@@ -182,6 +196,7 @@ def start_of(
             if run_path is not None and run_path.exists() and path.samefile(run_path):
                 raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
             config = config.for_weights_of(run.config, origin=str(path))
+            config = config.freezing(_frozen_rows(config, run, data))
             check(config)
             return config, initial_weights(run, which, data)
     if begun is not None and origin is not None:
@@ -192,7 +207,8 @@ def start_of(
                 f"{run_path}: {why}; give --init-from again, for {origin.description}, "
                 "or another --run"
             )
-        return config.for_weights_of(begun.config, origin=str(begun.path)), None
+        rows = filter(ROWS.fullmatch, begun.config.train.freeze)
+        return config.for_weights_of(begun.config, origin=str(begun.path)).freezing(rows), None
     if config.train.lora_rank and not continues:
         raise MtkitError(
             "train.lora_rank: only changes the weights of another run; give --init-from RUN"

@@ -364,3 +364,56 @@ def test_the_command_has_the_options(place: Place, runs: dict[str, Run], tmp_pat
     assert outcome.status == 0, outcome.err
     assert "characters added to the vocabulary: 2 (ř, ☃)" in outcome.err
     assert f"--init-from {run.path}" in outcome.err
+
+
+@pytest.mark.parametrize("kind", ["bpe with tags on both sides", "a vocabulary for each side"])
+@pytest.mark.parametrize(
+    "setting", ["train.freeze=[embedding, src_embedding]", "train.lora_rank=2", "train.ema=0.5"]
+)
+def test_of_a_frozen_embedding_the_new_rows_alone_are_trained(
+    kind: str, setting: str, runs: dict[str, Run], tmp_path: Path
+):
+    run, data = runs[kind], adapted(runs[kind], tmp_path, "dsb")
+    if kind == "bpe with tags on both sides":
+        setting = setting.replace(", src_embedding", "")
+    given = [setting, "train.schedule=constant", "train.learning_rate=0.01", "train.seed=3"]
+    given += ["train.checkpoint_every=2", "train.batch_tokens=300", "train.precision=fp32"]
+    given += ["decode.max_extra_length=5", "train.warmup_steps=1", "train.valid_every=4"]
+    if "freeze" not in setting:
+        given += ["train.freeze=[embedding]"] * ("ema" in setting)
+    tuned = {}
+    for name, stops in (("whole", [4]), ("stopped", [2, 4])):
+        for last in stops:
+            config = load_config("fine-tune", [*given, f"train.max_steps={last}"])
+            start = str(run.path) if last == stops[0] else None
+            train.run(config, data, tmp_path / name, device="cpu", init_from=start)
+        tuned[name] = Run.open(tmp_path / name).select("last")[0]
+    before = run.select(None)[0]
+    for name, weight in tuned["whole"].items():
+        assert torch.equal(weight, tuned["stopped"][name])
+    frozen = [name for name in before if name == "embedding.weight" or "freeze" not in setting]
+    for name in (name for name in frozen if name.endswith("embedding.weight")):
+        old, weight = before[name], tuned["whole"][name]
+        if name.startswith("src") and "ema" in setting:
+            continue
+        assert torch.equal(weight[: len(old)], old)
+        began = initial_weights(run, None, data).weights[name]
+        assert len(weight) == len(began) > len(old)
+        assert not torch.isclose(weight[len(old) :], began[len(old) :], atol=1e-6).all(1).any()
+
+
+def test_of_an_import_of_m2m100_the_rows_of_start_and_eos_stay_the_same(
+    runs: dict[str, Run], tmp_path: Path
+):
+    """So that it can leave again: there they are one row."""
+    run, text = runs["nllb"], tmp_path / "text"
+    data = adapted(run, tmp_path, "deu_Latn", None, words=GERMAN, add_characters=False)
+    given = ["train.optimizer=muon", "train.max_steps=4", "train.learning_rate=0.01"]
+    given += ["train.batch_tokens=300", "train.precision=fp32", "train.warmup_steps=1"]
+    given += ["train.checkpoint_every=2", "decode.max_extra_length=5"]
+    train.run(load_config("fine-tune", given), data, tmp_path / "r", init_from=str(run.path))
+    weights = Run.open(tmp_path / "r").select(None)[0]["embedding.weight"]
+    assert torch.equal(weights[1], weights[2])
+    assert not torch.equal(weights[1], run.select(None)[0]["embedding.weight"][1])
+    text.write_text("one two\nthree\n")
+    export(Run.open(tmp_path / "r"), tmp_path / "exported", format="huggingface", check=text)
