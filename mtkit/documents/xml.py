@@ -20,8 +20,6 @@ from mtkit.documents.zipped import Package
 MAX_TAGS = 900_000
 # No part with texts is as large as this, without the pictures.
 MAX_PART = 100_000_000
-# Bytes of parts whose trees are kept; a tree needs some ten times as many.
-_MAX_KEPT = 5_000_000
 _PARSER = etree.XMLParser(
     resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, strip_cdata=False
 )
@@ -35,8 +33,7 @@ Doubt = tuple[str, str]
 class XmlDocument(Document):
     """A document whose paragraphs are elements in parts.
 
-    The tree of a part is kept until the document is written, unless the part is large: then it is
-    read again, and only if something in it changes.
+    A part is read again if something in it changes: its tree needs ten times as much memory.
 
     Attributes:
         package: reads the parts, and writes the document with those that changed.
@@ -52,16 +49,9 @@ class XmlDocument(Document):
         self._parts: dict[str, range] = {}
         # The roots of parts that change.
         self._changed: dict[str, Element] = {}
-        # Small parts as they were read, until the first `write`.
-        self._kept: dict[str, tuple[Element, list[tuple[Paragraph, list[Segment]]]]] = {}
-        left = _MAX_KEPT
         for name in self._labels:
-            start, root = len(self.segments), self._tree(name)
-            left -= self._package.size(name)
-            texts = self._texts(name, root)
-            if left >= 0:
-                self._kept[name] = root, (texts := list(texts))
-            for _, segments in texts:
+            start = len(self.segments)
+            for _, segments in self._texts(name, self._tree(name)):
                 self.segments += segments
             self._parts[name] = range(start, len(self.segments))
 
@@ -115,10 +105,9 @@ class XmlDocument(Document):
         for name, numbers in self._parts.items():
             if {*changes, *marks}.isdisjoint(numbers):
                 continue
-            root, texts = self._kept.get(name, (None, None))
-            self._changed[name] = root = self._tree(name) if root is None else root
             following = iter(numbers)
-            for paragraph, segments in texts or self._texts(name, root):
+            for paragraph, segments in self._texts(name, self._to_change(name)):
+                # The numbers are the last, of which none may be lost.
                 own = list(zip(paragraph.texts, segments, following, strict=False))
                 changed = [(text, changes[n]) for text, _, n in own if n in changes]
                 doubts = [(segment.place, marks[n]) for _, segment, n in own if n in marks]
@@ -129,8 +118,6 @@ class XmlDocument(Document):
                 if changed or doubts:
                     self._mark(paragraph, doubts)
         self._end_marks()
-        # Their trees are others now.
-        self._kept.clear()
         new, self._changed = self._changed, {}
         return self._package.write(
             {name: serialised(root, self._package.read(name)) for name, root in new.items()}
