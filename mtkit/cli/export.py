@@ -19,6 +19,7 @@ _USED_IN = {"onnx": "JavaScript", "safetensors": "a shell"}
 output_option = shared.option_group("Output")
 language_option = shared.option_group("Languages")
 check_option = shared.option_group("Check")
+trimming_option = shared.option_group("Smaller vocabulary, for safetensors")
 
 
 @shared.command(
@@ -51,10 +52,23 @@ check_option = shared.option_group("Check")
     " or does not say which language it has.",
 )
 @language_option("--tgt-lang L", help="Code of the target language, for argos; as --src-lang.")
+@trimming_option(
+    "--keep-text FILE",
+    type=shared.PathArgument,
+    multiple=True,
+    help="Keep only the subwords that this text needs, of sources and translations, and all single"
+    " characters and bytes. Repeatable.",
+)
+@trimming_option(
+    "--keep-language L",
+    "keep_languages",
+    multiple=True,
+    help="Keep the tag of this language. Repeatable. Default: those of all languages.",
+)
 @check_option(
     "--check FILE",
     help="File with text in the source language, to compare the translations of the run and of the"
-    " export. Default: the validation text of the run's data.",
+    " export. Default: the validation text of the run's data, or that of --keep-text.",
 )
 def export(run_path: Path, out: Path, **options: Any) -> None:
     """Convert the model of the run folder RUN for other software, and write it to OUT.

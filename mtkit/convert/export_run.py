@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -36,9 +37,10 @@ from mtkit.convert.huggingface import HUGGINGFACE
 from mtkit.convert.huggingface_m2m100 import M2M100
 from mtkit.convert.model_card import NO_LICENCE, write_card
 from mtkit.convert.onnx import ONNX
-from mtkit.convert.run_copy import RUN_COPY
+from mtkit.convert.run_copy import RUN_COPY, trimmed_copy
 from mtkit.convert.target import Export, Target
-from mtkit.convert.verification import BOUNDS, Agreement, CheckText, accept
+from mtkit.convert.trimming import trim
+from mtkit.convert.verification import BOUNDS, Agreement, CheckText, accept, load_untagged
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -64,6 +66,8 @@ def export(
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     check: Path | None = None,
+    keep_text: Sequence[Path] = (),
+    keep_languages: Sequence[str] = (),
     force: bool = False,
 ) -> str:
     """Export the model of a run to a folder or a file, and check the exported files.
@@ -75,6 +79,8 @@ def export(
         src_lang, tgt_lang: the direction, for an application and a run with several.
         check: source text for the check; by default the validation text of the run's data, or the
             samples of the run folder if the data are gone.
+        keep_text: text whose subwords are kept, and others left out (`trim`); for `safetensors`.
+        keep_languages: of a run that is trimmed, the languages whose tags are kept; by default all.
         force: replace an earlier export.
 
     Returns:
@@ -85,6 +91,12 @@ def export(
             cannot be written, or it does not agree with the run.
     """
     target = TARGETS[format]
+    if keep_languages and not keep_text:
+        raise MtkitError("--keep-language: requires --keep-text FILE")
+    if keep_text and target is not RUN_COPY:
+        raise MtkitError(
+            "--keep-text: requires --format safetensors, whose output can be exported again"
+        )
     if run.tokenizers().has_tags_on_both_sides and target is not RUN_COPY:
         if target is not HUGGINGFACE:
             raise MtkitError(
@@ -98,6 +110,9 @@ def export(
     if quantization not in target.quantizations:
         raise MtkitError(f"--format {format} does not support --quantization {quantization}")
     target.check_expressible(run.config.model)
+    trimming = trim(run, keep_text, keep_languages, check) if keep_text else None
+    if trimming is not None:
+        run, target = trimming.of_run(run), trimmed_copy(trimming)
     # Before the model is loaded: what cannot be written is refused at once.
     with target.output(out, force=force) as folder:
         # Linearised, because other software has what the model of a parser writes, and not the
@@ -111,13 +126,15 @@ def export(
             prepared=False,
             linearised=True,
         )
-        text = _check_text(run, translator, check)
+        text = _check_text(run, translator, check or next(iter(keep_text), None))
         record = _new_record(run, target, quantization, checkpoint)
         exported = Export(translator, run, folder, record)
         target.write(exported)
         log.info("converted; now loading and checking the exported files")
         _write_record(exported, _agreement(exported, target, text, out))
-        write_card(exported, target)
+        if trimming is not None:
+            translator = load_untagged(Run.open(folder))
+        write_card(exported._replace(translator=translator), target)
     return target.usage(out, run.config, translator)
 
 

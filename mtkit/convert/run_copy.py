@@ -11,13 +11,14 @@ from mtkit.check import RunChecks
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.target import Export, Limits, Target, first_language
-from mtkit.convert.verification import RunModel, load_untagged
+from mtkit.convert.trimming import Trimming
+from mtkit.convert.verification import Agreement, CheckText, RunModel, load_untagged
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 
 class _RunCopy(Target):
-    """mtkit itself."""
+    """mtkit itself; `trimming` makes the vocabulary smaller."""
 
     name = "safetensors"
     library = ""
@@ -31,19 +32,26 @@ class _RunCopy(Target):
     code_language = "sh"
     takes_settings = False
 
+    def __init__(self, trimming: Trimming | None = None) -> None:
+        self._trimming = trimming
+
     def limits(self, config: ModelConfig) -> Limits:
         return {}
 
     def write(self, export: Export) -> None:
         translator, run, folder, record = export
+        trimming = self._trimming
         manifest = run.manifest.shareable().model_copy(update={"exported": asdict(record)})
-        config, vocabularies = run.config.shareable(), translator.vocabularies
+        config, weights = run.config.shareable(), translator.model.state_dict()
+        vocabularies = trimming.vocabularies if trimming else translator.vocabularies
+        if trimming is not None:
+            weights = trimming.weights(weights)
         exported = Run.create(folder, config, vocabularies, manifest=manifest)
-        weights = translator.model.state_dict()
         exported.save(max(record.steps), weights=weights, optimizer=None, state={})
         if alignment := AlignmentSettings.load(run.path):
             alignment.save(folder)
-        checks = RunChecks.load(run.path)
+        # The forecasts know the probabilities of the whole vocabulary.
+        checks = None if trimming else RunChecks.load(run.path)
         if checks is not None and checks.checkpoint == translator.checkpoint:
             checks.copy_files(run.path, folder, checkpoint=exported.selection(None).description)
 
@@ -52,10 +60,22 @@ class _RunCopy(Target):
             load_untagged(Run.open(folder), config=plain_greedy(decode), linearised=True)
         )
 
+    def compare(self, export: Export, theirs: RunModel, text: CheckText) -> Agreement:
+        if self._trimming is not None:
+            return self._trimming.compare(export.translator, theirs, text)
+        return super().compare(export, theirs, text)
+
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
         language = first_language(translator.vocabularies)
         more = f" --tgt-lang {shlex.quote(language)}" if language else ""
+        if translator.runs.tgt_prefix:
+            more = f" --src-lang {translator.src_lang} --tgt-lang {translator.tgt_lang}"
         return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
 
 
 RUN_COPY = _RunCopy()
+
+
+def trimmed_copy(trimming: Trimming) -> Target:
+    """mtkit itself, with the subwords that are left."""
+    return _RunCopy(trimming)

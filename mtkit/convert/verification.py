@@ -123,12 +123,20 @@ def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreemen
 
 
 def agreement(
-    ours: LoadedModel, theirs: LoadedModel, text: CheckText, translations: Sequence[Sequence[str]]
+    ours: LoadedModel,
+    theirs: LoadedModel,
+    text: CheckText,
+    translations: Sequence[Sequence[str]],
+    *,
+    targets: Sequence[str] | None = None,
 ) -> Agreement:
-    """The comparison of two models by their translations of a text, and by log-probabilities."""
+    """The comparison of two models by their translations of a text, and by log-probabilities.
+
+    These are of `targets`, by default of the first model's translations.
+    """
     lines = text.lines
     mine, other = (list(map(comparable, of_model)) for of_model in translations)
-    batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
+    batch = lines[:COMPARED_LINES], (targets or mine)[:COMPARED_LINES]
     scored = ([rows[: text.positions] for rows in of.log_probs(*batch)] for of in (ours, theirs))
     differences = [
         float((first - second).abs().max()) if len(first) == len(second) else torch.inf
@@ -161,15 +169,15 @@ class RunModel:
     """The model of a run folder."""
 
     def __init__(self, translator: Translator) -> None:
-        self._translator = translator
+        self.translator = translator
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
-        return list(self._translator.translate(lines))
+        return list(self.translator.translate(lines))
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        results = self._translator.score_given(sources, targets)
+        results = self.translator.score_given(sources, targets)
         return [torch.tensor(scored.log_probs) for scored in results]
 
 

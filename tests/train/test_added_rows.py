@@ -15,22 +15,18 @@ import torch
 from conftest import (
     GERMAN,
     GREEK,
-    UNTRAINED,
     changed,
     number_pairs,
-    random_run,
-    reseal,
     write_pairs,
 )
 from support.command_line import Place
-from support.m2m100 import write_m2m100
-from support.marian import Shape, write_marian
+from support.kinds_of_runs import KINDS, USUAL, run_of_kind
 from support.prepared import prepare_several
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, load_config
-from mtkit.convert import export, import_model
+from mtkit.convert import export
 from mtkit.data import PreparedData
 from mtkit.prepare import parallel_files, prepare_files
 from mtkit.run_folder import Run
@@ -41,68 +37,12 @@ from mtkit.translate import Translator
 
 # Numbers in a language of its own, whose ř and ☃ no German or English text has.
 NEW_WORDS = [f"{word}ř☃" for word in GERMAN]
-USUAL: dict[str, Any] = {
-    "max_ratio": 100.0,
-    "min_script": 0.0,
-    "workers": 1,
-    "drop_wrong_language": False,
-}
-# The languages that each kind of run has, of which a new one begins as the second.
-KINDS = {
-    "bpe with tags on both sides": ("en", "de"),
-    "unigram with tags on the source": ("en", "de"),
-    "a vocabulary for each side": ("en", "de"),
-    "marian": ("en", "de"),
-    "marian with two matrices": ("en", "de"),
-    "m2m100": ("en", "de"),
-    "nllb": ("eng_Latn", "deu_Latn"),
-}
-
-
-def own_run(folder: Path, kind: str) -> Run:
-    pairs = write_pairs(folder, "old", number_pairs(160, seed=1))
-    direction = {"train": [pairs], "valid": pairs}
-    directions = [{"src_lang": "en", "tgt_lang": "de", **direction}]
-    files = {"train": [pairs[::-1]], "valid": pairs[::-1]}
-    directions.append({"src_lang": "de", "tgt_lang": "en", **files})
-    model_type = "unigram" if kind.startswith("unigram") else "bpe"
-    prepare_several(
-        "old",
-        folder / "old",
-        directions=directions,
-        vocab_size=330 if kind.startswith("bpe") else 285,
-        tags="both" if "both" in kind else "source",
-        model_type=model_type,
-        shared_vocab="each side" not in kind,
-        **USUAL,
-    )
-    data = PreparedData.open(folder / "old")
-    config = changed(UNTRAINED, "model", output_bias=True)
-
-    def change(model: Any, _: Tokenizer) -> None:
-        torch.nn.init.normal_(model.output_bias)
-
-    run = random_run(folder / "run", data, 5, config=config, change=change)
-    origin = [{"src_lang": "en", "tgt_lang": "de"}, {"src_lang": "de", "tgt_lang": "en"}]
-    reseal(run.path / "manifest.json", lambda content: content["data"].update(directions=origin))
-    return Run.open(run.path)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    made = {}
-    for kind in KINDS:
-        folder = tmp_path_factory.mktemp("run")
-        if kind in ("m2m100", "nllb", "marian", "marian with two matrices"):
-            pytest.importorskip("transformers")
-            if kind == "m2m100" or kind == "nllb":
-                write_m2m100(folder / "source", "m2m100" if kind == "m2m100" else "nllb")
-            else:
-                write_marian(folder / "source", Shape(tags=("de", "fr"), separate="two" in kind))
-            made[kind] = import_model(str(folder / "source"), folder / "run").run
-        else:
-            made[kind] = own_run(folder, kind)
-    return made
+    pytest.importorskip("transformers")
+    return {kind: run_of_kind(tmp_path_factory.mktemp("run"), kind) for kind in KINDS}
 
 
 def adapted(
