@@ -92,11 +92,11 @@ def capitals(src: Text, tgt: Text) -> str:
     """
     source, translation = src.plain, tgt.plain
     has_small, has_capitals = not translation.isupper(), not translation.islower()
-    cased = sum(letter.islower() or letter.isupper() for letter in translation)
-    if has_small == has_capitals or cased < limits.MIN_CASED_LETTERS:
+    if has_small == has_capitals:
         return ""
+    cased = sum(letter.islower() or letter.isupper() for letter in translation)
     # In Chinese, only abbreviations have Latin letters.
-    if 2 * cased < sum(map(str.isalpha, translation)):
+    if cased < limits.MIN_CASED_LETTERS or 2 * cased < sum(map(str.isalpha, translation)):
         return ""
     if has_small:
         words = _WORD.findall(source)
@@ -219,30 +219,24 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
         order += same
     moved = sum(at != place for place, at in enumerate(order))
     for (i, at), (j, other) in itertools.combinations(enumerate(order), 2):
-        if at < other:
+        pairs = (ours[i], ours[j]), (theirs[other], theirs[at])
+        between = [
+            text.plain[first.start + len(first.text) : last.start]
+            for text, (first, last) in zip((src, tgt), pairs, strict=True)
+        ]
+        # Without a word between them they are the parts of a date; and 2(3) is paragraph 3 of 2.
+        if at < other or not all(map(_WORD.search, between)) or "(" in between[0]:
             continue
-        mine, yours = (ours[i], ours[j]), (theirs[other], theirs[at])
-        if not all(
-            _WORD.search(text.plain[a.start + len(a.text) : b.start])
-            for text, (a, b) in ((src, mine), (tgt, yours))
+        if j - i == 1 == at - other:
+            # A range has its unit once.
+            is_range = max(map(len, between)) < limits.MAX_RANGE
+            is_sure = is_range or all(first.kind == last.kind for first, last in pairs)
+        else:
+            is_sure = moved == 2
+        if is_sure or any(
+            here.units & there.units and not (bare.units or other_bare.units)
+            for (here, bare), (there, other_bare) in (pairs, [pair[::-1] for pair in pairs])
         ):
-            # The day and the month of a date.
-            continue
-        is_near = j - i == 1 == at - other
-        # Both ends of a range have the unit that is written once; but 2(3) is paragraph 3 of 2.
-        is_alike = (
-            is_near
-            and "(" not in src.plain[ours[i].start : ours[j].start]
-            and (
-                all(a.kind == b.kind for a, b in (mine, yours))
-                or all(b.start - a.start < limits.MAX_RANGE for a, b in (mine, yours))
-            )
-        )
-        takes_unit = any(
-            mine[k].units & yours[k].units and not (mine[1 - k].units or yours[1 - k].units)
-            for k in (0, 1)
-        )
-        if is_alike or takes_unit or (moved == 2 and not is_near):
             return ours[i].text, ours[j].text
     return None
 

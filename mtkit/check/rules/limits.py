@@ -69,8 +69,8 @@ MAX_ROUNDING = 0.005
 MAX_NUMBERS = 300
 # Numbers of a side whose order is compared.
 MAX_EXCHANGED = 12
-# Characters from one end of a range to the other: "from 8 % to 27 %".
-MAX_RANGE = 12
+# Characters between both ends of a range: "from 8 % to 27 %".
+MAX_RANGE = 9
 # Words of a phrase such as "quatre vingt dix neuf": the longest of all.
 MAX_PHRASE = 4
 # German words whose values are kept in memory, and letters of a German number.

@@ -60,14 +60,12 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
             result += _language(src, tgt, facts)
     result += _damage(src, tgt)
     result += _labels(src, tgt, facts) if facts.labels else ()
-    if has_digit(src.plain) or has_digit(tgt.plain):
-        result += _numbers(src, tgt, facts)
-        result += _units(src, tgt)
-    elif not single_words(src.language).keys().isdisjoint(src.words):
-        result += _number_words(src, tgt)
-        result += _units(src, tgt)
-    if "order" not in facts.loose and not result and (both := damage.exchanged(src, tgt)):
-        result.append(Finding("numbers", f"{both[0]} and {both[1]} are exchanged", 0.7))
+    is_in_digits = has_digit(src.plain) or has_digit(tgt.plain)
+    if is_in_digits or not single_words(src.language).keys().isdisjoint(src.words):
+        of_numbers = _numbers(src, tgt, facts) if is_in_digits else _number_words(src, tgt)
+        result += [*of_numbers, *_units(src, tgt)]
+        if "order" not in facts.loose and not result and (both := damage.exchanged(src, tgt)):
+            result.append(Finding("numbers", f"{both[0]} and {both[1]} are exchanged", 0.7))
     if (rest := changed_roman(src.plain, tgt.plain)).src:
         result.append(Finding("numbers", _changed(rest), 0.7))
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
