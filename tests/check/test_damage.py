@@ -299,6 +299,8 @@ def test_scales_clocks_and_roman_numbers_are_compared(
     [
         ("5 women, 3 hats", "3 Frauen, 5 Hüte", True),
         ("Two men have three dogs.", "Drei Männer haben zwei Hunde.", True),
+        ("It fell to 26 aircraft, from 83.", "Es fiel von 83 Flugzeugen auf 26.", False),
+        ("a 10-abreast version of the A350", "eine Version der A350 mit 10 Sitzen", False),
         ("60,000 lives in six years", "in sechs Jahren 60.000 Leben", False),
         ("From 8% to 27% less", "Von 27 bis 8 % weniger", True),
         ("It has 12 rooms for 300 euros.", "Es hat 300 Zimmer für 12 Euro.", True),

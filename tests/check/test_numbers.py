@@ -48,6 +48,8 @@ def test_each_kind_of_answer_is_needed_for_its_examples(name: str, monkeypatch: 
         ("2.5 million dollars", "2 millions et demi de dollars", "fr"),
         ("for 1.5 hours", "pendant 1h30", "fr"),
         ("within two weeks", "dans les 15 jours", "fr"),
+        ("the past four decades", "les 40 dernières années", "fr"),
+        ("2.2 trillion cubic feet of gas", "63 milliards de mètres cubes de gaz", "fr"),
         ("within two weeks", "innerhalb von 14 Tagen", "de"),
         ("12,000 to 16,000 rubles", "entre 12 et 16 milles roubles", "fr"),
     ],

@@ -39,6 +39,7 @@ _TWICE = re.compile(r"\b(\w+)\W+\1\b", re.IGNORECASE)
 _WORD, _FIRST = re.compile(r"[^\W\d_]+"), re.compile("[^\\s\"'“„”«‘’(¿¡]")
 # A label before a text: "FIXME", "TODO:", "[not translated]".
 _LABEL = re.compile(r"\s*([\[(][^\W\d_][^\])\n]{1,30}[\])]:?|[A-Z]{3,}:?)\s+(?=(\S))")
+_TURNED = re.compile(r"\(|\bfrom\b")
 _DIGITS, _YEAR = re.compile(r"\d+"), re.compile(r"(?:1[5-9]|20)\d\d$")
 # A number with what may be its unit: a sign before it, or the words behind it.
 _MEASURED = re.compile(
@@ -224,8 +225,9 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
             text.plain[first.start + len(first.text) : last.start]
             for text, (first, last) in zip((src, tgt), pairs, strict=True)
         ]
-        # Without a word between them they are the parts of a date; and 2(3) is paragraph 3 of 2.
-        if at < other or not all(map(_WORD.search, between)) or "(" in between[0]:
+        # Without a word between them they are the parts of a date; 2(3) is paragraph 3 of 2; and
+        # "to 9 from 8" is "from 8 to 9".
+        if at < other or not all(map(_WORD.search, between)) or any(map(_TURNED.search, between)):
             continue
         if j - i == 1 == at - other:
             # A range has its unit once.
@@ -258,6 +260,8 @@ def _placed(text: Text) -> list[_Placed]:
             (unit, bool(_YEAR.match(number.text)), bool(number.scaled)),
         )
         for number in numbers_of(text.plain, lang=text.language)
+        # Not the names of roads and aeroplanes, such as A350.
+        if not text.plain[: number.start][-1:].isalpha()
     ]
     for match in _WORD.finditer(text.plain) if _in_words(text) else ():
         if (word := match[0].lower()) in known:

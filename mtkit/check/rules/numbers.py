@@ -38,7 +38,11 @@ _UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
 _CLEAR_SCALES = {
     word
     for word in SCALES
-    if (len(word) > 2 and word not in ("cent", "cents", "mill", "mil", "mia", "milles"))
+    if (
+        len(word) > 2
+        and SCALES[word] != (10,)
+        and word not in ("cent", "cents", "mill", "mil", "mia", "milles")
+    )
     or word in ("bn", "tn")
     or (word in _UNSPACED - set("千천兆조"))
 }
@@ -78,12 +82,13 @@ _TIME = re.compile(
 # the other side has a metric one.
 _MEASURES = {
     "imperial": re.compile(
-        rf"[{_SPACES}-]?(?:[′″]|(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?|mph|pounds?|lbs?"
-        r"|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß|Zoll|Meilen?|Pfund)\b)"
+        rf"[{_SPACES}-]?(?:[′″]|(?:cubic |square )?(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?"
+        r"|mph|pounds?|lbs?|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß"
+        r"|Zoll|Meilen?|Pfund)\b)"
     ),
     "metric": re.compile(
-        rf"[{_SPACES}-]?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?|(?:Kilo|Zenti)?[Mm]etern?"
-        r"|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
+        rf"[{_SPACES}-]?(?:de )?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?"
+        r"|(?:Kilo|Zenti|Kubik|Quadrat)?[Mm]etern?|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
     ),
     "mark": re.compile(r"['\"”]"),
     "am": re.compile(rf"[{_SPACES}]?[aA]\.?[{_SPACES}]?[mM]\b"),
