@@ -142,30 +142,31 @@ class DistinctLines:
 
 
 class Format(NamedTuple):
-    """A format of documents: its name for people, where its class is, and whether it is text."""
+    """A format of documents: its endings, where its class is, and whether it is text."""
 
-    name: str
+    endings: str
     module: str
     document: str
     is_text: bool = False
 
 
 # By the ending of a file, which is also what `--format` takes.
-FORMATS: dict[str, Format] = {
-    "md": Format("Markdown", "markdown", "Markdown", is_text=True),
-    "markdown": Format("Markdown", "markdown", "Markdown", is_text=True),
-    "srt": Format("SubRip", "subtitles", "Subtitles", is_text=True),
-    "vtt": Format("WebVTT", "subtitles", "WebVtt", is_text=True),
-    "po": Format("PO", "gettext", "Gettext", is_text=True),
-    "pot": Format("PO", "gettext", "Gettext", is_text=True),
-    "docx": Format("Word", "office", "Word"),
-    "docm": Format("Word with macros", "office", "Word"),
-    "pptx": Format("PowerPoint", "office", "PowerPoint"),
-    "pptm": Format("PowerPoint with macros", "office", "PowerPoint"),
-    "odt": Format("OpenDocument", "opendocument", "OpenDocument"),
-    "epub": Format("EPUB", "epub", "Epub"),
-    "xlf": Format("XLIFF", "xliff", "Xliff", is_text=True),
-    "xliff": Format("XLIFF", "xliff", "Xliff", is_text=True),
+FORMATS = {
+    ending: format_
+    for format_ in (
+        Format("md markdown", "markdown", "Markdown", is_text=True),
+        Format("srt", "subtitles", "Subtitles", is_text=True),
+        Format("vtt", "subtitles", "WebVtt", is_text=True),
+        Format("po pot", "gettext", "Gettext", is_text=True),
+        Format("docx", "office", "Word"),
+        Format("docm", "office", "Word"),
+        Format("pptx", "office", "PowerPoint"),
+        Format("pptm", "office", "PowerPoint"),
+        Format("odt", "opendocument", "OpenDocument"),
+        Format("epub", "epub", "Epub"),
+        Format("xlf xliff", "xliff", "Xliff", is_text=True),
+    )
+    for ending in format_.endings.split()
 }
 
 _BEGINNINGS = {
@@ -198,11 +199,9 @@ def open_document(name: str, data: bytes, *, format: str | None = None, **option
             f"{name}: its format '{ending or 'unknown'}' cannot be translated; save it as .docx "
             f"for example, or give --format, one of {', '.join(FORMATS)}"
         )
-    format_ = FORMATS[ending]
-    module = importlib.import_module(f"mtkit.documents.{format_.module}")
-    reader = getattr(module, format_.document)
+    module = importlib.import_module(f"mtkit.documents.{FORMATS[ending].module}")
     try:
-        opened: Document = reader(data, Options(**options))
+        opened: Document = getattr(module, FORMATS[ending].document)(data, Options(**options))
     except MtkitError as error:
         raise type(error)(f"{name}: {error}") from None
     return opened

@@ -161,11 +161,11 @@ class Subtitles(Document):
             note = mark.replace("-->", "->").replace("\n", " ")
             start = self._cues[self._texts[number][0].cue].start
             edits.append((start, start, f"NOTE mtkit: {note}{self._file.line_end * 2}"))
+        seconds = {cue: max(self._cues[cue].end - self._cues[cue].begin, 0.001) for cue in widths}
         fast = [
             self._cues[cue].name
             for cue, width in widths.items()
-            if width
-            > MAX_CHARACTERS_PER_SECOND * max(self._cues[cue].end - self._cues[cue].begin, 0.001)
+            if width > MAX_CHARACTERS_PER_SECOND * seconds[cue]
         ]
         if fast:
             shown = ", ".join(fast[:10] + ["…"] * (len(fast) > 10))
