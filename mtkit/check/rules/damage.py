@@ -201,9 +201,9 @@ class _Placed(NamedTuple):
 def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
     """Two numbers of the source that are in each other's place, if that is sure.
 
-    Phrases move, so the order of numbers may differ. Two of one kind, one after the other, are
-    hardly ever exchanged (6 of 146,000 good pairs), nor is one that takes the unit of another
-    (4), nor are two with others between that stay (none).
+    Phrases move, so the order of numbers may differ. But two of one kind, one after the other, are
+    hardly ever exchanged, nor does one take the unit of another, nor do two change places around
+    others that stay: 22 of 206,000 good pairs have one of these, and half of those planted.
     """
     digits, words = _DIGITS.findall(src.plain), _in_words(src)
     is_same = digits == _DIGITS.findall(tgt.plain) and words == _in_words(tgt)

@@ -93,7 +93,8 @@ MIN_TIMES_SEEN, MAX_LAST_SHARE = 12, 0.002
 MAX_MARKED = 0.0005
 # A rule also counts if this share of the pairs that it is about keep it, and there are enough.
 MIN_KEPT, MIN_RULE_PAIRS = 0.99, 20
-# The same for numbers of two digits and more: 98 % of the pairs of newstest2014 keep them.
+# The same for numbers of two digits and more: 98 % of the pairs of newstest2014 keep them, and
+# frequent faults are no habit.
 MIN_LARGE_KEPT = 0.8
 # The share of a corpus with other capitals, or with exchanged numbers, that is a habit.
 MAX_OTHER_CAPITALS, MAX_OTHER_ORDER = 0.5, 0.1
