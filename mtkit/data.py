@@ -36,6 +36,10 @@ Lengths = npt.NDArray[np.int32]
 FORMAT = 4
 MANIFEST = "manifest.json"
 DROPPED = "dropped.tsv.gz"
+# Held-out pairs that are nearly the same as a training pair; without, there are none.
+NEAR_DUPLICATES = "near_duplicates.tsv"
+# What says how the data were made, and is no part of them.
+_LISTS = (DROPPED, NEAR_DUPLICATES)
 # A link is two numbers of this type. A side of a pair with links has fewer words.
 LINK_TYPE = np.dtype("<u2")
 # The name of word alignments, beside those of the two sides.
@@ -217,12 +221,16 @@ class DataManifest(Record):
 
 
 class DirectionText(NamedTuple):
-    """The raw text of a direction: its languages, sources and references."""
+    """The raw text of a direction: its languages, sources and references.
+
+    `near` are the indices of pairs that are nearly the same as a training pair.
+    """
 
     src_lang: str
     tgt_lang: str
     src: list[str]
     tgt: list[str]
+    near: frozenset[int] = frozenset()
 
 
 class PreparedData:
@@ -249,8 +257,7 @@ class PreparedData:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
         for name, facts in manifest.files.items():
             file = path / name
-            # The list of dropped pairs is optional.
-            if name != DROPPED and (not file.is_file() or file.stat().st_size != facts.bytes):
+            if name not in _LISTS and (not file.is_file() or file.stat().st_size != facts.bytes):
                 raise MtkitError(f"{file}: missing or of the wrong size; prepare again")
         return cls(path, manifest)
 
@@ -289,7 +296,7 @@ class PreparedData:
     def fingerprint(self) -> str:
         """One SHA-256 of all files of this folder that training and scoring use."""
         files = self.manifest.files.items()
-        seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != DROPPED}
+        seen: dict[str, Any] = {name: f.sha256 for name, f in files if name not in _LISTS}
         if sources := self._weighted():
             seen["weights"] = [[source.kept, source.weight] for source in sources]
         return sha256_of_json(seen)
@@ -297,7 +304,7 @@ class PreparedData:
     def verify(self) -> None:
         """Compare the SHA-256 of every file that training uses; an error names a changed one."""
         for name in self.manifest.files:
-            if name != DROPPED:
+            if name not in _LISTS:
                 self._verify_file(name)
 
     def tokenizers(self) -> Vocabularies:
@@ -339,11 +346,26 @@ class PreparedData:
         src, tgt = self.text(split)
         sizes = [getattr(direction, split) for direction in self.directions] or [len(src)]
         ranges = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+        near = self._near_duplicates(split)
         return [
-            DirectionText(*languages, src[start:end], tgt[start:end])
+            DirectionText(
+                *languages,
+                src[start:end],
+                tgt[start:end],
+                frozenset(line - start for line in near if start <= line < end),
+            )
             for languages, (start, end) in zip(self.language_pairs, ranges, strict=True)
             if start < end
         ]
+
+    def _near_duplicates(self, split: str) -> list[int]:
+        """The indices of the lines of a split in the list."""
+        path = self.path / NEAR_DUPLICATES
+        if NEAR_DUPLICATES not in self.manifest.files or not path.is_file():
+            return []
+        self._verify_file(NEAR_DUPLICATES)
+        rows = (row.split("\t") for row in read_lines(path))
+        return [int(row[1]) - 1 for row in rows if row[0] == split]
 
     def _verify_file(self, name: str) -> None:
         if sha256_of(self.path / name) != self.manifest.files[name].sha256:

@@ -100,6 +100,7 @@ HOMES = {
     "pyarrow": {"prepare.readers"},
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_run"},
     "xxhash": {"prepare.filters", "base.files"},
+    "rapidfuzz": {"prepare.near_duplicates"},
     "langcodes": {"base.language_id", "base.scripts"},
     "language_data": {"base.language_id"},
     "py3langid": {"base.language_id"},

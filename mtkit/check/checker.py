@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtkit.base.invisible import bounds_in
 from mtkit.check.model.confidence import Forecast, features_of
@@ -21,6 +21,14 @@ _SURE = {"loop", "copied", "language", "length", "cut"}
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
 
+class Covered(NamedTuple):
+    """Both sides of a pair, and their coverage if there is a lexicon."""
+
+    src: Text
+    tgt: Text
+    pair: PairCoverage | None
+
+
 @dataclass(frozen=True)
 class Decoded:
     """What the decoder knows of a translation.
@@ -32,6 +40,7 @@ class Decoded:
         missing: terms of the glossary that it lacks.
         of_samples: the features of samples beside it, if some were drawn.
         contrast: of `contrasts_of`, if the model was asked.
+        covered: what `Checker.cover` gave for the pair, if it was asked before.
     """
 
     log_probs: Sequence[float] = ()
@@ -40,6 +49,7 @@ class Decoded:
     missing: Sequence[str] = ()
     of_samples: Sequence[float] = ()
     contrast: Sequence[float] = ()
+    covered: Covered | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,8 @@ class Checker:
 
         They are found without invisible characters, and are about characters as they were given.
         """
-        src, tgt = self.facts.texts(source, translation)
-        pair = None if self.coverage is None else self.coverage.of(src, tgt)
+        known = None if decoded is None else decoded.covered
+        src, tgt, pair = known or self.cover(source, translation)
         # The lexicon of a run knows more words of the language than the facts do.
         is_known = pair is not None and pair.tgt.new < limits.MAX_NEW_IDENTIFIED
         findings = rules.findings(src, tgt, self.facts, knows_words=is_known)
@@ -116,11 +126,10 @@ class Checker:
         findings.sort(key=lambda finding: _ORDER[finding.kind])
         return Checked(tuple(findings), confidence)
 
-    def shortened(self, source: str, translation: str) -> str | None:
-        """See `Coverage.shortened`."""
-        if self.coverage is None:
-            return None
-        return self.coverage.shortened(*self.facts.texts(source, translation))
+    def cover(self, source: str, translation: str) -> Covered:
+        """The texts of a pair without invisible characters, and their coverage."""
+        src, tgt = self.facts.texts(source, translation)
+        return Covered(src, tgt, None if self.coverage is None else self.coverage.of(src, tgt))
 
     def _confidence(
         self, decoded: Decoded, pair: PairCoverage, findings: Sequence[Finding]

@@ -21,7 +21,7 @@ _HTML = ("html", "htm", "xhtml")
 # Documents that cannot be read; as text, their fault would be another one.
 _UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
 # Doubts that are printed, if the document has no place for them.
-_MAX_PRINTED = 20
+MAX_PRINTED = 20
 
 
 def in_words(count: int, noun: str) -> str:
@@ -129,9 +129,9 @@ class DocumentLines:
             (log.warning if is_loss else log.info)("%s: %s", self._name, note)
         if not self._document.shows_marks:
             marks = sorted(self._distinct.marks.items())
-            for segment, mark in marks[:_MAX_PRINTED]:
+            for segment, mark in marks[:MAX_PRINTED]:
                 log.info("%s: %s", self._document.segments[segment].place, mark)
-            if (more := len(marks) - _MAX_PRINTED) > 0:
+            if (more := len(marks) - MAX_PRINTED) > 0:
                 log.info("%s more are doubtful; --findings FILE has what is wrong", f"{more:,}")
         if with_rows:
             print_text(self._rows())

@@ -6,7 +6,7 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 metric_option = shared.option_group("Metrics")
+
+# Above this share of lines that are nearly in the training text, the score is said without them.
+_MUCH_NEAR = 0.01
 
 
 # What `mtkit score` did in earlier versions, by the command that does it now, and the argument that
@@ -292,6 +295,8 @@ def _print(
             )
             for metric in metrics
         ]
+        if text.near and len(text.near) > _MUCH_NEAR * len(text.src):
+            _note_near(text, systems, of_text)
         all_metrics: list[TextMetric | SegmentMetric] = [*of_text, *outside]
         if scores.sentence:
             by_line = [metric.of_lines() for metric in all_metrics]
@@ -309,6 +314,26 @@ def _print(
         print_text(tables.by_direction(printed, as_json=scores.as_json))
     else:
         print_text(*printed.values())
+
+
+def _note_near(text: ScoredText, systems: Sequence[System], metrics: Sequence[TextMetric]) -> None:
+    """Say the scores without the lines that are nearly in the training text."""
+    rest = [index for index in range(len(text.src)) if index not in text.near]
+    share = f"{len(text.near):,} of {len(text.src):,} lines ({len(text.near) / len(text.src):.1%})"
+    if not rest:
+        log.warning("all lines are nearly the same as a training pair")
+        return
+    fewer = [
+        system._replace(translations=[system.translations[i] for i in rest]) for system in systems
+    ]
+    references = [[reference[i] for i in rest] for reference in text.references]
+    for metric in metrics:
+        scores = replace(metric, systems=fewer, references=references).means(interval=False)
+        log.warning(
+            "%s are nearly the same as a training pair; without them: %s",
+            share,
+            ", ".join(f"{score.name} {score.value:.2f}" for score in scores),
+        )
 
 
 def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:

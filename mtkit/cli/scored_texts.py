@@ -68,7 +68,7 @@ def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, ScoredText]:
                 f"{run.manifest.data.task}; give another --data"
             )
         by_run.append(_texts_of_data(data, choice, has_notes=not by_run))
-        first, last = ([text[2:] for text in by_run[i].values()] for i in (0, -1))
+        first, last = ([text[2:5] for text in by_run[i].values()] for i in (0, -1))
         if first != last:
             raise MtkitError(
                 f"{run.path} was trained on data with another {choice.split} text than "
@@ -102,8 +102,8 @@ def _texts_of_data(
     from mtkit.score import ScoredText
 
     texts = [
-        ScoredText(src_lang, tgt_lang, src, [tgt])
-        for src_lang, tgt_lang, src, tgt in data.texts(choice.split)
+        ScoredText(text.src_lang, text.tgt_lang, text.src, [text.tgt], near=text.near)
+        for text in data.texts(choice.split)
     ]
     if not data.directions:
         (text,) = texts

@@ -15,6 +15,7 @@ import click
 
 from mtkit.base.packages import require_packages
 from mtkit.cli import options as shared
+from mtkit.cli.line_checks import below_option
 
 if TYPE_CHECKING:
     from mtkit.run_folder import Run
@@ -38,6 +39,7 @@ _LIMITS = {
     "max_file": "file_bytes",
     "max_queue": "queue_tokens",
     "timeout": "seconds",
+    "below": "below",
 }
 
 
@@ -118,6 +120,7 @@ _LIMITS = {
     help="Maximum seconds for the translation of a request, and for the upload of a document."
     " Default: 60.",
 )
+@below_option
 @shared.hardware_options
 def serve(
     run_paths: tuple[Path, ...],

@@ -78,6 +78,8 @@ def preparation(report: Report) -> str:
         add(f"{'validation' if split == 'valid' else split} pairs", total)
         if known := report.in_training.get(split):
             add("  also in training", known, total)
+        if near := report.near_duplicates.get(split):
+            add("  nearly in training", near, total)
     table.add_row("vocabulary", report.vocabulary)
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""

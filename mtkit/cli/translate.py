@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.cli import options as shared
-from mtkit.cli.document_lines import DocumentLines, check_document_options, format_of, in_words
+from mtkit.cli.document_lines import (
+    MAX_PRINTED,
+    DocumentLines,
+    check_document_options,
+    format_of,
+    in_words,
+)
 from mtkit.cli.line_checks import check_options, line_checks
 from mtkit.cli.output import (
     Recut,
@@ -429,6 +435,7 @@ class _LineTranslator:
     checks: LineChecks | None
     checks_by_line: dict[int, dict[str, Any]] | None
     repaired: Counter[bool] = field(default_factory=Counter)
+    listed: list[int] = field(default_factory=list)
 
     def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
         """The output for each window, with the number of its first line."""
@@ -484,6 +491,11 @@ class _LineTranslator:
             checked["rejected_translation"] = shown.text
         if self.checks_by_line is not None:
             self.checks_by_line[number] = checked
+        elif checked["findings"] and len(self.listed) < MAX_PRINTED:
+            # A page has no place for them.
+            self.listed.append(number)
+            reasons = "; ".join(finding["reason"] for finding in checked["findings"])
+            log.info("line %s: %s", f"{number:,}", reasons)
         return not checked.get("rejected", False)
 
     def _given(self, windows: Windows) -> Iterator[Window]:

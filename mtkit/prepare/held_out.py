@@ -8,6 +8,7 @@ import numpy as np
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
+from mtkit.data import NEAR_DUPLICATES
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import Keys, PairRecords, kept_pairs_among, keys_of, salted
 from mtkit.prepare.source import Block, Source
@@ -77,14 +78,31 @@ def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict
 
 def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) -> list[str]:
     """A sentence for each split that shares many pairs with training (`count_in_training`)."""
+    return _of_many(
+        in_training,
+        held_out,
+        "are training pairs too, so scores on them are too high; take other pairs, or keep them "
+        "out of training with --set drop_overlap=true",
+    )
+
+
+def near_warnings(near: Mapping[str, int], held_out: Sequence[HeldOut]) -> list[str]:
+    """The same of pairs that are nearly the same as a training pair."""
+    return _of_many(
+        near,
+        held_out,
+        f"are nearly the same as a training pair ({NEAR_DUPLICATES}), so scores on them are too "
+        "high; mtkit score also says the score without those of the test set",
+    )
+
+
+def _of_many(counts: Mapping[str, int], held_out: Sequence[HeldOut], what: str) -> list[str]:
     sentences = []
-    for split, count in in_training.items():
+    for split, count in counts.items():
         total = sum(len(sets[split][0]) for sets in held_out if split in sets)
         name = "validation" if split == "valid" else split
         if count > _MUCH_IN_TRAINING * total:
             sentences.append(
-                f"{count:,} of the {total:,} {name} pairs ({count / total:.1%}) are training pairs "
-                "too, so scores on them are too high; take other pairs, or keep them out of "
-                "training with --set drop_overlap=true"
+                f"{count:,} of the {total:,} {name} pairs ({count / total:.1%}) {what}"
             )
     return sentences

@@ -31,6 +31,13 @@ from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.kept_pairs import check_kept_pairs, marked_pairs
 from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
+from mtkit.prepare.near_duplicates import (
+    Grams,
+    NearDuplicate,
+    held_out_grams,
+    keep_nearest,
+    near_duplicates,
+)
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
@@ -120,6 +127,8 @@ class Passes:
         with self._timed("encoding"):
             encode = self._encode(check, vocabularies, odds)
             self._add_held_out(vocabularies)
+        near = self._list_near_duplicates(encode)
+        warnings += held_out.near_warnings(near, self._sets)
         marked = None
         if self.check_path is not None:
             with self._timed("checking kept pairs"), _bar("checking kept pairs") as bar:
@@ -132,7 +141,7 @@ class Passes:
                     advance=bar.update,
                 )
             warnings += marked.silences
-        counts = self._counts(check, encode)
+        counts = self._counts(check, encode) | {"near_duplicates": near}
         shares = self._weight_directions(encode.kept)
         segment = "source", "first", "last", "offset"
         self.writer.describe(
@@ -158,6 +167,14 @@ class Passes:
             marked=marked,
             seconds=self._seconds,
         )
+
+    def _list_near_duplicates(self, encode: results.EncodeResult) -> dict[str, int]:
+        """List them; returns the number of each split, without pairs that are the same."""
+        near, labels = sorted(encode.near.values()), self.corpus.labels
+        self.writer.list_near_duplicates(
+            [(split, line, labels[source], *rest) for split, line, source, *rest in near]
+        )
+        return dict(Counter(split for split, *_, similarity in near if similarity < 100))
 
     def _counts(self, check: results.CheckResult, encode: results.EncodeResult) -> dict[str, Any]:
         """The counts in the manifest; those of each source are added to `origins`."""
@@ -401,12 +418,16 @@ class Passes:
             [blocks.as_bytes(prefix, dtype) for prefix in prefixes],
             self._noise,
         )
+        # Trees are not compared.
+        grams = None if self._linearisation else held_out_grams(self._sets)
+        function = functools.partial(_encoded, encoder, grams)
         rest = itertools.islice(self._blocks(check), done.blocks, None)
         total = len(self._records)
         stride = -(-total // SAMPLED)
         with _bar("encoding", total=total) as bar:
             bar.update(min(done.blocks * BLOCK, total))
-            for block, encoded in ordered_map(encoder, rest, workers=self.workers):
+            for block, (encoded, near) in ordered_map(function, rest, workers=self.workers):
+                keep_nearest(done.near, near)
                 for kind, count in encoded.noise.items():
                     done.noise[kind] += count
                 self.writer.add_pairs("train", encoded.src, encoded.tgt)
@@ -512,6 +533,15 @@ class Passes:
         started = time.perf_counter()
         yield
         self._seconds[stage] = time.perf_counter() - started
+
+
+def _encoded(
+    encoder: blocks.BlockEncoder, grams: list[Grams] | None, block: blocks.PairBlock
+) -> tuple[blocks.EncodedBlock, list[NearDuplicate]]:
+    """A block encoded, and which held-out pairs its kept pairs are near; in any process."""
+    encoded = encoder(block)
+    kept = replace(block, codes=encoded.codes)
+    return encoded, [] if grams is None else near_duplicates(grams, kept)
 
 
 def _checksum(block: blocks.PairBlock) -> str:

@@ -41,6 +41,7 @@ class Report:
             in the validation or test set, dropped or not.
         in_training: number of pairs of each validation and test set that are kept training pairs
             too.
+        near_duplicates: the same of pairs that are nearly the same as one.
         tokens: source (`src`) and target (`tgt`) tokens of the kept training pairs, with EOS.
         noise: number of training pairs that got each kind of noise with a probability above 0.
         fixed: number of lines that were fixed, by kind.
@@ -62,6 +63,7 @@ class Report:
     dropped: dict[str, int]
     overlap: dict[str, int]
     in_training: dict[str, int]
+    near_duplicates: dict[str, int]
     tokens: dict[str, int]
     noise: dict[str, int]
     fixed: dict[str, int]
@@ -114,6 +116,7 @@ class EncodeResult:
         kept, dropped: numbers of pairs; those that were dropped by reason.
         tokens, noise: as in `Report`.
         samples: dropped pairs, by reason, each with the number that selected it.
+        near: of `keep_nearest`.
     """
 
     kept: list[int]
@@ -123,6 +126,7 @@ class EncodeResult:
     dropped: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=lambda: {"src": 0, "tgt": 0})
     samples: dict[str, list[list[Any]]] = field(default_factory=dict)
+    near: dict[str, list[Any]] = field(default_factory=dict)
     lines: LineCounts = field(default_factory=LineCounts)
 
 

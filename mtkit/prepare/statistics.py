@@ -217,6 +217,7 @@ def _summary(data: PreparedData, report: Report) -> dict[str, str]:
             dict(zip((*_SIDES, "both"), report.overlap.values(), strict=True))
         ),
         "Pairs that are in training too": lines(report.in_training),
+        "Pairs that are nearly in training": lines(report.near_duplicates),
         "Fixed lines": lines(report.fixed),
         **(
             {"Kept pairs with findings": lines(dict(report.marked.in_order()))}

@@ -19,7 +19,7 @@ from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
 from mtkit.tokenizer import Vocabularies
 
 # The ends of the names of files that are written in parts.
-_IN_PARTS = (".bin", ".txt", ".gz")
+_IN_PARTS = (".bin", ".txt", ".gz", ".tsv")
 _DROPPED_HEADING = "file\tline\treason\n"
 
 
@@ -112,6 +112,16 @@ class PreparedWriter:
         `\r` and `\\`, and a byte that is not UTF-8 is as in `\xff`.
         """
         self._dropped.append(f"{column(file)}\t{line}\t{reason}\n")
+
+    def list_near_duplicates(self, rows: Sequence[tuple[str, int, str, int, float]]) -> None:
+        """Record held-out pairs: split, line, file and line of the training pair, similarity.
+
+        The names of files are as those of `drop`.
+        """
+        heading = "split", "line", "file", "training line", "similarity"
+        shown = [(*row[:2], column(row[2]), *row[3:]) for row in rows]
+        for row in [heading, *shown] if rows else ():
+            self._file(data.NEAR_DUPLICATES).write(("\t".join(map(str, row)) + "\n").encode())
 
     def end_part(self) -> dict[str, int]:
         """Write everything to the disk; return the sizes of the files, by their names."""

@@ -25,6 +25,7 @@ class ScoredText(NamedTuple):
     """What systems translate, and one or more references for all lines.
 
     A language that is not known is empty. `test_set` is `NAME:SRC-TGT` of a public test set.
+    `near` are the indices of lines that are nearly in the training text of a run.
     """
 
     src_lang: str
@@ -32,6 +33,7 @@ class ScoredText(NamedTuple):
     src: list[str]
     references: list[list[str]]
     test_set: str | None = None
+    near: frozenset[int] = frozenset()
 
 
 def find_test_set(

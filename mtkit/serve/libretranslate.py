@@ -28,7 +28,7 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
     `glossary` and `alignments` are extensions of mtkit. With `alignments`, the answer has for each
     text the links between its words and those of the translation: their characters in both. Other
     extensions are `missingTerms`, of a glossary, and `truncated`, which is there if a text is. With
-    `check`, the answer has for each text its `confidence`, its `findings` and its `verdict`.
+    `check`, the answer has `confidence` and `findings` of each text, and a `verdict` on all.
     """
     q = given.first("q")
     for name, value in (("q", q), ("source", given.get("source")), ("target", given.get("target"))):
@@ -87,9 +87,10 @@ async def translate(service: Service, given: Parameters, caller: Caller) -> dict
             None if text.confidence is None else round(text.confidence, 1) for text in answer.checks
         ]
         result["findings"] = [[f.as_dict() for f in text.findings] for text in answer.checks]
-        result["verdict"] = [text.verdict for text in answer.checks]
+        result["verdict"] = [text.verdict for text in answer.checks[:1]]
     if isinstance(q, list):
-        return result
+        # There is one for all texts.
+        return result | {"verdict": result["verdict"][0]} if result.get("verdict") else result
     return {name: value[0] for name, value in result.items()}
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mtkit.base.copied import has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import find_code, language_name
-from mtkit.check import Checked, Checker
+from mtkit.check import BELOW, Checked, Checker
 from mtkit.serve import languages
 from mtkit.serve.access import Access, DocumentTurns
 from mtkit.serve.bodies import ClientFile
@@ -59,6 +59,7 @@ class Limits:
         kept_seconds: for which a translated document can be fetched.
         queue_tokens: that may wait.
         batch_tokens: that are decoded at a time.
+        below: the confidence below which lines are counted.
     """
 
     characters: int = 50_000
@@ -74,6 +75,7 @@ class Limits:
     kept_seconds: float = 300.0
     queue_tokens: int = 100_000
     batch_tokens: int = 1024
+    below: float = BELOW
 
 
 class Caller(NamedTuple):
@@ -328,7 +330,9 @@ class Service:
                 if request.with_links:
                     links = await link_words(scheduler, translator, texts)
                 best = [translation for translation, *_ in texts]
-                checks = await check_texts(scheduler, checker, best) if checker else []
+                checks: list[Checked] = []
+                if checker:
+                    checks = await check_texts(scheduler, checker, best, below=limits.below)
                 return texts, links, checks
         except TimeoutError:
             # No Retry-After, because the same text would take as long again.

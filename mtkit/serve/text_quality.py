@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from mtkit.check import Checked, Checker, Forecast, Verdict, decoded_of
+from mtkit.check import Checked, Checker, Verdict, decoded_of
 from mtkit.serve.scheduler import Scheduler
 from mtkit.serve.texts import LinePair, TranslatedText, in_parts
 
@@ -18,20 +18,24 @@ _LINE = 160
 
 
 async def check_texts(
-    scheduler: Scheduler, checker: Checker, texts: Sequence[TranslatedText]
+    scheduler: Scheduler, checker: Checker, texts: Sequence[TranslatedText], *, below: float
 ) -> list[Checked]:
     """Check the translation of each text, line by line.
 
     The confidence is the lowest of its lines; None if no line was translated. The characters of a
-    finding are those of the whole text.
+    finding are those of the whole text. The verdict is of all texts, with the lines below a limit.
     """
     checked = list[Checked]()
     lines_of_all = [line for text in texts for line in text.lines]
     for lines in in_parts(lines_of_all, _work, _CHARACTERS):
         checked += await scheduler.in_thread("check", _check_lines, checker, lines)
+    verdict = Verdict(below, checker.forecast)
+    for line in checked:
+        verdict.add(line.confidence)
+    # The mean of one line is its own.
+    sentences = tuple(verdict.sentences()[verdict.lines == 1 :])
     left = iter(checked)
-    forecast = checker.forecast
-    return [_joined(list(islice(left, len(text.lines))), forecast) for text in texts]
+    return [_joined(list(islice(left, len(text.lines))), sentences) for text in texts]
 
 
 def _work(line: LinePair) -> int:
@@ -52,15 +56,8 @@ def _check_line(checker: Checker, line: LinePair) -> Checked:
     return replace(checked, findings=tuple(findings))
 
 
-def _joined(lines: Sequence[Checked], forecast: Forecast | None) -> Checked:
+def _joined(lines: Sequence[Checked], sentences: tuple[str, ...]) -> Checked:
     """What was found in a text, from what was found in its lines."""
-    verdict = Verdict(forecast=forecast)
-    for line in lines:
-        verdict.add(line.confidence)
-    sentences = tuple(verdict.sentences())
-    if verdict.lines == 1:
-        # The mean is that of the line.
-        sentences = sentences[1:]
     confidences = (line.confidence for line in lines if line.confidence is not None)
     findings = tuple(finding for line in lines for finding in line.findings)
     return Checked(findings, min(confidences, default=None), sentences)

@@ -12,11 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from conftest import TinyText, change_settings, claim_checkpoints, reseal, slow
 from support.command_line import Place, prepare_arguments
 
 from mtkit.config import load_config
 from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
 
 
 def test_score_prints_metric_value_and_signature_on_one_line(place: Place):
@@ -598,3 +601,21 @@ def test_lowercase_is_in_the_signature(place: Place):
     assert not place.mtkit(*arguments).out.startswith("chrF2++ 100.00 ")
     out = place.mtkit(*arguments, "--lowercase").out
     assert out.startswith("chrF2++ 100.00 nrefs:1|case:lc|eff:yes|nc:6|nw:2|")
+
+
+def test_the_score_without_near_duplicates_is_said(
+    trained: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run = (trained.folder / place / "tiny" for place in ("data", "runs"))
+    src, tgt = PreparedData.open(data).text("test")
+    translator = Translator.load(Run.open(run), device="cpu")
+    rest = [index for index in range(len(src)) if index not in (0, 2)]
+    translations = list(translator.translate([src[index] for index in rest]))
+    bleu = sacrebleu.corpus_bleu(translations, [[tgt[index] for index in rest]]).score
+    monkeypatch.setattr(PreparedData, "_near_duplicates", lambda *_: [0, 2])
+    said = trained.mtkit("score", "--device", "cpu").err
+    assert f"2 of {len(src)} lines ({2 / len(src):.1%}) are nearly the same" in said
+    assert f"without them: BLEU {bleu:.2f}" in said
+    # With one line in a hundred or fewer, nothing is said.
+    monkeypatch.setattr(PreparedData, "_near_duplicates", lambda *_: [])
+    assert "nearly the same" not in trained.mtkit("score", "--device", "cpu").err

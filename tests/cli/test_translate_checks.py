@@ -394,3 +394,10 @@ def test_fitting_needs_a_run(place: Place) -> None:
 def test_fitting_takes_no_number_of_workers(place: Place) -> None:
     error = place.mtkit("check", "--run", "mine", "--fit", "--workers", "2").error
     assert "--workers has no effect with --fit" in error
+
+
+def test_the_findings_of_html_are_listed_with_their_lines(place: Place, run: list[str]) -> None:
+    place.write("in.html", "<p>one two</p>\n<p>猫 one</p>\n")
+    outcome = place.mtkit(*run[:-1], "in.html", "--format", "html", "--check")
+    (listed,) = (row for row in outcome.err.splitlines() if row.startswith("mtkit: line 2: "))
+    assert "the vocabulary lacks 猫" in listed

@@ -79,11 +79,14 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> Non
     assert text[start:end] == "猫"
 
 
-def test_a_text_of_several_lines_has_a_verdict(checked: Served) -> None:
+def test_all_lines_of_a_request_have_a_verdict(checked: Served) -> None:
+    for line in LINES:
+        # Of one line, the mean is no news.
+        said = asked(checked, line, check=True).json["verdict"]
+        assert not any("mean" in sentence for sentence in said)
     alone = asked(checked, LINES, check=True).json
-    # Of one line, the mean is no news.
-    assert not any("mean" in sentence for said in alone["verdict"] for sentence in said)
-    first, *_ = asked(checked, "\n".join([*LINES, ""]), check=True).json["verdict"]
+    first, *rest = asked(checked, "\n".join([*LINES, ""]), check=True).json["verdict"]
+    assert alone["verdict"] == [first, *rest]
     mean = sum(alone["confidence"]) / len(LINES)
     assert first.startswith(f"the mean confidence is {mean:.0f} (of the validation set: ")
     low = sum(confidence < 50 for confidence in alone["confidence"])

@@ -251,11 +251,10 @@ class Coverage:
         """Whether it can judge what `shortened` is for."""
         return self.settings.contrast is not None
 
-    def shortened(self, src: Text, tgt: Text) -> str | None:
+    def shortened(self, src: Text, tgt: Text, pair: PairCoverage) -> str | None:
         """A source without its words that seem not to be translated, near the limit of that."""
         if max(len(src.raw), len(tgt.raw)) > limits.MAX_CONTRASTED:
             return None
-        pair = self.of(src, tgt)
         first, end = pair.src.worst
         is_near = self._excess("omission", pair) > -limits.MAX_DISTANCE
         if first == end or pair.new > self.settings.most_new or not is_near:

@@ -180,7 +180,7 @@ def _fit_contrast(
     near = [
         (src, tgt, shorter, is_faulty)
         for src, tgt, is_faulty in examples("omission", texts, random.Random(1))
-        if (shorter := coverage.shortened(src, tgt)) is not None
+        if (shorter := coverage.shortened(src, tgt, coverage.of(src, tgt)))
     ]
     with ForcedDecoder(translator) as forced:
         contrasts = contrasts_of(forced, [(s.raw, t.raw, shorter) for s, t, shorter, _ in near])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 
-from mtkit.check.checker import Checker, Decoded
+from mtkit.check.checker import Checker, Covered, Decoded
 from mtkit.check.rules import limits
 from mtkit.score import mutual_chrf
 from mtkit.translate import ForcedDecoder, Sampler, Translation, Translator
@@ -33,20 +33,21 @@ class Prober(AbstractContextManager["Prober"]):
     def decoded(self, sources: Sequence[str], translations: Sequence[Translation]) -> list[Decoded]:
         """What a check uses of each translation; nothing depends on the others."""
         samples = self._sampler.draw(sources) if self._sampler else [()] * len(sources)
-        contrasts = self._contrasts(sources, [translation.text for translation in translations])
-        of_lines = zip(translations, samples, contrasts, strict=True)
+        covered = [
+            self._checker.cover(source, translation.text)
+            for source, translation in zip(sources, translations, strict=True)
+        ]
+        contrasts: list[list[float]] = [[] for _ in sources]
+        coverage = self._checker.coverage
+        if self._forced is not None and coverage is not None:
+            parts = [pair and coverage.shortened(src, tgt, pair) for src, tgt, pair in covered]
+            near = [number for number, part in enumerate(parts) if part]
+            asked = [(sources[i], translations[i].text, parts[i] or "") for i in near]
+            known = [_without_eos(translations[i]) for i in near]
+            for i, contrast in zip(near, contrasts_of(self._forced, asked, known), strict=True):
+                contrasts[i] = contrast
+        of_lines = zip(translations, samples, contrasts, covered, strict=True)
         return [decoded_of(*of_line) for of_line in of_lines]
-
-    def _contrasts(self, sources: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
-        results: list[list[float]] = [[] for _ in sources]
-        if self._forced is not None:
-            pairs = enumerate(zip(sources, texts, strict=True))
-            parts = ((number, self._checker.shortened(*pair)) for number, pair in pairs)
-            near = {number: shorter for number, shorter in parts if shorter}
-            asked = [(sources[number], texts[number], shorter) for number, shorter in near.items()]
-            for number, contrast in zip(near, contrasts_of(self._forced, asked), strict=True):
-                results[number] = contrast
-        return results
 
 
 def sampler_of(translator: Translator) -> Sampler:
@@ -59,7 +60,11 @@ def sampler_of(translator: Translator) -> Sampler:
     )
 
 
-def contrasts_of(forced: ForcedDecoder, near: Sequence[tuple[str, str, str]]) -> list[list[float]]:
+def contrasts_of(
+    forced: ForcedDecoder,
+    near: Sequence[tuple[str, str, str]],
+    known: Sequence[Sequence[float]] | None = None,
+) -> list[list[float]]:
     """How probable translations are, and how much more without a part of their source.
 
     Contrastive conditioning (Vamvas and Sennrich 2022, https://aclanthology.org/2022.acl-short.53):
@@ -67,6 +72,7 @@ def contrasts_of(forced: ForcedDecoder, near: Sequence[tuple[str, str, str]]) ->
 
     Args:
         near: for each, its source, the translation, and the source without the part.
+        known: for each, log-probabilities of its subwords, if there are as many.
 
     Returns:
         For each, the features of `Coverage.findings`; none if it has no subwords.
@@ -74,11 +80,22 @@ def contrasts_of(forced: ForcedDecoder, near: Sequence[tuple[str, str, str]]) ->
     if not near:
         return []
     sources, texts, shorter = map(list, zip(*near, strict=True))
-    scored = forced.log_probs([*sources, *shorter], [*texts, *texts])
+    of_parts = forced.log_probs(shorter, texts)
+    wholes = list(known or [()] * len(near))
+    new = [
+        i for i, (x, part) in enumerate(zip(wholes, of_parts, strict=True)) if len(x) != len(part)
+    ]
+    scored = forced.log_probs([sources[i] for i in new], [texts[i] for i in new]) if new else []
+    for i, whole in zip(new, scored, strict=True):
+        wholes[i] = whole
     return [
         _contrast(whole, part) if whole and part else []
-        for whole, part in zip(scored[: len(near)], scored[len(near) :], strict=True)
+        for whole, part in zip(wholes, of_parts, strict=True)
     ]
+
+
+def _without_eos(translation: Translation) -> Sequence[float]:
+    return translation.log_probs[: -1 if translation.finished else None]
 
 
 def _contrast(whole: Sequence[float], part: Sequence[float]) -> list[float]:
@@ -94,13 +111,15 @@ def _contrast(whole: Sequence[float], part: Sequence[float]) -> list[float]:
 
 
 def decoded_of(
-    best: Translation, samples: Sequence[Translation] = (), contrast: Sequence[float] = ()
+    best: Translation,
+    samples: Sequence[Translation] = (),
+    contrast: Sequence[float] = (),
+    covered: Covered | None = None,
 ) -> Decoded:
     """What the checks use of a translation, of samples beside it, and of `contrasts_of`."""
     of_samples = features_of_samples(best.text, samples)
-    return Decoded(
-        best.log_probs, best.finished, best.truncated, best.missing, of_samples, contrast
-    )
+    of_search = best.log_probs, best.finished, best.truncated, best.missing
+    return Decoded(*of_search, of_samples, contrast, covered)
 
 
 def features_of_samples(translation: str, samples: Sequence[Translation]) -> list[float]:
