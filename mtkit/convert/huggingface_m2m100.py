@@ -30,6 +30,7 @@ from mtkit.convert.m2m100 import FIRST, SENTENCEPIECE, SPECIAL, fairseq_position
 from mtkit.convert.marian import marian_settings
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
+from mtkit.kernels.cpu_loss import NEVER
 from mtkit.model import Transformer
 from mtkit.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator
@@ -78,22 +79,27 @@ def to_m2m100(model: Transformer, rows: list[int]) -> Any:
     return theirs.eval()
 
 
-def _old_order(tokenizer: Tokenizer) -> tuple[list[int], int]:
+def _old_order(tokenizer: Tokenizer, bias: Tensor | None) -> tuple[list[int], int]:
     """Our ids in the order of M2M-100 or NLLB-200, and the number of those before the tags.
+
+    Characters that were added stand there too. Subwords that only a text can have, whose output
+    bias says so, are left out.
 
     Raises:
         MtkitError: if these are not the subwords of such a model.
     """
-    first, last = min(tokenizer.language_tags.values()), len(tokenizer) - 1
+    first = min(tokenizer.language_tags.values())
     if tokenizer.has_bytes or [tokenizer.piece(i) for i in (4, PAD_ID, EOS_ID, UNK_ID)] != FIRST:
         raise MtkitError(
             "--format huggingface: only a model with the subwords of M2M-100 or NLLB-200 can have "
             "tags on both sides there; --format safetensors takes every model"
         )
-    # Behind are subwords that only a text can have.
-    while not tokenizer.is_control(last):
-        last -= 1
-    return [4, PAD_ID, EOS_ID, UNK_ID, *range(5, last + 1)], first - 1
+    behind = range(first, len(tokenizer))
+    tags = [i for i in behind if tokenizer.is_control(i)]
+    others = (i for i in behind if not tokenizer.is_control(i))
+    added = [i for i in others if bias is None or bias[i] > NEVER / 2]
+    text = [4, PAD_ID, EOS_ID, UNK_ID, *range(5, first), *added]
+    return text + tags, len(text)
 
 
 def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: int) -> None:
@@ -170,7 +176,7 @@ class _M2M100(Target):
         if not translator.vocabularies.is_joint:
             raise MtkitError("--format huggingface: M2M-100 has one vocabulary for both sides")
         tokenizer = translator.tokenizer
-        rows, count = _old_order(tokenizer)
+        rows, count = _old_order(tokenizer, translator.model.output_bias)
         model = to_m2m100(translator.model, rows)
         longest = run.config.model.max_positions
         save_model(model, folder, run.config.decode, max_length=longest, bos_token_id=0, **SPECIAL)

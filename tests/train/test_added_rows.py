@@ -357,3 +357,24 @@ def test_of_an_import_of_m2m100_the_rows_of_start_and_eos_stay_the_same(
     assert not torch.equal(weights[1], run.select(None)[0]["embedding.weight"][1])
     text.write_text("one two\nthree\n")
     export(Run.open(tmp_path / "r"), tmp_path / "exported", format="huggingface", check=text)
+
+
+def test_characters_and_a_language_leave_for_transformers_where_it_can_have_them(
+    runs: dict[str, Run], tmp_path: Path
+):
+    text = tmp_path / "text"
+    text.write_text("one two\nnine ř☃ ř\n☃ neun\n", encoding="utf-8")
+    config = load_config("fine-tune", ["train.max_steps=1", "train.learning_rate=1e-3"])
+    for kind, code in (("nllb", "ces_Latn"), ("m2m100", "dsb")):
+        run = runs[kind]
+        data = adapted(run, tmp_path / kind, code)
+        tuned = tmp_path / f"tuned-{kind}"
+        train.run(config, data, tuned, device="cpu", init_from=str(run.path))
+        out = tmp_path / f"hf-{kind}"
+        if kind == "nllb":
+            # Compared with transformers, whose tokenizer must know the characters.
+            export(Run.open(tuned), out, format="huggingface", check=text)
+            assert "ces_Latn" in (out / "tokenizer_config.json").read_text()
+        else:
+            with pytest.raises(MtkitError, match="has other languages than this model"):
+                export(Run.open(tuned), out, format="huggingface", check=text)
