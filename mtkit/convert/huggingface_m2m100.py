@@ -145,6 +145,13 @@ def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: 
     )
     made.backend_tokenizer.normalizer = plain.backend_tokenizer.normalizer
     made.save_pretrained(folder)
+    # Other software takes them for adjacent, and those that were added may be behind the mask.
+    file = folder / "tokenizer_config.json"
+    content = json.loads(file.read_text("utf-8"))
+    content["added_tokens_decoder"] = {
+        str(ids[code]): {"content": code, "special": True} for code in codes
+    }
+    file.write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
 
 
 class _M2M100(Target):

@@ -113,7 +113,9 @@ def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
         if pieces[:3] != ["<unk>", "<s>", "</s>"]:
             raise MtkitError(f"{file}: does not begin with <unk>, <s> and </s>")
         pieces = [*FIRST, *pieces[3:]]
-        codes, count = _languages_of_nllb(folder, words, len(pieces), most_rows(len(pieces))), 1
+        codes = _languages_of_nllb(folder, words, len(pieces), most_rows(len(pieces)))
+        # The mask, unless a language that was added is behind it.
+        count = int(len(pieces) + len(codes) < size)
     known = [code for code in codes if code]
     if twice := sorted({code for code in known if known.count(code) > 1}):
         raise MtkitError(f"{folder}: the language {twice[0]} has two ids")

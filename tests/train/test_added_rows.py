@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, load_config
-from mtkit.convert import export
+from mtkit.convert import export, import_model
 from mtkit.data import PreparedData
 from mtkit.prepare import parallel_files, prepare_files
 from mtkit.run_folder import Run
@@ -378,3 +378,17 @@ def test_characters_and_a_language_leave_for_transformers_where_it_can_have_them
         else:
             with pytest.raises(MtkitError, match="has other languages than this model"):
                 export(Run.open(tuned), out, format="huggingface", check=text)
+
+
+def test_what_was_added_leaves_to_transformers_and_comes_back(runs: dict[str, Run], tmp_path: Path):
+    run, text = runs["nllb"], tmp_path / "text"
+    data = adapted(run, tmp_path, "dsb_Latn", "deu_Latn")
+    given = ["train.max_steps=2", "train.learning_rate=0.01", "train.warmup_steps=1"]
+    given += ["train.batch_tokens=300", "train.precision=fp32", "decode.max_extra_length=5"]
+    train.run(load_config("fine-tune", given), data, tmp_path / "r", init_from=str(run.path))
+    text.write_text("".join(f"{word} one\n" for word in NEW_WORDS))
+    export(Run.open(tmp_path / "r"), tmp_path / "exported", format="huggingface", check=text)
+    back = import_model(str(tmp_path / "exported"), tmp_path / "back", check=text).run
+    tokenizer = back.tokenizers().src
+    assert "dsb_Latn" in tokenizer.language_tags
+    assert {"ř", "☃"} <= {tokenizer.piece(i) for i in range(len(tokenizer))}
