@@ -12,7 +12,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.models import Limits
 from mtkit.base.overrides import parse_value
 from mtkit.base.yaml import cut
-from mtkit.config import Count, Section, Seed, first_mistake, setting
+from mtkit.config import Count, Names, Section, Seed, first_mistake, setting
 from mtkit.tokenizer import LARGEST_VOCABULARY
 
 Share = Annotated[float, Limits(ge=0.0, le=1.0)]
@@ -84,7 +84,7 @@ class PrepareConfig(Section):
     model_type: Literal["bpe", "unigram"] = setting(
         "bpe", "subword model; bpe: byte-pair encoding, unigram: unigram language model"
     )
-    user_defined_symbols: tuple[str, ...] = setting(
+    user_defined_symbols: Names = setting(
         (), "strings that are always one subword, such as <2de>"
     )
     learn_from_pairs: Count = setting(5_000_000, "maximum pairs to learn BPE from, evenly sampled")
@@ -118,7 +118,7 @@ class PrepareConfig(Section):
         "drop pairs in the wrong language (swapped or untranslated), by the log-odds of subwords, "
         "source against target",
     )
-    drop_findings: tuple[str, ...] = setting(
+    drop_findings: Names = setting(
         (), "drop pairs with these kinds of findings of mtkit check, such as language and loop"
     )
     repair_entities: bool = setting(
@@ -176,9 +176,6 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
         if isinstance(given, Mapping | Section):  # else it is refused below
             tree[section] = dict(given) | {inner: value}
     try:
-        # YAML has lists, but no tuples.
-        return PrepareConfig.model_validate(
-            {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
-        )
+        return PrepareConfig.model_validate(tree)
     except ValidationError as error:
         raise MtkitError(first_mistake(error, PrepareConfig)) from None

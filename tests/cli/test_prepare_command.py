@@ -120,7 +120,7 @@ def test_a_corpus_of_the_catalogue_has_a_page_and_checks_too(place: Place, optio
         (["--set", "max_ratio=0.5"], 1, ["max_ratio", "0.5"]),
         (["--set", "max_ratio"], 1, ["max_ratio", "key=value"]),
         (["--set", "drop_overlap=1"], 1, ["drop_overlap", "1"]),
-        (["--set", "user_defined_symbols=<2de>"], 1, ["user_defined_symbols", "<2de>"]),
+        (["--set", "user_defined_symbols=2"], 1, ["user_defined_symbols", "a name", "2"]),
         (["--set", "vocab_size=many"], 1, ["vocab_size", "many"]),
         (["--workers", "0"], 2, ["--workers", "0"]),
         (["--vocab-size", "9.5"], 2, ["--vocab-size", "9.5"]),
