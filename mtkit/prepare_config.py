@@ -84,9 +84,7 @@ class PrepareConfig(Section):
     model_type: Literal["bpe", "unigram"] = setting(
         "bpe", "subword model; bpe: byte-pair encoding, unigram: unigram language model"
     )
-    user_defined_symbols: Names = setting(
-        (), "strings that are always one subword, such as <2de>"
-    )
+    user_defined_symbols: Names = setting((), "strings that are always one subword, such as <2de>")
     learn_from_pairs: Count = setting(5_000_000, "maximum pairs to learn BPE from, evenly sampled")
     max_tokens: Count = setting(256, "maximum length of a side of a training pair, in subwords")
     max_chars: Count = setting(5_000, "maximum length of a side in characters, checked before BPE")

@@ -63,7 +63,8 @@ trimming_option = shared.option_group("Smaller vocabulary, for safetensors")
     "--keep-language L",
     "keep_languages",
     multiple=True,
-    help="Keep the tag of this language. Repeatable. Default: those of all languages.",
+    help="Keep the tag of this language. Repeatable. Default: those of all languages."
+    " An M2M-100 with fewer cannot be exported to other software.",
 )
 @check_option(
     "--check FILE",

@@ -95,7 +95,8 @@ def export(
         raise MtkitError("--keep-language: requires --keep-text FILE")
     if keep_text and target is not RUN_COPY:
         raise MtkitError(
-            "--keep-text: requires --format safetensors, whose output can be exported again"
+            "--keep-text: requires --format safetensors, whose output can be exported again (that "
+            "of M2M-100 only with all languages)"
         )
     if run.tokenizers().has_tags_on_both_sides and target is not RUN_COPY:
         if target is not HUGGINGFACE:

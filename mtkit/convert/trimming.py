@@ -99,7 +99,8 @@ class Trimming:
             limited = Transformer(config, size, PAD_ID, model.src_vocab_size)
         limited.load_state_dict(state | {"output_bias": bias}, assign=True)
         same = [x for x in text.lines if self.is_as_before(full.vocabularies, [x]).all()]
-        text = text._replace(lines=same, references=())
+        name = f"{text.name} (against the whole run without the subwords that were left out)"
+        text = CheckText(name, same, positions=text.positions)
         theirs = trimmed.translate(same)
         count = sum(map(operator.eq, full.translate(same), theirs))
         log.info(

@@ -89,10 +89,12 @@ class Agreement:
         return str(bounds)
 
     def __str__(self) -> str:
+        # That of identical lines can be 0, where all are short.
+        bleu = f" BLEU of one against the other {self.bleu:.2f};"
         return (
-            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search); "
-            f"BLEU of one against the other {self.bleu:.2f}; log-probabilities in {self.compared} "
-            f"lines differ by at most {self.difference:.1e}"
+            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search);"
+            f"{bleu * (self.identical < self.lines)} log-probabilities in {self.compared} lines "
+            f"differ by at most {self.difference:.1e}"
         )
 
 

@@ -94,7 +94,7 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
 ) -> None:
     out, printed = exported(format)
     assert "checked: 20 of 20 lines of the validation text of" in printed
-    assert "BLEU of one against the other 100.00" in printed
+    assert "BLEU" not in printed
     difference = float(re.findall(r"differ by at most (\S+)", printed)[0])
     assert difference < 1e-3
     facts = json.loads((out / "export.json").read_text())
@@ -155,7 +155,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
     done = python("-m", "mtkit", "export", run.path, out, "--format", format)
     assert done.returncode == 0, done.stderr
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
-    assert "BLEU of one against the other 100.00" in done.stderr
+    assert "BLEU" not in done.stderr
     usage = done.stderr.split("to use it in Python:\n")[1]
     program, ours = as_printed(done.stderr, run, NUMBERS)
     # As printed, with a beam.
