@@ -252,9 +252,12 @@ class ExistingVocabularies:
                 total, unseen = int(counts.sum()), int(counts[tokenizer.is_fallback].sum())
                 what = "subwords are single bytes or unknown, so it was not learned for this script"
             if unseen > _MAX_UNSEEN * total:
+                advice = _ADVICE
+                if self.task == "translation" and not self.adds_characters:
+                    advice = f"add its characters (--add-characters), or {_ADVICE}"
                 raise MtkitError(
                     f"{self.path}: its tokenizer does not suit the {side} side of {where}: "
-                    f"{unseen / total:.0%} of the {what}; {_ADVICE}"
+                    f"{unseen / total:.0%} of the {what}; {advice}"
                 )
 
 
@@ -286,13 +289,15 @@ def _added_languages(
     for pair in given:
         new, _, wanted = pair.partition("=")
         check_language("--add-language NEW=LIKE", new)
+        if not wanted:
+            raise MtkitError(f"--add-language {pair}: write {new}=LIKE, with a related language")
         known = [*tags, *added]
         if same := [code for code in known if is_same_tag(new.lower(), code.lower())]:
             raise MtkitError(f"--add-language {pair}: {path} has {same[0]} already; leave it out")
         if (like := wanted if wanted in known else find_code(wanted, known)) is None:
             raise MtkitError(
-                f"--add-language {pair}: {path} has no {wanted or 'language after ='}; the nearest "
-                f"of its languages are {', '.join(nearest_codes(wanted or new, known, 5))}"
+                f"--add-language {pair}: {path} has no {wanted}; the nearest of its languages are "
+                f"{', '.join(nearest_codes(wanted, known, 5))}"
             )
         languages = [code for direction in corpus.language_pairs for code in direction]
         if new not in languages:
@@ -328,6 +333,11 @@ def _check_tags(
     for src_lang, tgt_lang in directions:
         # An imported model may not say which languages it reads.
         if tgt_lang not in tags or (known and src_lang not in known):
+            from mtkit.base.language_id import find_code
+
+            for code in (src_lang, tgt_lang):
+                if code not in known and (same := find_code(code, known | tags.keys())):
+                    raise MtkitError(f"{path}: has {same}; write {same} and not {code}")
             raise MtkitError(
                 f"{path}: its tokenizer was learned for {listed(sorted(known | tags.keys()))}, "
                 f"with tags for {listed(sorted(tags))}, not for {src_lang} to {tgt_lang}; "

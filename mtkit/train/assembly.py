@@ -116,7 +116,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
             check_disk(run_path, saved_bytes, replaces=True)
             early = config.train.early_validations
             first = min(*early, config.train.valid_every, config.train.last_step)
-            log.info("the first validation is after %s updates", f"{first:,}")
+            log.info("the first validation is after update %s", f"{first:,}")
             if initial is not None:
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""

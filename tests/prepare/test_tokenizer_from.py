@@ -140,6 +140,7 @@ def test_a_script_that_the_tokenizer_has_not_seen_is_refused_before_the_training
     letters = [len(word) for line in text[1].read_text().split("\n") for word in line.split()]
     share = 2 * sum(letters) / (2 * sum(letters) + len(letters))
     assert f"{share:.0%} of the subwords are single bytes or unknown" in error
+    assert "; add its characters (--add-characters), or give another" in error
 
 
 def test_a_script_that_only_the_training_text_has_is_refused_too(

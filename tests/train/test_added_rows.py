@@ -244,8 +244,8 @@ def test_data_with_other_subwords_is_refused_as_before(runs: dict[str, Run], tmp
     ("pair", "message"),
     [
         ("cs=xx", "has no xx; the nearest of its languages are "),
-        ("cs", "has no language after =; the nearest of its languages are "),
-        ("cs=", "has no language after =; the nearest of its languages are "),
+        ("cs", "write cs=LIKE, with a related language"),
+        ("cs=", "write cs=LIKE, with a related language"),
         ("de=en", "has de already; leave it out"),
         ("DE=en", "has de already; leave it out"),
         ("deu_Latn=en", "has de already; leave it out"),
@@ -392,3 +392,10 @@ def test_what_was_added_leaves_to_transformers_and_comes_back(runs: dict[str, Ru
     tokenizer = back.tokenizers().src
     assert "dsb_Latn" in tokenizer.language_tags
     assert {"ř", "☃"} <= {tokenizer.piece(i) for i in range(len(tokenizer))}
+
+
+def test_a_language_under_another_code_is_named_as_the_run_has_it(
+    runs: dict[str, Run], tmp_path: Path
+):
+    with pytest.raises(MtkitError, match="has de; write de and not deu_Latn"):
+        adapted(runs["bpe with tags on both sides"], tmp_path, "deu_Latn", None)

@@ -292,7 +292,7 @@ def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_pa
         validate_as(patch, bleu=[0.0, 0.0, 0.0, 1.0, 2.0, 3.0])
         trainings.stopped("early", 7, interrupt, valid_early=True)
         trainings.run("early", valid_early=True)
-    assert "the first validation is after 1 updates" in caplog.messages
+    assert "the first validation is after update 1" in caplog.messages
     trainings.assert_same("plain", "early", "loss")
     assert [step for step, _ in trainings.rows("early", "valid_bleu")] == [1, 2, 4, 8, 16, 18]
     run = trainings.open("early")
