@@ -161,7 +161,9 @@ def check(
             translator = stack.enter_context(
                 shared.DecodeOptions.parse(**given, **languages).load([run])
             )
-            prober = stack.enter_context(Prober(translator, checker, with_samples=thorough))
+            prober = stack.enter_context(
+                Prober(translator, checker, with_samples=thorough, of_own=False)
+            )
             warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         table = None
         if findings_path is not None:

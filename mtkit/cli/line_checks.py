@@ -209,7 +209,9 @@ def line_checks(
         )
     verdict = Verdict(below, checker.thorough if thorough else checker.forecast)
     with ExitStack() as stack:
-        prober = stack.enter_context(Prober(translator, checker, with_samples=thorough))
+        prober = stack.enter_context(
+            Prober(translator, checker, with_samples=thorough, of_own=True)
+        )
         table = None
         if findings_path is not None:
             table = FindingTable(findings_path, line="place" if places else "line")

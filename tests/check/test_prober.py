@@ -104,10 +104,16 @@ def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(
     translations = list(map(Translation, texts))
     with (
         Translator.load(fitted, device="cpu") as translator,
-        Prober(translator, checker, with_samples=True) as prober,
+        Prober(translator, checker, with_samples=True, of_own=False) as prober,
+        Prober(translator, checker, with_samples=True, of_own=True) as of_own,
     ):
         together = prober.decoded(sources, translations)
+        own = of_own.decoded(sources, translations)
         alone = [prober.decoded([s], [t])[0] for s, t in zip(sources, translations, strict=True)]
     for one, other in zip(together, alone, strict=True):
         assert replace(one, covered=None) == replace(other, covered=None)
     assert [len(x.contrast) for x in together] == [6, *[0] * 12, *[6] * 5]
+    # About its own translations a model is not asked.
+    assert [replace(x, contrast=[], covered=None) for x in together] == [
+        replace(x, covered=None) for x in own
+    ]

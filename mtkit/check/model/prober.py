@@ -16,15 +16,21 @@ class Prober(AbstractContextManager["Prober"]):
 
     Args:
         with_samples: whether samples are drawn, for a thorough check.
+        of_own: whether the translations are those of the run itself. A model finds these probable
+            whatever they lack, so it is not asked: of 1,000 captions it took back 16 of 18
+            omissions that the lexicon found, nearly all of them right, and found no other.
     """
 
-    def __init__(self, translator: Translator, checker: Checker, *, with_samples: bool) -> None:
+    def __init__(
+        self, translator: Translator, checker: Checker, *, with_samples: bool, of_own: bool
+    ) -> None:
         self._checker, self._stack = checker, ExitStack()
         self._sampler = self._forced = None
         if with_samples:
             self._sampler = self._stack.enter_context(sampler_of(translator))
         # Both were fitted to a run, and an ensemble has no forecast.
-        if checker.coverage and checker.coverage.has_contrast and checker.forecast:
+        has_contrast = checker.coverage and checker.coverage.has_contrast and checker.forecast
+        if has_contrast and not of_own:
             self._forced = self._stack.enter_context(ForcedDecoder(translator))
 
     def __exit__(self, *_: object) -> None:
