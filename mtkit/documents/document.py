@@ -68,6 +68,8 @@ class Document(ABC):
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self.write_notes: list[str] = []
+        # The segments that the last `write` gave no translation.
+        self._rejected: set[int] = set()
 
     def write(
         self, translations: Sequence[str | None], marks: Mapping[int, str] | None = None
@@ -83,6 +85,7 @@ class Document(ABC):
                 the segments.
         """
         self.write_notes, changes = [], dict[int, str]()
+        self._rejected = {number for number, line in enumerate(translations) if line is None}
         for number, (segment, line) in enumerate(zip(self.segments, translations, strict=True)):
             if line is not None and (segment.is_replaced or line != segment.line):
                 changes[number] = line

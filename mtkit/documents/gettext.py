@@ -152,9 +152,11 @@ class Gettext(Document):
         """The file, in which an entry with a doubt is fuzzy, and has a comment."""
         edits, end = list[Edit](), self._file.line_end
         for entry in self._entries:
-            doubts = [marks[number] for number in sorted(entry.segments) if number in marks]
-            # `isdisjoint` would read all changes.
-            is_changed = any(number in changes for number in entry.segments)
+            # Half a translation is none.
+            rejected = entry.segments & self._rejected
+            shown = sorted(rejected or entry.segments)
+            doubts = [marks[number] for number in shown if number in marks]
+            is_changed = not rejected and any(number in changes for number in shown)
             flags, match = entry.flags, entry.match
             # Without the doubts of an earlier start.
             comments = [line for line in entry.comments if not re.match(r"\s*# mtkit:", line)]

@@ -310,7 +310,27 @@ def test_an_entry_of_which_a_part_is_its_own_translation_has_no_doubt():
     written = read.write(["Hamburg", "Welt"]).decode()
     assert "fuzzy" not in written
     assert 'msgstr "Hamburg\\nWelt"' in written
-    assert "#, fuzzy" in read.write([None, "Welt"], {0: "not translated"}).decode()
+
+
+@pytest.mark.parametrize("old", ["", "Alt"])
+@pytest.mark.parametrize(
+    ("source", "targets"),
+    [
+        ('msgid "One apple."\nmsgid_plural "%d apples"', ("msgstr[0]", "msgstr[1]")),
+        (r'msgid "One apple.\n%d apples"', ("msgstr",)),
+    ],
+)
+@pytest.mark.parametrize("translations", [["Ein Apfel.", None], [None, "%d Äpfel"], [None, None]])
+def test_an_entry_of_which_a_segment_is_rejected_keeps_what_it_had(
+    source: str, targets: tuple[str, ...], old: str, translations: list[str | None]
+):
+    entry = f"{source}\n" + "".join(f'{target} "{old}"\n' for target in targets)
+    read = document(po(f"\n{entry}"), everything=True)
+    marks = {0: "zero", 1: "one"}
+    # The doubt about a translation that is not there says nothing.
+    shown = "".join(f"# mtkit: {marks[n]}\n" for n in marks if translations[n] is None)
+    written = read.write(translations, marks).decode()
+    assert written.split("\n\n", 1)[1] == shown + entry
 
 
 @pytest.mark.parametrize(
