@@ -34,7 +34,7 @@ from mtkit.convert.export_record import (
     plain_greedy,
 )
 from mtkit.convert.huggingface import HUGGINGFACE
-from mtkit.convert.huggingface_m2m100 import M2M100
+from mtkit.convert.huggingface_m2m100 import M2M100, why_not
 from mtkit.convert.model_card import NO_LICENCE, write_card
 from mtkit.convert.onnx import ONNX
 from mtkit.convert.run_copy import RUN_COPY, trimmed_copy
@@ -98,11 +98,18 @@ def export(
             "--keep-text: requires --format safetensors, whose output can be exported again (that "
             "of M2M-100 only with all languages)"
         )
-    if run.tokenizers().has_tags_on_both_sides and target is not RUN_COPY:
+    vocabularies = run.tokenizers()
+    if vocabularies.has_tags_on_both_sides and target is not RUN_COPY:
+        if reason := why_not(vocabularies):
+            raise MtkitError(
+                f"--format {format} cannot express tags on both sides of this run: {reason}; it "
+                "stays in mtkit (--format safetensors, mtkit serve)"
+            )
+        M2M100.check_expressible(run.config.model)
         if target is not HUGGINGFACE:
             raise MtkitError(
                 f"--format {format} cannot express tags on both sides; --format huggingface can, "
-                "for M2M-100 and NLLB-200, and ct2-transformers-converter converts its output"
+                "and ct2-transformers-converter converts its output"
             )
         target = M2M100
     packages = filter(None, (target.library, *target.more_libraries))

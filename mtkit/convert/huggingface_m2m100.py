@@ -26,13 +26,20 @@ from mtkit.convert.huggingface import (
     save_model,
     silence_transformers,
 )
-from mtkit.convert.m2m100 import FIRST, SENTENCEPIECE, SPECIAL, fairseq_positions, kind_of_codes
+from mtkit.convert.m2m100 import (
+    FIRST,
+    SENTENCEPIECE,
+    SPECIAL,
+    fairseq_positions,
+    is_code_of_nllb,
+    kind_of_codes,
+)
 from mtkit.convert.marian import marian_settings
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
 from mtkit.kernels.cpu_loss import NEVER
 from mtkit.model import Transformer
-from mtkit.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from mtkit.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator
 
 
@@ -79,21 +86,30 @@ def to_m2m100(model: Transformer, rows: list[int]) -> Any:
     return theirs.eval()
 
 
+def why_not(vocabularies: Vocabularies) -> str:
+    """Why transformers has no model with such vocabularies, which have tags on both sides.
+
+    Empty if it has one.
+    """
+    tokenizer, codes = vocabularies.src, [*vocabularies.src.language_tags]
+    first = [tokenizer.piece(i) for i in (4, PAD_ID, EOS_ID, UNK_ID)]
+    if not vocabularies.is_joint or tokenizer.has_bytes or first != FIRST:
+        return "it does not have the subwords of M2M-100 or NLLB-200"
+    if kind_of_codes(codes) is not None:
+        return ""
+    others = [code for code in codes if not is_code_of_nllb(code)]
+    if len(others) < len(codes):
+        return f"NLLB-200 has codes such as eng_Latn, and not {', '.join(others)}"
+    return "the list of languages of M2M-100 is fixed, and that of this run is another"
+
+
 def _old_order(tokenizer: Tokenizer, bias: Tensor | None) -> tuple[list[int], int]:
     """Our ids in the order of M2M-100 or NLLB-200, and the number of those before the tags.
 
     Characters that were added stand there too. Subwords that only a text can have, whose output
     bias says so, are left out.
-
-    Raises:
-        MtkitError: if these are not the subwords of such a model.
     """
     first = min(tokenizer.language_tags.values())
-    if tokenizer.has_bytes or [tokenizer.piece(i) for i in (4, PAD_ID, EOS_ID, UNK_ID)] != FIRST:
-        raise MtkitError(
-            "--format huggingface: only a model with the subwords of M2M-100 or NLLB-200 can have "
-            "tags on both sides there; --format safetensors takes every model"
-        )
     behind = range(first, len(tokenizer))
     tags = [i for i in behind if tokenizer.is_control(i)]
     others = (i for i in behind if not tokenizer.is_control(i))
@@ -112,9 +128,7 @@ def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: 
     (folder / SENTENCEPIECE).write_bytes(model)
     codes = list(tokenizer.language_tags)
     names = [*FIRST, *(piece.text for piece in texts)]
-    if (kind := kind_of_codes(codes)) is None:
-        raise MtkitError("--format huggingface: M2M-100 has other languages than this model")
-    if kind != "nllb":
+    if (kind := kind_of_codes(codes)) != "nllb":
         from transformers import M2M100Tokenizer
 
         ids = {name: i for i, name in enumerate(names)}
@@ -180,8 +194,6 @@ class _M2M100(Target):
     def write(self, export: Export) -> None:
         translator, run, folder, _ = export
         silence_transformers()
-        if not translator.vocabularies.is_joint:
-            raise MtkitError("--format huggingface: M2M-100 has one vocabulary for both sides")
         tokenizer = translator.tokenizer
         rows, count = _old_order(tokenizer, translator.model.output_bias)
         model = to_m2m100(translator.model, rows)

@@ -56,9 +56,14 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("vocab.json", "tokenizer.json"))
 
 
+def is_code_of_nllb(code: str) -> bool:
+    """Whether a code of a language is written as in NLLB-200: `eng_Latn`."""
+    return _FLORES.fullmatch(code) is not None
+
+
 def kind_of_codes(codes: Sequence[str]) -> str | None:
     """The model that has exactly these languages: `nllb`, or one of `language_codes`."""
-    if all(map(_FLORES.fullmatch, codes)):
+    if all(map(is_code_of_nllb, codes)):
         return "nllb"
     return next((kind for kind, names in _LANGUAGES.items() if names.split() == [*codes]), None)
 
@@ -168,4 +173,4 @@ def _languages_of_nllb(folder: Path, words: dict[str, Any], first: int, end: int
 
 def _code(token: Any) -> str:
     text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) and _FLORES.fullmatch(text) else ""
+    return text if isinstance(text, str) and is_code_of_nllb(text) else ""

@@ -6,6 +6,7 @@ Expected rows are taken from the weights of the run by the names of subwords.
 from __future__ import annotations
 
 import logging
+import re
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from torch import Tensor
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, load_config
 from mtkit.convert import export, import_model
+from mtkit.convert.export_record import Format
 from mtkit.data import PreparedData
 from mtkit.prepare import parallel_files, prepare_files
 from mtkit.run_folder import Run
@@ -376,8 +378,33 @@ def test_characters_and_a_language_leave_for_transformers_where_it_can_have_them
             export(Run.open(tuned), out, format="huggingface", check=text)
             assert "ces_Latn" in (out / "tokenizer_config.json").read_text()
         else:
-            with pytest.raises(MtkitError, match="has other languages than this model"):
-                export(Run.open(tuned), out, format="huggingface", check=text)
+            assert_stays(Run.open(tuned), out, "list of languages of M2M-100 is fixed")
+
+
+def assert_stays(run: Run, out: Path, reason: str) -> None:
+    """No format sends the user to another one that cannot express the run either."""
+    formats: tuple[Format, ...] = ("ctranslate2", "onnx", "argos", "huggingface")
+    for form in formats:
+        with pytest.raises(MtkitError, match=reason) as caught:
+            export(run, out.with_suffix(".argosmodel") if form == "argos" else out, format=form)
+        message = str(caught.value)
+        assert message.startswith(f"--format {form} cannot express")
+        assert re.findall("--format (\\w+)", message) == [form, "safetensors"]
+
+
+def test_a_run_that_no_other_software_can_have_is_told_so(runs: dict[str, Run], tmp_path: Path):
+    own = "bpe with tags on both sides"
+    assert_stays(runs[own], tmp_path / "own", "not have the subwords of M2M-100 or NLLB-200")
+    data = adapted(runs["nllb"], tmp_path, "dsb", "deu_Latn")
+    given = ["train.max_steps=1", "train.learning_rate=1e-3"]
+    config = load_config("fine-tune", given)
+    train.run(config, data, tmp_path / "r", device="cpu", init_from=str(runs["nllb"].path))
+    assert_stays(Run.open(tmp_path / "r"), tmp_path / "out", "codes such as eng_Latn, and not dsb;")
+    text = tmp_path / "text"
+    text.write_text("one two\n")
+    few, keep = tmp_path / "few", {"keep_text": [text], "keep_languages": ["en", "de"]}
+    export(runs["m2m100"], few, format="safetensors", **keep)  # type: ignore[arg-type]
+    assert_stays(Run.open(few), tmp_path / "out", "list of languages of M2M-100 is fixed")
 
 
 def test_what_was_added_leaves_to_transformers_and_comes_back(runs: dict[str, Run], tmp_path: Path):
