@@ -185,6 +185,7 @@ def line_checks(
         FindingTable,
         Prober,
         Verdict,
+        fit_command,
         load_checker,
         warn_of_checkpoint,
     )
@@ -205,7 +206,7 @@ def line_checks(
             f"an ensemble has no confidence, which {wanting} needs"
             if is_ensemble
             else f"{run.path}: has no confidence, because it was fitted to too few pairs; "
-            f"{wanting} needs it: mtkit check SRC TGT --fit --run {run.in_command}"
+            f"{wanting} needs it: {fit_command(run, **languages, with_files=True)}"
         )
     verdict = Verdict(below, checker.thorough if thorough else checker.forecast)
     with ExitStack() as stack:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from conftest import GERMAN, GREEK, copied_run, number_pairs, random_run, reseal, write_pairs
+from support.kinds_of_runs import run_of_kind
 from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
+from mtkit.check import Checker, Decoded, RunChecks, fit_command, fit_pairs, fit_run, load_checker
 from mtkit.check.model.lexicon import load_lexicon
 from mtkit.check.rules.marks import Text
 from mtkit.convert import export
@@ -122,6 +123,25 @@ def test_a_run_without_checks_says_how_to_get_them(
     advice = f"; to make it now: mtkit check{files} --fit --run {untrained.path}$"
     with pytest.raises(MtkitError, match=advice):
         load_checker(untrained)
+
+
+@pytest.mark.parametrize("kind", ["marian", "nllb", "bpe with tags on both sides"])
+def test_the_command_for_files_has_the_languages_of_a_run_with_several(
+    kind: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    run = run_of_kind(tmp_path, kind)
+    for given, shown in (
+        (("en", "de"), "--src-lang en --tgt-lang de"),
+        ((), "-lang L --tgt-lang L"),
+    ):
+        command = fit_command(run, *given, with_files=True)
+        assert command.startswith(f"mtkit check SRC TGT --fit --run {run.path} ")
+        assert command.endswith(shown)
+        if run.manifest.imported is not None:
+            assert command == fit_command(run, *given)
+            with pytest.raises(MtkitError, match=f"to make it now: {command}$"):
+                load_checker(run, **dict(zip(("src_lang", "tgt_lang"), given, strict=False)))
 
 
 @pytest.mark.parametrize(

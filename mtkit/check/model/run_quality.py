@@ -143,10 +143,24 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
     """
     if fitted_to != used:
         log.warning(
-            "%s: the confidence was fitted to %s, and %s is used; to fit it again: "
-            "mtkit check --fit --run %s",
-            *(run.path, fitted_to, used, run.in_command),
+            "%s: the confidence was fitted to %s, and %s is used; to fit it again: %s",
+            *(run.path, fitted_to, used, fit_command(run)),
         )
+
+
+def fit_command(
+    run: Run, src_lang: str = "", tgt_lang: str = "", *, with_files: bool = False
+) -> str:
+    """The command that fits the checks of a run to its data, or to files if it has none.
+
+    With files, a run of several languages needs these two.
+    """
+    if run.manifest.imported is None and not with_files:
+        return f"mtkit check --fit --run {run.in_command}"
+    command = f"mtkit check SRC TGT --fit --run {run.in_command}"
+    if run.tokenizers().src.language_tags:
+        command += f" --src-lang {src_lang or 'L'} --tgt-lang {tgt_lang or 'L'}"
+    return command
 
 
 def load_checker(
@@ -159,11 +173,9 @@ def load_checker(
     """
     checks = RunChecks.load(run.path)
     if checks is None:
-        # An imported run has no data.
-        files = "" if run.manifest.imported is None else " SRC TGT"
         raise MtkitError(
             f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it now: "
-            f"mtkit check{files} --fit --run {run.in_command}"
+            f"{fit_command(run, src_lang, tgt_lang)}"
         )
     data = run.manifest.data
     direction = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)
@@ -177,6 +189,6 @@ def load_checker(
     if thorough and direction.thorough is None:
         raise MtkitError(
             f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
-            f"again: mtkit check --fit --run {run.in_command}"
+            f"again: {fit_command(run, src_lang, tgt_lang)}"
         )
     return checks.checker(run, direction)
