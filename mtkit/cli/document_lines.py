@@ -143,7 +143,7 @@ class DocumentLines:
         confidence, is_rejected = checked.get("confidence"), "rejected" in checked
         if confidence is not None and (is_rejected or confidence < self._below):
             reasons.append(f"confidence {confidence:g}")
-        return f"{'not translated: ' if is_rejected else ''}{'; '.join(reasons)}"
+        return "; ".join(reasons)
 
     def _rows(self) -> str:
         numbers = {line: number for number, line in enumerate(self.lines, 1)}

@@ -174,7 +174,7 @@ def line_checks(
     """The checks of a translator; at the end they are reported, and the table is written.
 
     Args:
-        unit: what is checked: lines, or segments, which keep their source if they are rejected.
+        unit: what is checked: lines, or segments, which stay as they are if they are rejected.
         places: see `LineChecks`.
 
     Raises:
@@ -232,7 +232,7 @@ def line_checks(
         return
     done, none = "left {} empty", "line"
     if unit != "lines":
-        done, none = "kept the source of {}", "segment"
+        done, none = "rejected {}", "segment"
     low = [] if reject is None else [f"below {reject:g}"]
     kinds = [", ".join(sorted(reject_kinds))] if reject_kinds else []
     if checks.rejected:

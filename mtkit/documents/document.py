@@ -117,13 +117,17 @@ class DistinctLines:
         self._lost = 0
 
     def put(self, line: str, translation: str | None, mark: str = "") -> None:
-        """Take the translation of a line; without the codes of the line, it is not used."""
+        """Take the translation of a line, or None and why; without its codes, it is not used."""
         if translation is not None and not has_same_codes(line, translation):
             self._lost += len(self.segments[line])
-            translation, mark = None, "not translated: its translation lost the formatting"
+            translation, mark = None, "its translation lost the formatting"
         for segment in self.segments[line]:
             self.translations[segment] = translation
-            if mark:
+            if mark and translation is None:
+                has_other = self.document.segments[segment].is_replaced
+                what = "new translation rejected" if has_other else "not translated"
+                self.marks[segment] = f"{what}: {mark}"
+            elif mark:
                 self.marks[segment] = mark
 
     def write(self) -> bytes:
@@ -134,7 +138,7 @@ class DistinctLines:
     def notes(self) -> list[tuple[str, bool]]:
         """What there is to know of the document that was written, and what of it is a warning."""
         lost = (
-            f"{self._lost:,} of {len(self.translations):,} segments keep their source, because "
+            f"{self._lost:,} of {len(self.translations):,} segments stay as they are, because "
             "their translations lost the formatting"
         )
         notes = [*self.document.notes, *self.document.write_notes]

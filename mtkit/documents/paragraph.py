@@ -127,10 +127,12 @@ class Paragraph:
         name: what it is called in messages, instead of by its number.
         is_replaced: see `Segment`.
         texts: those that have letters; what is before or after all words is not in them.
+        is_rejected: whether a translation of it was, while it is written.
     """
 
     kinds: ClassVar[Mapping[str, str]] = {}
     default = "shown"
+    is_rejected = False
     written = re.compile("")
     name = ""
     is_replaced = False

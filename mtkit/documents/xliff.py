@@ -73,12 +73,14 @@ class Unit(Paragraph):
         return first if local_name(first) == "notes" else None
 
     def mark(self, text: str) -> None:
-        """Say in the state of a text and in a note that it is doubtful."""
+        """Say in a note, and in the state of a new text, that it is doubtful."""
         space = self.unit.tag.removesuffix(local_name(self.unit))
+        is_old = self.is_rejected and (self.is_translated or self.is_replaced)
         if self._is_new:
             state = "initial" if self.target is None else "translated"
-            self.unit.set("state", self.unit.get("state") or state)
-            self.unit.set("subState", "mtkit:needs-review")
+            if not is_old:
+                self.unit.set("state", self.unit.get("state") or state)
+                self.unit.set("subState", "mtkit:needs-review")
             notes = self._notes()
             if notes is None:
                 notes = self.unit.makeelement(f"{space}notes")
@@ -88,7 +90,7 @@ class Unit(Paragraph):
             note = etree.SubElement(notes, f"{space}note", category)
         else:
             before = self.element if self.target is None else self.target
-            if self.target is not None:
+            if self.target is not None and not is_old:
                 self.target.set("state", "needs-review-translation")
             note = self.unit.makeelement(f"{space}note", {"from": "mtkit"})
             self.unit.insert(self.unit.index(before) + 1, note)

@@ -115,6 +115,7 @@ class XmlDocument(Document):
                     text.put(line)
                 if changed:
                     paragraph.render()
+                paragraph.is_rejected = any(n in self._rejected for *_, n in own)
                 if changed or doubts:
                     self._mark(paragraph, doubts)
         self._end_marks()

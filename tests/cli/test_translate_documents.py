@@ -244,7 +244,7 @@ def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(
     outcome = documents.mtkit("translate", "in.srt")
     assert outcome.out == SRT
     assert (
-        "in.srt: 1 of 4 segments keep their source, because their translations lost" in outcome.err
+        "in.srt: 1 of 4 segments stay as they are, because their translations lost" in outcome.err
     )
     assert "cue 3: not translated: its translation lost the formatting" in outcome.err
 
@@ -258,7 +258,7 @@ def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
     rejected = place.mtkit(*checked, "in.po", "--reject", "100")
     assert rejected.out.count('msgstr ""\n') == 2
     assert rejected.out.count("# mtkit: not translated: ") >= 2
-    assert "kept the source of 3 of 3 segments: confidence below 100" in rejected.err
+    assert "rejected 3 of 3 segments: confidence below 100" in rejected.err
 
 
 def test_a_word_file_comes_back_with_its_doubts_as_comments(place: Place, checked: list[str]):
@@ -274,7 +274,7 @@ def test_a_word_file_comes_back_with_its_doubts_as_comments(place: Place, checke
     marked = trees((place.folder / "marked.docx").read_bytes())
     assert "confidence " in marked["word/comments.xml"].xpath("string()")
     rejected = place.mtkit(*command, "rejected.docx", "--reject", "100")
-    assert "kept the source of 1 of 1 segments" in rejected.err
+    assert "rejected 1 of 1 segments" in rejected.err
     root = trees((place.folder / "rejected.docx").read_bytes())["word/document.xml"]
     assert root.xpath("string(//*[local-name()='p'][1])") == "one two nine"
     # The objects go to standard output, and the document to its file.
@@ -324,7 +324,7 @@ def test_html_is_checked_too(place: Place, checked: list[str]):
     assert (row[0], row[4]) == ("1", "one two 猫")
     outcome = place.mtkit(*checked, "--input", "in.html", "--reject", "100")
     assert outcome.out == page
-    assert "kept the source of 3 of 3 segments" in outcome.err
+    assert "rejected 3 of 3 segments" in outcome.err
 
 
 def test_a_glossary_is_used_in_a_document(documents: Place):
@@ -344,7 +344,7 @@ def test_each_different_text_is_translated_once_and_each_segment_is_counted(
     outcome = place.mtkit(*checked, *arguments)
     assert "wrote out.srt, for 3 segments" in outcome.err
     assert " of 3 segments are marked" in outcome.err
-    assert "kept the source of 3 of 3 segments" in outcome.err
+    assert "rejected 3 of 3 segments" in outcome.err
     rows = (place.folder / "found.tsv").read_text(encoding="utf-8").splitlines()
     places = [row.split("\t")[0] for row in rows if "\tunknown\t" in row]
     assert places.count("cue 1") == places.count("cue 2") == 1

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.documents import unit, xliff
 from support.pretended import capitals, reversed_words
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents import Document, open_document
+from mtkit.documents import DistinctLines, Document, open_document
 
 RUSSIAN = (
     "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : "
@@ -310,6 +311,24 @@ def test_an_entry_of_which_a_part_is_its_own_translation_has_no_doubt():
     written = read.write(["Hamburg", "Welt"]).decode()
     assert "fuzzy" not in written
     assert 'msgstr "Hamburg\\nWelt"' in written
+
+
+@pytest.mark.parametrize("name", ["x.po", "x.xlf"])
+def test_a_reason_says_whether_something_else_stays(name: str):
+    entry = '\nmsgid "{}"\nmsgstr "{}"\n'
+    data = po("".join(entry.format(*x) for x in (("One", ""), ("Two", "Zwei"), ("One", "Ein"))))
+    if name == "x.xlf":
+        two, one = ("<target>Zwei</target>", "<target>Ein</target>")
+        data = xliff(unit("One") + unit("Two", two) + unit("One", one)).decode()
+    lines = DistinctLines(open_document(name, data.encode(), everything=True))
+    lines.put("One", None, "confidence 7")
+    lines.put("Two", "Zwo", "confidence 9")
+    none, doubtful, rejected = (lines.marks[number] for number in range(3))
+    assert none == "not translated: confidence 7"
+    assert doubtful == "confidence 9"
+    assert rejected == "new translation rejected: confidence 7"
+    written = lines.write().decode()
+    assert written.count(rejected) == written.count(none) == written.count("confidence 9") == 1
 
 
 @pytest.mark.parametrize("old", ["", "Alt"])

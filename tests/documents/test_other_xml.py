@@ -281,6 +281,27 @@ def test_a_mark_of_xliff_is_a_state_and_a_note():
     assert unit("One", first) + unit("Two", note.format("rejected")) in new
 
 
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("old", ["Uno", "One"])
+def test_a_rejected_translation_changes_neither_the_old_one_nor_its_state(is_new: bool, old: str):
+    target = f"<source>One</source><target>{old}</target>"
+    if is_new:
+        text = f'<segment state="reviewed">{target}</segment>'
+        data, note = (
+            xliff2(text),
+            '<notes><note category="mtkit" appliesTo="target">x</note></notes>',
+        )
+        expected = note + text
+    else:
+        text = f'<target state="final">{old}</target>'
+        data, note = xliff(unit("One", text)), '<note from="mtkit">x</note>'
+        expected = text + note
+    document = open_document("a.xlf", data, everything=True)
+    assert expected in document.write([None], {0: "x"}).decode()
+    # A new one that is the same is new.
+    assert expected not in document.write([old], {0: "x"}).decode()
+
+
 def test_a_mark_of_xliff_2_is_a_state_below_the_state_and_a_note_of_the_unit():
     data = xliff2('<originalData/><segment><source>a <pc id="1">b</pc></source></segment>')
     new = after(data, "<g1>B</g1> A", n0="doubtful")

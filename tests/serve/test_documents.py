@@ -368,7 +368,7 @@ def test_a_lost_format_and_a_signature_are_said(
 ) -> None:
     monkeypatch.setattr("mtkit.documents.document.has_same_codes", lambda *_: False)
     reply = served.upload("a.srt", FILES["a.srt"])
-    (note,) = [note for note in reply.json["notes"] if "keep their source" in note]
+    (note,) = [note for note in reply.json["notes"] if "stay as they are" in note]
     assert note.startswith("3 of 3 segments")
     assert served.fetch(reply) == FILES["a.srt"]
 
