@@ -46,7 +46,14 @@ from mtkit.convert.transformers_folder import (
     link_known_files,
     read_transformers_folder,
 )
-from mtkit.convert.verification import BOUNDS, CheckText, RunModel, accept, compare
+from mtkit.convert.verification import (
+    BOUNDS,
+    CheckText,
+    RunModel,
+    accept,
+    compare,
+    example_languages,
+)
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
@@ -296,8 +303,7 @@ def _translator(run: Run) -> Translator:
     config = run.config.decode.greedy().model_copy(update=_CHECKED)
     runs = LoadedRuns(vocabularies, config)
     if vocabularies.has_tags_on_both_sides:
-        # As good as any.
-        runs = runs.between(codes[0], codes[-1])
+        runs = runs.between(*example_languages(vocabularies))
     elif codes:
         runs = replace(runs, vocabularies=Vocabularies(_TaggedTokenizer(src.model), tgt))
     return Translator(runs, Torch([model.eval()], runs))
@@ -404,10 +410,7 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
 
 
 def _command(run: Run) -> str:
-    vocabularies = run.tokenizers()
-    codes = list(vocabularies.src.language_tags)
-    option = f" --tgt-lang {shlex.quote(codes[0])}" if codes else ""
-    if vocabularies.has_tags_on_both_sides:
-        option = f" --src-lang {shlex.quote(codes[-1])}{option}"
+    named = zip(("src", "tgt"), example_languages(run.tokenizers()), strict=True)
+    option = "".join(f" --{side}-lang {shlex.quote(code)}" for side, code in named if code)
     start = 'echo "A sentence in the source language." | mtkit translate --run'
     return f"{start} {run.in_command}{option}"

@@ -10,9 +10,15 @@ from mtkit.align import AlignmentSettings
 from mtkit.check import RunChecks
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.export_record import plain_greedy
-from mtkit.convert.target import Export, Limits, Target, first_language
+from mtkit.convert.target import Export, Limits, Target
 from mtkit.convert.trimming import Trimming
-from mtkit.convert.verification import Agreement, CheckText, RunModel, load_untagged
+from mtkit.convert.verification import (
+    Agreement,
+    CheckText,
+    RunModel,
+    example_languages,
+    load_untagged,
+)
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -66,7 +72,7 @@ class _RunCopy(Target):
         return super().compare(export, theirs, text)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
-        language = first_language(translator.vocabularies)
+        _, language = example_languages(translator.vocabularies)
         more = f" --tgt-lang {shlex.quote(language)}" if language else ""
         if translator.runs.tgt_prefix:
             more = f" --src-lang {translator.src_lang} --tgt-lang {translator.tgt_lang}"

@@ -20,6 +20,7 @@ from mtkit.convert.verification import (
     LoadedModel,
     RunModel,
     compare,
+    example_languages,
     load_untagged,
 )
 from mtkit.run_folder import Run
@@ -151,14 +152,9 @@ def common_limits(config: ModelConfig) -> dict[str, tuple[bool, str]]:
     }
 
 
-def first_language(vocabularies: Vocabularies) -> str:
-    """One of the languages that a multilingual model translates to, as an example; else empty."""
-    return min(vocabularies.src.language_tags, default="")
-
-
 def example_tag(vocabularies: Vocabularies) -> str:
-    """The tag of `first_language`, which other software needs before a source; else empty."""
-    language = first_language(vocabularies)
+    """The tag of a language to translate to, which other software needs before a source, or ''."""
+    _, language = example_languages(vocabularies)
     return f">>{language}<<" if language else ""
 
 

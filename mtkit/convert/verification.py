@@ -13,10 +13,11 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
+from mtkit.base.language_id import find_code
 from mtkit.convert.export_record import Quantization
 from mtkit.run_folder import Run
 from mtkit.score import score
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import Tokenizer, Vocabularies
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -183,6 +184,19 @@ class RunModel:
         return [torch.tensor(scored.log_probs) for scored in results]
 
 
+def example_languages(vocabularies: Vocabularies) -> tuple[str, str]:
+    """Two languages to translate between as an example, with English if it is there.
+
+    Without tags on both sides, English is the second; without tags, both are empty.
+    """
+    codes = sorted(vocabularies.src.language_tags)
+    english = find_code("en", codes)
+    codes.sort(key=lambda code: code != english)
+    if vocabularies.has_tags_on_both_sides:
+        return codes[0], codes[min(1, len(codes) - 1)]
+    return "", next(iter(codes), "")
+
+
 def load_untagged(run: Run, **options: Any) -> Translator:
     """The translator of a run on the CPU, which puts no language tag before a source.
 
@@ -190,12 +204,12 @@ def load_untagged(run: Run, **options: Any) -> Translator:
     Only where both sides have tags, it is that of one direction.
     """
     vocabularies = run.tokenizers()
-    tags = [*vocabularies.src.language_tags]
+    example = example_languages(vocabularies)
     if not vocabularies.has_tags_on_both_sides:
-        translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+        translator = Translator.load(run, device="cpu", tgt_lang=example[1] or None, **options)
         return Translator(replace(translator.runs, src_prefix=()), translator.decoder)
     directions = [(d.src_lang, d.tgt_lang) for d in run.manifest.data.directions]
-    src_lang, tgt_lang = next(iter(directions), (tags[0], tags[-1]))
+    src_lang, tgt_lang = next(iter(directions), example)
     return Translator.load(run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **options)
 
 

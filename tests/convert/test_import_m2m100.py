@@ -570,6 +570,23 @@ def test_an_import_is_trained_further_and_exported_again(
     assert "cc-by-nc-4.0" in (tmp_path / f"{kind}-out" / "export.json").read_text()
 
 
+def test_printed_commands_have_english_as_one_side(
+    kind: Kind, imported: dict[Kind, Imported], tmp_path: Path
+):
+    text = tmp_path / "text"
+    text.write_text("one two\n")
+    options = {
+        "m2m100": "--src-lang en --tgt-lang af",
+        "nllb": "--src-lang eng_Latn --tgt-lang deu_Latn",
+    }[kind]
+    assert imported[kind].command.endswith(f" {options}")
+    run, out = imported[kind].run, tmp_path / "out"
+    assert f" {options} <" in export(run, out, format="safetensors", check=text)
+    kept = [CODES[0], CODES[3]] if kind == "nllb" else ["zu", "de"]
+    small = export(run, tmp_path / "s", format="safetensors", keep_text=[text], keep_languages=kept)
+    assert f" --src-lang {min(kept)} --tgt-lang {max(kept)} <" in small
+
+
 def test_the_command_prints_the_licence_and_the_languages(place: Place, sources: dict[Kind, Path]):
     outcome = place.mtkit("import", str(sources["nllb"]), "runs/nllb")
     assert outcome.status == 0
