@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,21 @@ MAX_PRINTED = 20
 def in_words(count: int, noun: str) -> str:
     """A number of things, as "1 line" or "2 lines"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def doubt_of(checked: Mapping[str, Any], below: float) -> str:
+    """What is doubtful about a checked text, or empty; it is if it was rejected."""
+    reasons = [finding["reason"] for finding in checked.get("findings", ())]
+    confidence = checked.get("confidence")
+    if confidence is not None and ("rejected" in checked or confidence < below):
+        reasons.append(f"confidence {confidence:g}")
+    return "; ".join(reasons)
+
+
+def report_more(doubts: int) -> None:
+    """Say how many doubts were not printed."""
+    if (more := doubts - MAX_PRINTED) > 0:
+        log.info("%s more are doubtful; --findings FILE has what is wrong", f"{more:,}")
 
 
 def format_of(given: str | None, path: Path | None) -> str:
@@ -120,8 +135,9 @@ class DocumentLines:
     def _put(self, parts: Iterable[bytes]) -> None:
         translated = b"".join(parts).decode().split("\n")[:-1]
         for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
-            is_rejected = "rejected" in self.checks.get(number, {})
-            self._distinct.put(line, None if is_rejected else translation, self._mark(number))
+            checked = self.checks.get(number, {})
+            is_rejected, doubt = "rejected" in checked, doubt_of(checked, self._below)
+            self._distinct.put(line, None if is_rejected else translation, doubt)
 
     def report(self, *, with_rows: bool) -> None:
         """Print what there is to know of the document that was written, and perhaps its rows."""
@@ -131,19 +147,9 @@ class DocumentLines:
             marks = sorted(self._distinct.marks.items())
             for segment, mark in marks[:MAX_PRINTED]:
                 log.info("%s: %s", self._document.segments[segment].place, mark)
-            if (more := len(marks) - MAX_PRINTED) > 0:
-                log.info("%s more are doubtful; --findings FILE has what is wrong", f"{more:,}")
+            report_more(len(marks))
         if with_rows:
             print_text(self._rows())
-
-    def _mark(self, number: int) -> str:
-        """What is doubtful about a line, or empty."""
-        checked = self.checks.get(number, {})
-        reasons = [finding["reason"] for finding in checked.get("findings", ())]
-        confidence, is_rejected = checked.get("confidence"), "rejected" in checked
-        if confidence is not None and (is_rejected or confidence < self._below):
-            reasons.append(f"confidence {confidence:g}")
-        return "; ".join(reasons)
 
     def _rows(self) -> str:
         numbers = {line: number for number, line in enumerate(self.lines, 1)}

@@ -26,8 +26,10 @@ from mtkit.cli.document_lines import (
     MAX_PRINTED,
     DocumentLines,
     check_document_options,
+    doubt_of,
     format_of,
     in_words,
+    report_more,
 )
 from mtkit.cli.line_checks import check_options, line_checks
 from mtkit.cli.output import (
@@ -348,6 +350,7 @@ def translate(
             window_lines=None if document is None else _SAVED_SEGMENTS,
         )
         line_translator.doubts.report()
+        report_more(len(line_translator.listed))
         if document is not None:
             document.report(with_rows=as_json and not only_rows)
 
@@ -491,11 +494,12 @@ class _LineTranslator:
             checked["rejected_translation"] = shown.text
         if self.checks_by_line is not None:
             self.checks_by_line[number] = checked
-        elif checked["findings"] and len(self.listed) < MAX_PRINTED:
+        elif doubt := doubt_of(checked, self.checks.verdict.below):
             # A page has no place for them.
             self.listed.append(number)
-            reasons = "; ".join(finding["reason"] for finding in checked["findings"])
-            log.info("line %s: %s", f"{number:,}", reasons)
+            if len(self.listed) <= MAX_PRINTED:
+                what = "not translated: " if "rejected" in checked else ""
+                log.info("line %s: %s%s", f"{number:,}", what, doubt)
         return not checked.get("rejected", False)
 
     def _given(self, windows: Windows) -> Iterator[Window]:

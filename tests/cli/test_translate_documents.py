@@ -325,6 +325,18 @@ def test_html_is_checked_too(place: Place, checked: list[str]):
     outcome = place.mtkit(*checked, "--input", "in.html", "--reject", "100")
     assert outcome.out == page
     assert "rejected 3 of 3 segments" in outcome.err
+    doubts = re.findall(
+        r"^mtkit: line (\d): not translated: .*confidence", outcome.err, re.MULTILINE
+    )
+    assert doubts == ["1", "2", "3"]
+
+
+def test_the_first_doubts_about_a_page_are_printed(place: Place, checked: list[str]):
+    place.write("in.html", "<p>one</p>\n" * 23)
+    outcome = place.mtkit(*checked, "in.html", "--check", "--below", "100")
+    doubts = re.findall(r"^mtkit: line (\d+): .*confidence [\d.]+$", outcome.err, re.MULTILINE)
+    assert doubts == [str(number) for number in range(1, 21)]
+    assert "mtkit: 3 more are doubtful" in outcome.err
 
 
 def test_a_glossary_is_used_in_a_document(documents: Place):
