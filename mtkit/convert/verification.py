@@ -185,16 +185,16 @@ class RunModel:
 
 
 def example_languages(vocabularies: Vocabularies) -> tuple[str, str]:
-    """Two languages to translate between as an example, with English if it is there.
+    """Two languages to translate between as an example, from English if it is there.
 
-    Without tags on both sides, English is the second; without tags, both are empty.
+    Without tags on both sides the first one is empty, and without tags both.
     """
     codes = sorted(vocabularies.src.language_tags)
     english = find_code("en", codes)
-    codes.sort(key=lambda code: code != english)
+    others = [code for code in codes if code != english] or codes
     if vocabularies.has_tags_on_both_sides:
-        return codes[0], codes[min(1, len(codes) - 1)]
-    return "", next(iter(codes), "")
+        return (english, others[0]) if english else (others[0], others[-1])
+    return "", next(iter(others), "")
 
 
 def load_untagged(run: Run, **options: Any) -> Translator:
