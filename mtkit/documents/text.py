@@ -10,8 +10,6 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from rich.cells import cell_len
-
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import encoding_fault
 from mtkit.documents.inline import Tags, coded, partners_of, trimmed
@@ -145,6 +143,9 @@ def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> 
 
 def width_of(text: str) -> int:
     """The columns of a text, in which NUL is a space."""
+    # On first use, because most commands need no width.
+    from rich.cells import cell_len
+
     return cell_len(text.replace("\0", " "))
 
 
