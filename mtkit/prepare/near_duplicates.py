@@ -2,7 +2,8 @@
 
 A model that was trained on them knows much of their translation by heart. Pairs that have three
 words in a row in common are compared by RapidFuzz: the characters of the longest common sequence,
-of both sides. (A MinHash of datasketch takes longer for one line than this for fifty.)
+of both sides. For a training pair of Multi30k this takes 0.02 ms; a MinHash of datasketch takes
+0.1 ms for one side, before anything is compared.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare.held_out import HeldOut
 
 # The similarity of both sides, 0 to 100, from which pairs are nearly the same. At 85 they are 6 of
-# 1,000 in Multi30k, 3 of 2,000 in Europarl and 90 of 2,000 in Tatoeba; at 75 half of those of
-# Multi30k are about something else.
+# 1,000 in Multi30k and 111 of 2,000 in Tatoeba; at 75 half of those of Multi30k are about something
+# else.
 MIN_SIMILARITY = 85
 _WORD = re.compile(r"\w+")
 # Words in a row that both have, and the most held-out lines with them: others say little.
