@@ -38,7 +38,7 @@ MANIFEST = "manifest.json"
 DROPPED = "dropped.tsv.gz"
 # Held-out pairs that are nearly the same as a training pair; without, there are none.
 NEAR_DUPLICATES = "near_duplicates.tsv"
-# What says how the data were made, and is no part of them.
+# Files that say how the data were made. Training does not read them.
 _LISTS = (DROPPED, NEAR_DUPLICATES)
 # A link is two numbers of this type. A side of a pair with links has fewer words.
 LINK_TYPE = np.dtype("<u2")

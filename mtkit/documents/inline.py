@@ -137,7 +137,8 @@ def trimmed(
 
     Args:
         count: of the pieces.
-        is_outside: whether a piece is no word and no end of what is around words.
+        is_outside: whether a piece may be left out at either end: it is neither a word nor the
+            beginning or end of formatting around words.
         is_pair: whether two pieces are the ends of what is around the words between them.
     """
     start, stop = 0, count

@@ -37,9 +37,9 @@ class NearDuplicate(NamedTuple):
     similarity: float
 
 
-def keep_nearest(nearest: dict[str, list[Any]], found: Sequence[NearDuplicate]) -> None:
+def keep_nearest(nearest: dict[str, list[Any]], pairs: Sequence[NearDuplicate]) -> None:
     """Keep the most similar, and of these the first one, of each held-out pair."""
-    for split, line, *rest in found:
+    for split, line, *rest in pairs:
         place = f"{split} {line}"
         if place not in nearest or rest[-1] > nearest[place][-1]:
             nearest[place] = [split, line, *rest]
@@ -76,7 +76,7 @@ def near_duplicates(sets: Sequence[Grams], block: PairBlock) -> list[NearDuplica
     """The held-out pairs that a kept pair of a block is nearly the same as; in any process."""
     from rapidfuzz.fuzz import ratio
 
-    found = []
+    near = []
     own, kept = sets[block.direction], block.kept.tolist()
     pairs = zip(*decoded(taken(block.pairs, kept)), strict=True)
     for number, (src, tgt) in zip(kept, pairs, strict=True):
@@ -89,8 +89,8 @@ def near_duplicates(sets: Sequence[Grams], block: PairBlock) -> list[NearDuplica
                 similarity = min(similarity, of_target)
             if similarity:
                 place, line = own.places[other], int(block.lines[number])
-                found.append(NearDuplicate(*place, block.source, line, round(similarity, 1)))
-    return found
+                near.append(NearDuplicate(*place, block.source, line, round(similarity, 1)))
+    return near
 
 
 def _grams(*sides: str) -> set[tuple[str, ...]]:

@@ -394,8 +394,8 @@ class Trainer:
             initial_valid_loss=metrics.initial().get("valid_loss"),
         )
         translations = [translation.text for translation in validation.translations]
-        found = findings(self.config, curve, *self.valid_text, translations)
-        metrics.findings = [*found, *self.history.forgetting(metrics.initial())]
+        of_curve = findings(self.config, curve, *self.valid_text, translations)
+        metrics.findings = [*of_curve, *self.history.forgetting(metrics.initial())]
         self.history.report(metrics.findings, finished=finished)
         if not finished:  # else the page is written at the end
             metrics.write_page()

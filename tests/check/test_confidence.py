@@ -115,7 +115,8 @@ def _with_tenths(forecast: Forecast, tenths: list[tuple[float, float]]) -> Forec
 
 @pytest.mark.parametrize(
     ("raw", "expected"),
-    # Between the points on a line; 40 is no lower than 35 before it; beyond them as at the end.
+    # Between two points, values are on the line that joins them. A point that is lower than the one
+    # before it, such as (40, 38), gets that value. Outside, the correction is that of the end.
     [(20, 35), (25, 37.5), (30, 40), (40, 40), (50, 65), (10, 25), (60, 75)],
 )
 def test_forecasts_are_corrected_by_the_tenths_in_order(raw: float, expected: float) -> None:

@@ -282,8 +282,8 @@ def _keeps(tokens: Sequence[int], plan: Plan) -> bool:
 
 
 def _count(word: Sequence[int], tokens: Sequence[int]) -> int:
-    size = len(word)
-    return sum(tuple(tokens[i : i + size]) == tuple(word) for i in range(len(tokens)))
+    size, wanted = len(word), list(word)
+    return sum(list(tokens[i : i + size]) == wanted for i in range(len(tokens) - size + 1))
 
 
 def _is_loop(tokens: Sequence[int]) -> bool:
