@@ -26,7 +26,6 @@ from mtkit.align.links import METHODS, Gold, Method
 from mtkit.align.tuning import choose_heads
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
-from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -42,17 +41,6 @@ TEXTS = [
     "שלום עולם, مرحبا",
     "你好，世界。再见",
 ]
-
-
-@pytest.mark.parametrize("line", TEXTS)
-def test_spans_of_subwords_lie_within_the_line_and_in_its_order(line: str, tiny_data: PreparedData):
-    tokenizer = tiny_data.tokenizers().src
-    (found,) = tokenizer.encode_with_spans([line])
-    assert found.ids == tokenizer.encode(line)
-    assert len(found.spans) == len(found.ids)
-    assert all(0 <= start <= end <= len(line) for start, end in found.spans)
-    starts = [start for start, _ in found.spans]
-    assert starts == sorted(starts)
 
 
 def attention_of(rows: list[list[float]]) -> WordAttention:

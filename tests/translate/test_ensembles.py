@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import random_run
-from support.translators import changed_to, ids_of, numbers, texts_of
+from support.translators import ids_of, numbers, texts_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.translator import Translator
 
 # Several models
@@ -61,40 +61,6 @@ def test_two_runs_find_tokens_by_the_mean_of_their_probabilities(
     assert list(ensemble.translate(lines)) != list(translator.translate(lines))
 
 
-def test_several_models_think_of_a_translation_what_they_thought_when_they_found_it(
-    ensemble: Translator,
-):
-    # At a high temperature even these models come to an end.
-    sampler = changed_to(ensemble, sample=True, temperature=50.0, max_length=3)
-    lines = numbers(30)
-    # A text does not say which of its segmentations was drawn.
-    comparable = [
-        (line, one)
-        for line, found in zip(lines, sampler.translate_nbest(lines, n_best=150), strict=True)
-        for one in found
-        if one.finished
-        and ids_of(ensemble, one.pieces) == [*ensemble.tokenizer.encode(one.text), EOS_ID]
-    ]
-    assert len(comparable) >= 10
-    assert any(len(one.pieces) > 1 for _, one in comparable)
-    scored = ensemble.score_given(
-        [line for line, _ in comparable], [one.text for _, one in comparable]
-    )
-    for ours, (_, one) in zip(scored, comparable, strict=True):
-        assert ours.log_probs == pytest.approx(one.log_probs, abs=1e-4)
-        assert ours.score == pytest.approx(one.score, abs=1e-4)
-
-
-def test_runs_of_different_subwords_are_refused_in_a_line(
-    untrained: Run, tiny_data: PreparedData, tmp_path: Path
-):
-    other = Tokenizer.learn(["one two three four five"] * 20, 280)
-    run = random_run(tmp_path / "other", tiny_data, 1, tokenizers=(other, other))
-    with pytest.raises(MtkitError) as refused:
-        Translator.load([untrained, run], device="cpu")
-    assert str(refused.value) == f"{run.path}: has another vocabulary than {untrained.path}"
-
-
 # A vocabulary for each side
 
 
@@ -114,13 +80,16 @@ def test_sources_and_translations_have_their_own_subwords(uneven: Run):
             assert one.log_probs == pytest.approx(expected, abs=1e-4)
 
 
-def test_given_translations_are_scored_in_their_own_subwords(uneven: Run):
-    translator = Translator.load(uneven, device="cpu")
-    _, tgt = uneven.tokenizers()
+@pytest.mark.parametrize("names", [["uneven"], ["untrained", "also_untrained"]])
+def test_given_translations_are_scored_in_their_own_subwords_by_all_models(
+    names: list[str], request: pytest.FixtureRequest
+):
+    runs = list(map(request.getfixturevalue, names))
+    translator, (_, tgt) = Translator.load(runs, device="cpu"), runs[0].tokenizers()
     (scored,) = translator.score_given(["one two"], ["δύο ένα"])
     ids = [*tgt.encode("δύο ένα"), EOS_ID]
     assert scored.pieces == tuple(tgt.piece(i) for i in ids)
-    expected = by_forward_passes([uneven], "one two", ids)
+    expected = by_forward_passes(runs, "one two", ids)
     assert scored.log_probs == pytest.approx(expected, abs=1e-5)
 
 

@@ -6,18 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.plain_search import plain_search
-from torch import Tensor
 
 from mtkit.config import ModelConfig
 from mtkit.kernels.cpu_loss import in_whole_tiles, output_by_tiles
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.search_settings import SearchSettings
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.tokenizer import EOS_ID, PAD_ID
 from mtkit.translate import Translator
-from mtkit.translate.pytorch.ensemble import Ensemble
 from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.search.beam import beam_search
 
 
 @pytest.mark.parametrize("vocab", [300, 256])
@@ -30,25 +26,6 @@ def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bo
     assert torch.allclose(logits, F.linear(x, weight, bias), atol=1e-5)
     # A vocabulary of whole tiles needs no other matrix.
     assert (matrix is weight) == (vocab == 256)
-
-
-def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(uneven: Run) -> None:
-    plain = Translator.load(uneven, device="cpu", prepared=False).model
-    # The last ids of either side.
-    V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
-    assert V_src is not None
-    assert V_src < V_tgt
-    src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
-    prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
-    engine = Engine(plain)
-    with torch.inference_mode():
-        cache = engine.start(src, 1)
-        for t in range(prefix.shape[1]):
-            wanted = plain(src, prefix[:, : t + 1])[:, -1].log_softmax(-1)
-            found = engine.step(prefix[:, t], torch.arange(len(src)), cache)
-            assert found.dtype == torch.float32
-            assert found.shape == (len(src), plain.vocab_size)
-            assert (found - wanted).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
@@ -73,56 +50,6 @@ def test_the_search_finds_what_a_plain_one_finds(
 
 
 # Ensembles
-
-V = 40
-SOURCES = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [14], [15, 16, 5, 9, 22], [30, 31]]
-
-
-def untrained(seed: int, *, d_model: int, layers: int) -> Transformer:
-    torch.manual_seed(seed)
-    config = ModelConfig(
-        encoder_layers=layers, decoder_layers=layers, d_model=d_model, d_ff=48, n_heads=2
-    )
-    return Transformer(config, V, PAD_ID).eval()
-
-
-def two_models() -> list[Transformer]:
-    return [untrained(1, d_model=16, layers=1), untrained(2, d_model=24, layers=2)]
-
-
-def sources() -> Tensor:
-    src = torch.full((len(SOURCES), 6), PAD_ID)
-    for row, ids in enumerate(SOURCES):
-        src[row, : len(ids) + 1] = torch.tensor([*ids, EOS_ID])
-    return src
-
-
-class MeanOfModels:
-    """The mean of what whole forward passes say, by adding up probabilities in float64."""
-
-    def __init__(self, models: list[Transformer]) -> None:
-        self.models = models
-
-    def __call__(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        probabilities = [model(src, tgt_in).double().softmax(-1) for model in self.models]
-        return torch.stack(probabilities).mean(0).log()
-
-
-@torch.inference_mode()
-def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
-    models = two_models()
-    ensemble = Ensemble([Engine(model) for model in models])
-    found = beam_search(
-        ensemble.step,
-        ensemble.start(sources(), 3),
-        SearchSettings([8] * len(SOURCES), BOS_ID, EOS_ID, alpha=0.6),
-        beam_size=3,
-    )
-    for ids, (best,) in zip(SOURCES, found, strict=True):
-        mean = MeanOfModels(models)
-        score, tokens = plain_search(mean, [*ids, EOS_ID], beam_size=3, alpha=0.6, limit=8)
-        assert best.tokens == tokens
-        assert best.score == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -15,20 +15,13 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from support.native_models import drawn_model, native_of
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of
 from support.translators import loaded
 from torch import Tensor
 
-from mtkit import native
-from mtkit.batches import pad_ids
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
-from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate import Translator
-from mtkit.translate.pytorch.ensemble import Ensemble
-from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.requests import Sentence
 from mtkit.translate.search.beam import beam_search
 
@@ -208,73 +201,6 @@ def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int) -> None:
 
 # ---------------------------------------------------------------------------------------------
 # Models
-
-V = 12
-SOURCES = [[5, 6, 7], [8], [9, 4, 4, 10, 11, 5], [7, 7]]
-
-
-def built(seed: int) -> Transformer:
-    torch.manual_seed(seed)
-    return drawn_model(vocab_size=V, seed=seed)
-
-
-@dataclass(frozen=True)
-class Whole:
-    """Next tokens of a source by models that read all tokens again, each time from the first on."""
-
-    models: Sequence[Transformer]
-    src: Tensor
-    known: dict[Tokens, list[float]]
-
-    def __call__(self, tokens: Tokens) -> list[float]:
-        if tokens not in self.known:
-            tgt = torch.tensor([[BOS_ID, *tokens]])
-            each = [model(self.src, tgt)[0, -1].double().softmax(-1) for model in self.models]
-            self.known[tokens] = torch.stack(each).mean(0).log().tolist()
-        return self.known[tokens]
-
-
-@pytest.fixture(scope="module")
-def models() -> list[Transformer]:
-    return [built(seed) for seed in (1, 2)]
-
-
-@pytest.fixture(scope="module")
-def readers(models: list[Transformer]) -> list[list[Whole]]:
-    """For each source, of the first model alone, and of both as an ensemble."""
-    sources = [torch.tensor([[*ids, EOS_ID]]) for ids in SOURCES]
-    return [[Whole(some, src, {}) for src in sources] for some in (models[:1], models)]
-
-
-@WIDTHS
-@ALPHAS
-@FORMS
-@torch.inference_mode()
-def test_every_search_has_the_same_rules(
-    width: int,
-    alpha: float,
-    form: str,
-    models: list[Transformer],
-    readers: list[list[Whole]],
-) -> None:
-    alone = Engine(models[0])
-    engines = (alone, Ensemble([alone, Engine(models[1])]))
-    sources = [[*ids, EOS_ID] for ids in SOURCES]
-    for n_best in (1, width):
-        case = Case(width, n_best, limit=8, alpha=alpha, form=form)
-        for stop in RULES:
-            settings = case.settings(len(SOURCES), stop, ids=(BOS_ID, EOS_ID))
-            for engine, of_sources in zip(engines, readers, strict=True):
-                expected = [by_the_rule(case, stop, reader, EOS_ID) for reader in of_sources]
-                for block in (1, 8):
-                    cache = engine.start(pad_ids(sources), width, block)
-                    found = beam_search(engine.step, cache, settings, **case.beam, block=block)
-                    for hypotheses, of_source in zip(found, expected, strict=True):
-                        assert_found(hypotheses, of_source)
-            if not native.available():
-                given = native_of(models[0]).translate(sources, settings, **case.beam)
-                for hypotheses, reader in zip(given, readers[0], strict=True):
-                    assert_found(hypotheses, by_the_rule(case, stop, reader, EOS_ID))
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])

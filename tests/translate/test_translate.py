@@ -197,32 +197,6 @@ def test_the_n_best_are_different_and_in_order(translator: Translator):
         assert all(one.log_prob <= one.score <= 0 for one in found)
 
 
-def test_a_score_is_the_log_probability_of_the_tokens_over_the_penalty(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-):
-    model, tokenizer = translator.model, translator.tokenizer
-    decode, said = tokenizer.decode, []
-
-    def listen(ids: tuple[int, ...]) -> str:
-        said.append(list(ids))
-        return decode(ids)
-
-    monkeypatch.setattr(tokenizer, "decode", listen)
-    line = "one two three"
-    found = next(translator.translate_nbest([line], n_best=4))
-    src = torch.tensor([[*tokenizer.encode(line), tokenizer.eos_id]])
-    limit = src.shape[1] + 4
-    for tokens, one in zip(said, found, strict=True):
-        # What reached the limit was cut off; all others ended.
-        full = tokens if len(tokens) == limit else [*tokens, tokenizer.eos_id]
-        # By the full forward pass, without cache, beam or batch.
-        with torch.no_grad():
-            logits = model(src, torch.tensor([[tokenizer.bos_id, *full[:-1]]]))[0]
-        log_prob = logits.log_softmax(-1)[range(len(full)), full].sum().item()
-        assert one.log_prob == pytest.approx(log_prob, abs=1e-4)
-        assert one.score == pytest.approx(log_prob / ((5 + len(full)) / 6) ** 0.6, abs=1e-4)
-
-
 # The command
 
 
