@@ -1,194 +1,49 @@
-"""Whole batches of the native engine, against the PyTorch engine in float32."""
+"""The native engine as a library: large settings, and the memory of models and batches."""
 
 from __future__ import annotations
 
 import contextlib
-import random
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 from support.program import printed
 
-from mtkit.batches import pad_ids
 from mtkit.model import Transformer
 from mtkit.native import NativeModel
-from mtkit.search_settings import Constraints, uniforms
+from mtkit.search_settings import Constraints, Sampling, SearchSettings, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID
-from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.search.beam import Hypothesis, SearchSettings, beam_search
-from mtkit.translate.search.independent import greedy_search
-from mtkit.translate.search.sampling import Sampling, sample
 
 Draw = Callable[..., Transformer]
 ToNative = Callable[..., NativeModel]
-Found = list[list[Hypothesis]]
-# Sentences, limits and prefixes.
-Batch = tuple[list[list[int]], list[int], list[list[int]]]
-
-MODELS: dict[str, dict[str, Any]] = {
-    "post-norm": {},
-    "pre-norm": {"norm": "pre"},
-    "learned positions": {"positions": "learned", "max_positions": 60},
-    "word positions": {"positions": "words"},
-    "a window of 2": {"attention_window": 2},
-    "other widths of heads": {"d_k": 3, "d_v": 20},
-    "own source vocabulary": {"src_vocab_size": 31},
-    "SiLU and output bias": {"activation": "silu", "output_bias": True},
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """How a batch is searched or sampled."""
-
-    form: Any = "gnmt"
-    alpha: float = 0.0
-    constraints: Constraints = field(default_factory=Constraints)
-    beam_size: int = 1
-    n_best: int = 1
-    rank_cut_off: bool = False
-    samples: int = 0
-    sampling: Sampling = field(default_factory=Sampling)
-
-    def settings(self, limits: Sequence[int], prefixes: Sequence[Sequence[int]]) -> SearchSettings:
-        """What both engines are given."""
-        constraints = replace(self.constraints, prefixes=prefixes)
-        return SearchSettings(limits, BOS_ID, EOS_ID, self.alpha, self.form, constraints)
-
-    def natively(self, native: NativeModel, batch: Batch, numbers: np.ndarray) -> Found:
-        """What the native engine finds."""
-        sentences, limits, prefixes = batch
-        settings = self.settings(limits, prefixes)
-        if self.samples:
-            return native.translate(sentences, settings, sampling=self.sampling, uniforms=numbers)
-        return native.translate(sentences, settings, **self.beam)
-
-    @property
-    def beam(self) -> dict[str, Any]:
-        """Arguments of a search."""
-        return {name: getattr(self, name) for name in ("beam_size", "n_best", "rank_cut_off")}
-
-    def with_pytorch(self, model: Transformer, batch: Batch, numbers: np.ndarray) -> Found:
-        """What PyTorch finds."""
-        sentences, limits, prefixes = batch
-        settings, engine = self.settings(limits, prefixes), Engine(model)
-        cache = engine.start(pad_ids(sentences), self.samples or self.beam_size)
-        if self.samples:
-            return sample(engine.step, cache, settings, self.sampling, numbers)
-        if self.beam_size == 1:
-            return greedy_search(engine.step, cache, settings)
-        return beam_search(engine.step, cache, settings, **self.beam)
-
-
-CASES: dict[str, Case] = {
-    "greedy": Case(),
-    "beam 4": Case(beam_size=4, alpha=0.6),
-    "beam 10, power": Case(beam_size=10, n_best=10, alpha=0.6, form="power"),
-    "beam 4, limits rank": Case(beam_size=4, n_best=3, alpha=-0.5, rank_cut_off=True),
-    "beam 4, constraints": Case(
-        beam_size=4, alpha=0.6, constraints=Constraints(3, 2, forbidden=(9, 5))
-    ),
-    "greedy, constraints": Case(constraints=Constraints(3, 1, forbidden=(5,))),
-    "samples": Case(samples=3),
-    "samples of few": Case(samples=3, sampling=Sampling(0.7, 20, 0.8)),
-}
-
-
-@pytest.fixture(autouse=True)
-def same_models_each_time() -> None:
-    torch.manual_seed(1)
-
-
-def batch_of(model: Transformer, rng: random.Random, size: int) -> Batch:
-    """Sentences, limits and prefixes; half of the batches have no prefix."""
-    of_source = model.src_vocab_size or model.vocab_size
-    sentences = [
-        [*(rng.randrange(4, of_source) for _ in range(rng.randrange(20))), EOS_ID]
-        for _ in range(size)
-    ]
-    limits = [rng.randint(1, 25) for _ in sentences]
-    longest = rng.choice([0, 3])
-    prefixes = [
-        [rng.randrange(10, model.vocab_size) for _ in range(rng.randint(0, longest))]
-        for _ in sentences
-    ]
-    return sentences, limits, prefixes
-
-
-def assert_near(found: Found, expected: Found) -> None:
-    """The same tokens, and scores and log-probabilities that differ by rounding only."""
-    assert [len(hypotheses) for hypotheses in found] == [len(hypotheses) for hypotheses in expected]
-    for ours, theirs in zip(found, expected, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert (one.tokens, one.finished) == (other.tokens, other.finished)
-            assert one.score == pytest.approx(other.score, abs=1e-5, rel=1e-5)
-            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-5)
-            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5, rel=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-@torch.inference_mode()
-def test_translations_are_those_of_pytorch(name: str, draw: Draw, to_native: ToNative) -> None:
-    model = draw(**MODELS[name])
-    native = to_native(model)
-    rng = random.Random(1)
-    ended = set()
-    for number, case in enumerate(CASES.values()):
-        for size in (1, 8, 16):
-            batch = batch_of(model, rng, size)
-            steps = max(batch[1], default=0)
-            numbers = uniforms(number, range(size), n_samples=case.samples, steps=steps)
-            expected = case.with_pytorch(model, batch, numbers)
-            found = case.natively(native, batch, numbers)
-            assert_near(found, expected)
-            ended |= {hypothesis.finished for some in found for hypothesis in some}
-    assert ended == {True, False}
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
-def test_translations_do_not_depend_on_their_batch_or_thread(
-    name: str, precision: str, draw: Draw, to_native: ToNative
-) -> None:
-    model = draw()
-    native = to_native(model, precision=precision)
-    sentences, limits, prefixes = batch_of(model, random.Random(2), 40)
-    case = CASES[name]
-    numbers = uniforms(3, range(40), n_samples=case.samples, steps=25)
-
-    def translate(rows: Sequence[int]) -> Found:
-        batch = tuple([of_all[row] for row in rows] for of_all in (sentences, limits, prefixes))
-        return case.natively(native, batch, numbers[list(rows)])  # type: ignore[arg-type]
-
-    together = translate(range(40))
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(translate, ([row] for row in range(40)))) == [
-            [hypotheses] for hypotheses in together
-        ]
-    assert translate(range(39, -1, -1)) == together[::-1]
+SENTENCES = [[5, 6, 7, EOS_ID], [8, EOS_ID], [EOS_ID], [9, 4, 4, 10, 11, 5, EOS_ID]]
+LIMIT = 25
+SETTINGS = SearchSettings([LIMIT] * len(SENTENCES), BOS_ID, EOS_ID, 0.6)
 
 
 @pytest.mark.parametrize("large", [2**31, 2**32 + 1, 10**18])
-@torch.inference_mode()
-def test_settings_above_32_bits_mean_what_they_mean_in_pytorch(
+def test_settings_above_32_bits_mean_what_less_would_mean_that_is_more_than_enough(
     large: int, draw: Draw, to_native: ToNative
 ) -> None:
-    model = draw()
-    native = to_native(model)
-    batch = batch_of(model, random.Random(3), 4)
-    numbers = uniforms(1, range(4), n_samples=2, steps=25)
-    for case in (
-        Case(constraints=Constraints(no_repeat_ngram=large)),
-        Case(beam_size=3, constraints=Constraints(min_length=large)),
-        Case(samples=2, sampling=Sampling(top_k=large)),
-    ):
-        expected = case.with_pytorch(model, batch, numbers)
-        assert_near(case.natively(native, batch, numbers), expected)
+    native = to_native(draw())
+    random = uniforms(1, range(len(SENTENCES)), n_samples=2, steps=LIMIT)
+
+    def found(number: int) -> list[object]:
+        repeats, long = (
+            replace(SETTINGS, constraints=constraints)
+            for constraints in (
+                Constraints(no_repeat_ngram=number),
+                Constraints(min_length=number),
+            )
+        )
+        sampling = Sampling(top_k=number)
+        return [
+            native.translate(SENTENCES, repeats),
+            native.translate(SENTENCES, long, beam_size=3),
+            native.translate(SENTENCES, SETTINGS, sampling=sampling, uniforms=random),
+        ]
+
+    assert found(large) == found(native.vocab_size)
 
 
 # A program that holds two models and drops one of them.
@@ -244,8 +99,8 @@ def test_a_thread_does_not_keep_the_memory_of_its_largest_batch() -> None:
 def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(
     draw: Draw, to_native: ToNative
 ) -> None:
-    native = to_native(draw())
     # It ends at once: no token is possible.
-    case = Case(constraints=Constraints(forbidden=range(70)))
+    nothing = Constraints(forbidden=range(70))
+    settings = replace(SETTINGS, max_lengths=[10**18], constraints=nothing)
     with contextlib.suppress(MemoryError):
-        assert case.natively(native, ([[EOS_ID]], [10**18], [[]]), np.zeros(0)) == [[]]
+        assert to_native(draw()).translate([[EOS_ID]], settings) == [[]]

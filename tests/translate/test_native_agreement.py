@@ -16,7 +16,7 @@ from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.translate import Translation, Translator
+from mtkit.translate import Translation, Translator, Window
 
 pytestmark = pytest.mark.skipif(native.available() != "", reason=native.available())
 
@@ -89,7 +89,15 @@ def facts(found: list[list[Translation]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
-@pytest.mark.parametrize("changes", [{}, {"beam_size": 1, "no_repeat_ngram": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"beam_size": 1, "no_repeat_ngram": 2},
+        {"min_length": 3, "no_repeat_ngram": 2, "length_penalty_form": "power"},
+        {"sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8},
+    ],
+)
 def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
     changes: dict[str, Any], precision: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
 ):
@@ -104,11 +112,13 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
             config = untrained.config.decode.model_copy(update=update)
             with loaded(untrained, "native", config=config, workers=threads) as translator:
                 in_order = facts(list(translator.translate_nbest(lines, n_best=2)))
-                shuffled = [lines[number] for number in order]
-                found = facts(list(translator.translate_nbest(shuffled, n_best=2)))
+                # A sample depends on the number of its line.
+                shuffled = Window(1, [lines[i] for i in order], numbers=[i + 1 for i in order])
+                ((_, placed),) = translator.translate_windows([shuffled], n_best=2)
+                found = facts(placed)
             results[batch_tokens, threads, "in order"] = in_order
-            placed = dict(zip(order, found, strict=True))
-            results[batch_tokens, threads, "shuffled"] = [placed[i] for i in range(len(lines))]
+            by_line = dict(zip(order, found, strict=True))
+            results[batch_tokens, threads, "shuffled"] = [by_line[i] for i in range(len(lines))]
     (first, *others) = results.values()
     assert len({str(one) for one in first}) > 40
     for other in others:
