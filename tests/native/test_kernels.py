@@ -214,32 +214,21 @@ def rounded_to_bf16(x: Floats) -> Floats:
     return torch.from_numpy(x).bfloat16().float().numpy()
 
 
-def test_linear_in_float32_is_a_product(parts: Parts, normal: Any) -> None:
-    for rows in range(1, 41):
-        x, weight, bias = normal(rows, 64), normal(192, 64), normal(192)
-        expected = x.astype(np.float64) @ weight.T.astype(np.float64) + bias
-        np.testing.assert_allclose(parts.linear(x, weight, bias), expected, rtol=1e-5, atol=2e-5)
+ROUNDED = {FLOAT32: lambda x: x, INT8: rounded_to_bytes, BF16: rounded_to_bf16}
 
 
-@pytest.mark.parametrize("rows", [1, 5, 13])
-def test_linear_in_bf16_is_a_product_of_rounded_numbers(
-    parts: Parts, normal: Any, rows: int
+@pytest.mark.parametrize("rows", [*range(1, 14), 40, 129])
+@pytest.mark.parametrize("precision", ROUNDED)
+def test_linear_is_a_product_of_rounded_numbers(
+    parts: Parts, normal: Any, precision: int, rows: int
 ) -> None:
+    rounded = ROUNDED[precision]
     x, weight, bias = normal(rows, 128), normal(64, 128), normal(64)
-    expected = rounded_to_bf16(x).astype(np.float64) @ rounded_to_bf16(weight).T + bias
-    y = parts.linear(x, weight, bias, precision=BF16)
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=5e-5)
-
-
-@pytest.mark.parametrize("rows", [1, 5, 13, 40, 129])
-def test_linear_in_int8_is_a_product_of_rounded_numbers(
-    parts: Parts, normal: Any, rows: int
-) -> None:
-    x, weight, bias = normal(rows, 128), normal(64, 128), normal(64)
-    x[0] *= 100
-    expected = rounded_to_bytes(x) @ rounded_to_bytes(weight).T + bias
-    y = parts.linear(x, weight, bias, precision=INT8)
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=2e-4)
+    if precision == INT8:
+        x[0] *= 100
+    expected = rounded(x).astype(np.float64) @ rounded(weight).T.astype(np.float64) + bias
+    y = parts.linear(x, weight, bias, precision=precision)
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=2e-4 if precision == INT8 else 5e-5)
 
 
 def test_int8_is_exact_at_its_limits(parts: Parts) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html.parser import HTMLParser
 from typing import Any, cast
 
 from mtkit.align.aligner import Aligner
@@ -107,3 +109,42 @@ TAG = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1>|</?[a-zA-Z!][^<>]*>", re
 def tags_of(text: str) -> list[str]:
     """Tags, comments, scripts and styles, sorted."""
     return sorted(match[0] for match in TAG.finditer(text))
+
+
+def with_ids(text: str) -> str:
+    """With a number in each start tag, so that no two are alike."""
+    numbers = itertools.count()
+    return re.sub(r"<[a-z][^\s/>]*", lambda tag: f"{tag[0]} data-n='{next(numbers)}'", text)
+
+
+class Tree(HTMLParser):
+    """The parent of each element, and whether every end tag ends the innermost element."""
+
+    VOID = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "meta", "wbr"})
+    # What may be left open.
+    LOOSE = frozenset({"li", "p"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.parents: dict[str, str] = {}
+        self.is_well_formed = True
+        self._open: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        number = dict(attrs)["data-n"] or ""
+        if tag == "li" and self._open[-1][0] == "li":
+            self._open.pop()
+        self.parents[number] = self._open[-1][1] if self._open else ""
+        if tag not in self.VOID:
+            self._open.append((tag, number))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.parents[dict(attrs)["data-n"] or ""] = self._open[-1][1] if self._open else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open[-1][0] in self.LOOSE - {tag}:
+            self._open.pop()
+        if not self._open or self._open.pop()[0] != tag:
+            self.is_well_formed = False

@@ -6,12 +6,11 @@ import html
 import re
 from collections import Counter
 from collections.abc import Sequence
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_translation import FakeTranslator, translated_html
+from support.fake_translation import FakeTranslator, Tree, translated_html, with_ids
 
 from mtkit.align.links import Alignment, word_spans
 from mtkit.translate import Translation
@@ -361,32 +360,6 @@ def test_very_deep_elements_are_kept():
 # Properties
 
 
-class Nesting(HTMLParser):
-    """The elements that are open, and whether a tag closed what was not open last."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.is_well_formed = True
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("img", "wbr"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.is_well_formed = False
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 words = st.sampled_from(["one", "two,", "(three)", "4", "fünf", "日本語", "a&lt;b", "&amp;"])
 names = st.sampled_from(["b", "i", "a href='x'", 'span class="y"', "x-z"])
 empty = st.sampled_from(["<img>", "<wbr>", "<b/>", "<!-- c -->", "<i></i>"])
@@ -442,11 +415,12 @@ orders = st.lists(st.integers(0, 9), min_size=1, max_size=9)
 def test_every_tag_is_there_once_and_elements_stay_nested(
     line: str, links: list[tuple[int, int]], order: list[int]
 ):
-    found = rendered(line, links, order)
-    assert tags(found) == tags(line)
-    nesting = Nesting(found)
-    assert nesting.is_well_formed
-    assert not nesting.open
+    source = with_ids(line)
+    found = rendered(source, links, order)
+    assert tags(found) == tags(source)
+    tree = Tree(found)
+    assert tree.is_well_formed
+    assert tree.parents == Tree(source).parents
 
 
 @settings(deadline=None, max_examples=300)

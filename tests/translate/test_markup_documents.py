@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import re
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fake_translation import FakeTranslator, shuffled, tags_of, translated_html
+from support.fake_translation import (
+    FakeTranslator,
+    Tree,
+    shuffled,
+    tags_of,
+    translated_html,
+    with_ids,
+)
 
 from mtkit.translate.html.markup import markup_windows, parse
 from mtkit.translate.html.markup_segments import Segment
@@ -70,45 +75,6 @@ FAKES = [
     *(FakeTranslator(shuffled(seed), share_linked=0.4) for seed in range(4)),
     FakeTranslator(share_linked=0),
 ]
-
-
-def with_ids(text: str) -> str:
-    """With a number in each start tag, so that no two are alike."""
-    numbers = itertools.count()
-    return re.sub(r"<[a-z][^\s/>]*", lambda tag: f"{tag[0]} data-n={next(numbers)}", text)
-
-
-class Tree(HTMLParser):
-    """The parent of each element, and whether every end tag ends the innermost element."""
-
-    VOID = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "meta", "wbr"})
-    # What may be left open.
-    LOOSE = frozenset({"li", "p"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.parents: dict[str, str] = {}
-        self.is_well_formed = True
-        self._open: list[tuple[str, str]] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        number = dict(attrs)["data-n"] or ""
-        if tag == "li" and self._open[-1][0] == "li":
-            self._open.pop()
-        self.parents[number] = self._open[-1][1] if self._open else ""
-        if tag not in self.VOID:
-            self._open.append((tag, number))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.parents[dict(attrs)["data-n"] or ""] = self._open[-1][1] if self._open else ""
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open and self._open[-1][0] in self.LOOSE - {tag}:
-            self._open.pop()
-        if not self._open or self._open.pop()[0] != tag:
-            self.is_well_formed = False
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -116,51 +116,54 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(tran
 # Choosing
 
 
+NATIVE, TORCH = ("native", "native"), ("PyTorch", "PyTorch")
+ON_CPU = "needs the native engine on a CPU, but"
+
+
 @pytest.mark.parametrize(
-    ("changes", "device", "reason", "expected"),
+    ("settings", "given", "expected"),
     [
-        ({}, "cpu", "", ("native", "native", "fp32", "")),
-        ({"precision": "int8"}, "cpu", "", ("native", "native", "int8", "")),
-        ({"engine": "native"}, "cpu", "", ("native", "native", "fp32", "")),
-        ({"engine": "torch"}, "cpu", "", ("PyTorch", "PyTorch", "fp32", "")),
-        ({}, "cuda", "", ("PyTorch", "PyTorch", "fp32", "a GPU needs PyTorch")),
+        ("", {}, (*NATIVE, "fp32", "")),
+        ("precision=int8", {}, (*NATIVE, "int8", "")),
+        ("engine=native", {}, (*NATIVE, "fp32", "")),
+        ("engine=torch", {}, (*TORCH, "fp32", "")),
+        ("", {"device": "cuda"}, (*TORCH, "fp32", "a GPU needs PyTorch")),
+        ("precision=fp32", {"device": "cuda"}, (*TORCH, "fp32", "a GPU needs PyTorch")),
+        ("precision=bf16", {"device": "cuda"}, (*TORCH, "bf16", "a GPU needs PyTorch")),
+        ("precision=int8", {"device": "cuda"}, "decode.precision int8: is for CPUs"),
+        ("", {"reason": "no compiler"}, (*TORCH, "fp32", "no compiler")),
+        ("precision=int8", {"reason": "no one"}, f"decode.precision int8: {ON_CPU} no one; choose"),
+        ("precision=bf16 engine=torch", {}, f"decode.precision bf16: {ON_CPU} decode.engine is"),
+        ("precision=int8 gpu_path=device", {}, f"decode.precision int8: {ON_CPU} gpu_path device"),
+        # By default bf16 is only for translations, and where it is fast.
+        ("", {"bf16": "amx"}, (*NATIVE, "fp32", "")),
+        ("", {"bf16": "amx", "exact": False}, (*NATIVE, "bf16", "")),
+        ("", {"bf16": "avx512bf16", "exact": False}, (*NATIVE, "bf16", "")),
+        ("", {"bf16": "vnni", "exact": False}, (*NATIVE, "fp32", "")),
+        ("precision=int8", {"bf16": "amx", "exact": False}, (*NATIVE, "int8", "")),
+        ("precision=bf16", {"bf16": "vnni"}, (*NATIVE, "bf16", "")),
         (
-            {"precision": "bf16"},
-            "cuda",
-            "",
-            ("PyTorch", "PyTorch", "bf16", "a GPU needs PyTorch"),
+            "precision=int8",
+            {"n_runs": 2},
+            ("native", "PyTorch", "int8", "several runs need PyTorch"),
         ),
-        ({}, "cpu", "no compiler", ("PyTorch", "PyTorch", "fp32", "no compiler")),
     ],
 )
-def test_the_native_engine_is_chosen_on_a_cpu_where_it_is_available(
-    changes: dict[str, Any],
-    device: str,
-    reason: str,
-    expected: tuple[str, str, str, str],
+def test_engine_and_precision_are_those_of_the_table(
+    settings: str,
+    given: dict[str, Any],
+    expected: tuple[str, ...] | str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    native_engine.install(monkeypatch.setattr, reason=reason)
-    config = DecodeConfig(**changes)
-    assert choosing.choose(config, device=device) == expected
-
-
-@pytest.mark.parametrize(
-    ("precision", "exact", "kernels", "expected"),
-    [
-        ("auto", True, "amx", "fp32"),
-        ("auto", False, "amx", "bf16"),
-        ("auto", False, "avx512bf16", "bf16"),
-        ("auto", False, "vnni", "fp32"),
-        ("int8", False, "amx", "int8"),
-        ("bf16", True, "vnni", "bf16"),
-    ],
-)
-def test_precision_is_bf16_by_default_only_for_translations_where_it_is_fast(
-    precision: str, exact: bool, kernels: str, expected: str, monkeypatch: pytest.MonkeyPatch
-):
-    native_engine.install(monkeypatch.setattr, bf16=kernels)
-    assert choosing.native_precision(precision, exact=exact) == expected
+    reason, bf16 = given.get("reason", ""), given.get("bf16", "plain")
+    native_engine.install(monkeypatch.setattr, reason=reason, bf16=bf16)
+    given = {name: given[name] for name in given.keys() - {"reason", "bf16"}}
+    config = DecodeConfig(**dict(setting.split("=") for setting in settings.split()))
+    if isinstance(expected, str):
+        with pytest.raises(MtkitError, match=f"^{expected}"):
+            choosing.choose(config, **given)
+    else:
+        assert choosing.choose(config, **given) == expected
 
 
 def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
@@ -245,11 +248,7 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
 
 @pytest.mark.parametrize(
     ("engine", "precision", "expected"),
-    [
-        ("native", "auto", "fp32"),
-        ("torch", "auto", "fp32"),
-        ("native", "int8", "native int8"),
-    ],
+    [("native", "auto", "fp32"), ("torch", "auto", "fp32"), ("native", "int8", "native int8")],
 )
 def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
     engine: str, precision: str, expected: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
@@ -259,52 +258,6 @@ def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
     config = untrained.config.decode.model_copy(update=changes)
     # What a resumed translation must have in common with its beginning.
     assert Translator.load(untrained, device="cpu", config=config).precision == expected
-
-
-def test_an_ensemble_is_resumed_in_int8_by_the_native_engine_only(untrained: Run):
-    if reason := available():
-        pytest.skip(reason)
-    config = untrained.config.decode.model_copy(update={"precision": "int8"})
-    loaded = Translator.load([untrained, untrained], device="cpu", config=config)
-    assert loaded.precision == "native int8"
-
-
-@pytest.mark.parametrize("precision", ["int8", "bf16"])
-@pytest.mark.parametrize(
-    ("changes", "not_built", "why"),
-    [
-        ({"engine": "torch"}, "", "decode.engine is torch"),
-        ({"gpu_path": "device"}, "", "gpu_path device needs PyTorch"),
-        ({}, "no compiler", "no compiler"),
-    ],
-)
-def test_pytorch_on_a_cpu_computes_in_float32_and_refuses_another_precision(
-    precision: str,
-    changes: dict[str, str],
-    not_built: str,
-    why: str,
-    untrained: Run,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    native_engine.install(monkeypatch.setattr, reason=not_built)
-    for runs in (untrained, [untrained, untrained]):
-        config = untrained.config.decode.model_copy(update=changes)
-        with Translator.load(runs, device="cpu", config=config) as translator:
-            assert translator.engine.startswith("PyTorch, fp32, CPU, ")
-        demanded = config.model_copy(update={"precision": precision})
-        with pytest.raises(MtkitError) as error:
-            Translator.load(runs, device="cpu", config=demanded)
-        assert str(error.value) == (
-            f"decode.precision {precision}: needs the native engine on a CPU, but {why}; "
-            "choose fp32"
-        )
-
-
-def test_a_gpu_has_float32_and_bf16_and_no_int8():
-    for wanted, chosen in (("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")):
-        assert choosing.choose(DecodeConfig(precision=wanted), device="cuda").precision == chosen
-    with pytest.raises(MtkitError, match=r"^decode\.precision int8: is for CPUs"):
-        choosing.choose(DecodeConfig(precision="int8"), device="cuda")
 
 
 def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
