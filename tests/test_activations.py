@@ -17,7 +17,7 @@ from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import encoder_graph
 from mtkit.convert.transformers_folder import _Settings
 from mtkit.model import Transformer
-from mtkit.native.packed_weights import ACTIVATIONS
+from mtkit.native.engine import ACTIVATIONS
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.pytorch.incremental import _IN_PLACE
 

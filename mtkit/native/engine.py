@@ -5,24 +5,28 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
+from ctypes import byref, c_int64
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.native.library import (
+    PRECISIONS,
     Precision,
     Request,
     Settings,
+    Shape,
     address,
     check,
     check_done,
     int32s,
     library,
 )
-from mtkit.native.packed_weights import load
 from mtkit.search_settings import LOOKAHEAD, Constraints, Hypothesis, Sampling, SearchSettings
+from mtkit.weights import full_matrix
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -30,6 +34,9 @@ Floats = npt.NDArray[np.float32]
 # The largest number that the library reads. No output and no vocabulary is as large, so a limit
 # above it means the same as this one.
 _LARGEST = 2**31 - 1
+# Their numbers in shape.h.
+POSITIONS = ("sinusoidal", "learned", "words", "none")
+ACTIVATIONS = ("none", "relu", "silu")
 
 
 class Watched(Protocol):
@@ -69,10 +76,32 @@ class NativeModel:
         precision: Precision = "fp32",
     ) -> None:
         self.vocab_size = vocab_size
-        self.precision = precision
-        self.handle = load(weights, config, vocab_size, src_vocab_size, precision=precision)
+        own_src = src_vocab_size is not None and not config.shared_embedding
+        window = config.attention_window
+        shape = Shape(
+            d_model=config.d_model,
+            d_ff=config.d_ff,
+            heads=config.n_heads,
+            key_width=config.key_width,
+            value_width=config.value_width,
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            src_vocabulary=src_vocab_size if own_src else vocab_size,
+            tgt_vocabulary=vocab_size,
+            own_src_embedding=own_src,
+            pre_norm=config.norm == "pre",
+            activation=ACTIVATIONS.index(config.activation),
+            output_bias=config.output_bias,
+            window=-1 if window is None else min(window, _LARGEST),
+            positions=POSITIONS.index(config.positions),
+            max_positions=config.max_positions,
+            norm_epsilon=config.norm_epsilon,
+        )
+        self.handle = int(check(library().mtkit_new(shape, PRECISIONS.index(precision))))
         # Not at exit, when a daemon thread may still compute with it.
         weakref.finalize(self, library().mtkit_free, self.handle).atexit = False
+        _set_tensors(self.handle, weights, config)
+        check_done(library().mtkit_ready(self.handle))
 
     def translate(
         self,
@@ -218,6 +247,33 @@ class NativeModel:
             MtkitError: if an id or a size is not possible with this model.
         """
         return NativeDecoding(self, sentences, slots)
+
+
+def _set_tensors(model: int, weights: Mapping[str, npt.NDArray[Any]], config: ModelConfig) -> None:
+    rows, columns = c_int64(), c_int64()
+    for number in itertools.count():
+        encoded = library().mtkit_tensor(model, number, byref(rows), byref(columns))
+        if encoded is None:
+            return
+        name = encoded.decode()
+        if name not in weights:
+            raise MtkitError(f"the weights have no tensor {name}")
+        # A mapping that reads a file needs the memory of one tensor at a time.
+        tensor = weights[name]
+        shape = (rows.value, columns.value) if rows.value else (columns.value,)
+        _, _, part = name.partition("attention.")
+        is_narrow = config.narrow_attention and part == "in_proj.weight"
+        if is_narrow:
+            shape = (rows.value, columns.value // config.n_heads)
+        if tensor.shape != shape:
+            raise MtkitError(f"the tensor {name} is of shape {tensor.shape}, not {shape}")
+        if is_narrow:
+            tensor = full_matrix(tensor, config.n_heads)
+        if config.query_factor != 1.0 and part.startswith(("in_proj", "q_proj")):
+            tensor = np.array(tensor, dtype=np.float32)
+            tensor[: config.n_heads * config.key_width] *= np.float32(config.query_factor)
+        values = np.ascontiguousarray(tensor, dtype=np.float32)
+        check_done(library().mtkit_set(model, number, address(values), values.size))
 
 
 class NativeDecoding:

@@ -18,8 +18,7 @@ import pytest
 from support.engine_builds import ENGINE, compile_engine
 
 from mtkit.model import Transformer
-from mtkit.native import NativeModel
-from mtkit.native import packed_weights as weights
+from mtkit.native import NativeModel, engine
 from mtkit.native.library import PRECISIONS, Precision, Settings, int32s, library
 from mtkit.search_settings import SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID
@@ -91,10 +90,8 @@ def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
     limits = [12] * len(sentences)
     file = tmp_path / "model"
     with file.open("wb") as stream, monkeypatch.context() as patch:
-        patch.setattr(weights, "library", lambda: Recorder(stream))
-        arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-        loaded = weights.load(arrays, model.config, model.vocab_size, precision=precision)
-        library().mtkit_free(loaded)
+        patch.setattr(engine, "library", lambda: Recorder(stream))
+        to_native(model, precision=precision)
         stream.write(np.int64(0).tobytes())
         settings = Settings(beam_size=4, n_best=2, alpha=0.6, bos_id=BOS_ID, eos_id=EOS_ID)
         stream.write(bytes(settings))
