@@ -1,4 +1,3 @@
-from .html.aligning import align_by_sentence as align_by_sentence
 from .choosing import describe_engine as describe_engine
 from .decoding import Backend as Backend
 from .doubts import IncompleteTranslations as IncompleteTranslations
@@ -19,6 +18,7 @@ from .html.placeholders import (
 )
 from .reading import Window as Window, ready_lines as ready_lines, windows as windows
 from .requests import Sentence as Sentence, Translation as Translation
+from .sentence_reader import align_by_sentence as align_by_sentence
 from .samples import ForcedDecoder as ForcedDecoder, Sampler as Sampler
 from .resumable import ResumableOutput as ResumableOutput
 from .glossary.terms import Glossary as Glossary

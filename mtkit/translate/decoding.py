@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -53,19 +53,8 @@ MIN_LENGTH_ON_GPU = 16
 USUAL_HYPOTHESES = 4
 
 
-class BackendDescription(NamedTuple):
-    """What messages say of a backend: the checkpoint of each run, its engine, and the hardware."""
-
-    checkpoints: Sequence[str]
-    choice: EngineChoice
-    hardware: str
-
-
 class Backend:
     """Decodes batches of sentences; what `search` does depends on the engine.
-
-    Args:
-        description: None for the weights of a model in training.
 
     Attributes:
         capacity: number of batches that keep all threads busy.
@@ -84,18 +73,18 @@ class Backend:
     needs_torch = True
     weights = checkpoint = summary = ""
 
-    def __init__(self, runs: LoadedRuns, description: BackendDescription | None = None) -> None:
+    def __init__(self, runs: LoadedRuns) -> None:
         self.tokenizer = runs.vocabularies.tgt
-        self.config = runs.config
+        self.config, self._runs = runs.config, runs
         self.precision: str = runs.config.precision
-        self._task = runs.task
-        if description is not None:
-            checkpoints, choice, hardware = description
-            named = zip(runs.folders, checkpoints, strict=True)
-            self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
-            self.checkpoint = ", ".join(checkpoints)
-            self.summary = choice.in_words(hardware)
-            self.precision = choice.precision_label
+
+    def described(self, checkpoints: Sequence[str], choice: EngineChoice, hardware: str) -> Self:
+        """The same with what messages say of it, besides its settings: not for a training."""
+        named = zip(self._runs.folders, checkpoints, strict=True)
+        self.weights = ", ".join(f"{run.path}, {of}" for run, of in named)
+        self.checkpoint = ", ".join(checkpoints)
+        self.summary, self.precision = choice.in_words(hardware), choice.precision_label
+        return self
 
     @cached_property
     def models(self) -> Sequence[Transformer]:
@@ -257,7 +246,7 @@ class Backend:
         config, masks = self.config, None
         if config.well_formed_trees:
             words = [len(sentence.words) for sentence in sentences]
-            masks = self._task.token_masks(words, limits)
+            masks = self._runs.task.token_masks(words, limits)
         return Constraints(
             config.min_length,
             config.no_repeat_ngram,

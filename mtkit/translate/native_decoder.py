@@ -18,7 +18,7 @@ from mtkit.config import DecodeConfig
 from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import EOS_ID
 from mtkit.translate.choosing import EngineChoice, choose, threads_wanted
-from mtkit.translate.decoding import Backend, BackendDescription
+from mtkit.translate.decoding import Backend
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.requests import (
     PendingBatch,
@@ -62,10 +62,9 @@ class Native(Backend):
         *,
         threads: int = 1,
         selection: Selection | None = None,
-        description: BackendDescription | None = None,
     ) -> None:
-        super().__init__(runs, description)
-        self._model, self._runs, self._selection = model, runs, selection
+        super().__init__(runs)
+        self._model, self._selection = model, selection
         self.threads = threads
         # One thread needs no batches in advance.
         self.capacity = _AT_A_TIME * threads if threads > 1 else 1
@@ -100,8 +99,8 @@ class Native(Backend):
         except MtkitError as error:
             raise MtkitError(f"{run.path}: the weights do not fit config.yaml: {error}") from error
         note_weights(run, selection.description)
-        description = BackendDescription([selection.description], choice, hardware)
-        return cls(model, runs, threads=threads, selection=selection, description=description)
+        backend = cls(model, runs, threads=threads, selection=selection)
+        return backend.described([selection.description], choice, hardware)
 
     @property
     def model_configs(self) -> list[ModelConfig]:

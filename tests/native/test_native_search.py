@@ -18,11 +18,10 @@ from torch import Tensor
 
 import mtkit
 from mtkit.native.library import Request, Settings
-from mtkit.search_settings import LOOKAHEAD, Constraints, uniforms
+from mtkit.search_settings import LOOKAHEAD, Constraints, Sampling, uniforms
 from mtkit.translate.search import beam as search_module
 from mtkit.translate.search.beam import Hypothesis, SearchSettings, beam_search
-from mtkit.translate.search.independent import greedy_search
-from mtkit.translate.search.sampling import Sampling, sample
+from mtkit.translate.search.independent import greedy_search, sample
 
 BOS, EOS = 0, 1
 SOURCES = Path(mtkit.__file__).parent / "native" / "src"

@@ -23,9 +23,8 @@ from mtkit.search_settings import (
     uniforms,
 )
 from mtkit.translate.search.beam import beam_search
-from mtkit.translate.search.independent import greedy_search
+from mtkit.translate.search.independent import greedy_search, sample
 from mtkit.translate.search.on_device import top_k
-from mtkit.translate.search.sampling import sample
 
 
 def search(
@@ -402,9 +401,9 @@ def test_the_tokens_that_a_filter_leaves_keep_their_proportions(
 def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
     sampling: Sampling, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.translate.search.sampling.DRAWN_AT_ONCE_CPU", at_once)
+    monkeypatch.setattr("mtkit.translate.search.independent.DRAWN_AT_ONCE_CPU", at_once)
     # The nucleus of some rows is larger than what is looked at first.
-    monkeypatch.setattr("mtkit.translate.search.sampling.NUCLEUS", 8)
+    monkeypatch.setattr("mtkit.translate.search.independent.NUCLEUS", 8)
     R, V = 40, 150
     spread = torch.linspace(0.1, 5, R).unsqueeze(1)
     noise = torch.randn(R, V, generator=torch.Generator().manual_seed(0))

@@ -14,9 +14,9 @@ from mtkit.base.sentences import LineFacts
 from mtkit.config import dump_config
 from mtkit.run_folder import Run
 from mtkit.translate.doubts import IncompleteTranslations
-from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
+from mtkit.translate.sentence_reader import align_by_sentence
 from mtkit.translate.translator import Translator
 
 

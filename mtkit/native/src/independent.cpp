@@ -1,4 +1,4 @@
-// Greedy search and sampling: `independent.py` and `sampling.py`.
+// Greedy search and sampling: `independent.py`.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -81,7 +81,7 @@ Found decode_independently(Scorer& scorer, const Settings& settings, const Reque
     return found;
 }
 
-// Samples tokens: `_draw_tokens` of sampling.py.
+// Samples tokens: `_draw_tokens`.
 class Sampler {
 public:
     Sampler(const Settings& settings, int vocabulary)

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from mtkit.base.character_references import unescape
 from mtkit.base.copied import copied_parts, may_have_copied_parts
 from mtkit.translate.doubts import IncompleteTranslations, place_of
-from mtkit.translate.html.aligning import align_by_sentence
 from mtkit.translate.html.markup_placing import with_markup
 from mtkit.translate.html.markup_reading import HTML, Item, MarkupRules, Reader, without_cdata
 from mtkit.translate.html.markup_segments import Segment, parts_of, placeholders_of
 from mtkit.translate.reading import WINDOW_CHARACTERS, Window
 from mtkit.translate.requests import Translation
+from mtkit.translate.sentence_reader import align_by_sentence
 from mtkit.translate.translator import Translator
 
 if TYPE_CHECKING:

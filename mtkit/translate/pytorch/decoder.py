@@ -13,17 +13,15 @@ from mtkit.batches import pad_ids
 from mtkit.model import Transformer
 from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import EOS_ID
-from mtkit.translate.decoding import Backend, BackendDescription
+from mtkit.translate.decoding import Backend
 from mtkit.translate.glossary.placement import Plan, TermPlanner
 from mtkit.translate.loading import LoadedRuns
-from mtkit.translate.pytorch.ensemble import Ensemble
+from mtkit.translate.pytorch.ensemble import Ensemble, NativeStep
 from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.pytorch.native_step import NativeStep
 from mtkit.translate.requests import Sentence, Translation, hypotheses_of
 from mtkit.translate.search.beam import beam_search
-from mtkit.translate.search.independent import greedy_search
+from mtkit.translate.search.independent import greedy_search, sample
 from mtkit.translate.search.phrase_search import Banks
-from mtkit.translate.search.sampling import sample
 
 CPU = torch.device("cpu")
 # The host asks a GPU once in this many steps which sentences are finished.
@@ -46,9 +44,8 @@ class Torch(Backend):
         device: torch.device = CPU,
         *,
         steps: Sequence[Engine | NativeStep] = (),
-        description: BackendDescription | None = None,
     ) -> None:
-        super().__init__(runs, description)
+        super().__init__(runs)
         self.device = device
         self.device_type = device.type
         self.models = models

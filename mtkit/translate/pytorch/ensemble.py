@@ -1,4 +1,4 @@
-"""Several models as one, by the mean of their probabilities."""
+"""What takes the place of the engine of a model: several models as one, and the native engine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mtkit import native
+from mtkit.model import Transformer
 from mtkit.translate.pytorch.incremental import Engine
-from mtkit.translate.pytorch.native_step import NativeStep
+
+
+class NativeStep:
+    """The native engine in the place of `Engine`, with copies of a model's weights.
+
+    It is for ensembles, terms of a glossary, trees and other masks, for which Python searches.
+    """
+
+    def __init__(self, model: Transformer, precision: native.Precision) -> None:
+        self.model = model
+        weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+        self._native = native.NativeModel(
+            weights, model.config, model.vocab_size, model.src_vocab_size, precision=precision
+        )
+
+    def start(self, src: Tensor, beam_size: int, _: object = None) -> native.NativeDecoding:
+        """As `Engine.start`."""
+        lengths = (src != self.model.pad_id).sum(1).tolist()
+        sentences = [ids[:length] for ids, length in zip(src.tolist(), lengths, strict=True)]
+        return self._native.start(sentences, beam_size)
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: native.NativeDecoding) -> Tensor:
+        """As `Engine.step`."""
+        return torch.from_numpy(cache.step(tokens.numpy(), rows.numpy()))
 
 
 class Ensemble:

@@ -19,10 +19,9 @@ from mtkit.checkpoint import Selection, load_into
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.choosing import EngineChoice
-from mtkit.translate.decoding import BackendDescription
 from mtkit.translate.loading import LoadedRuns, note_weights
 from mtkit.translate.pytorch.decoder import CPU, Torch
-from mtkit.translate.pytorch.native_step import NativeStep
+from mtkit.translate.pytorch.ensemble import NativeStep
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +47,8 @@ def load_torch(
     if choice.precision == "bf16":
         choose_precision("bf16", on_device)  # It warns of a GPU without bf16.
         models = [model.to(torch.bfloat16) for model in models]
-    description = BackendDescription(descriptions, choice, describe_device(on_device))
-    return Torch(models, runs, on_device, description=description)
+    backend = Torch(models, runs, on_device)
+    return backend.described(descriptions, choice, describe_device(on_device))
 
 
 def load_models(
@@ -79,8 +78,8 @@ def with_native_steps(
 ) -> Torch:
     """PyTorch's search over models of the native engine, which have copies of the weights."""
     steps = [NativeStep(model, choice.precision) for model in models]
-    description = BackendDescription(descriptions, choice, native.kernels(choice.precision))
-    return Torch(models, runs, steps=steps, description=description)
+    backend = Torch(models, runs, steps=steps)
+    return backend.described(descriptions, choice, native.kernels(choice.precision))
 
 
 def _note_process(workers: int | None, device: torch.device) -> None:
