@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,6 +75,19 @@ def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
             return
         if isinstance(item, BaseException):
             raise item
+
+
+def pair_windows(
+    sources: Iterable[str], others: Iterable[str]
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Full windows of pairs of lines, each with the number of its first line, from 1.
+
+    Raises:
+        ValueError: if there are more or fewer of the others, when this is detected.
+    """
+    pairs = zip(sources, others, strict=not isinstance(others, itertools.repeat))
+    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+        yield first, [source for source, _ in window], [other for _, other in window]
 
 
 def windows(

@@ -13,20 +13,13 @@ from mtkit.translate.sentence_reader import SentenceReader
 from mtkit.translate.translator import Translator
 
 
-class _QuietReader(SentenceReader):
-    def _truncate(self, ids: list[int], place: str) -> bool:
-        """Cut ids without a warning: there was one when the line was translated."""
-        is_longer = len(ids) > self._limit
-        del ids[self._limit :]
-        return is_longer
-
-
 class _Search:
     """Another search with the weights of a translator; without its glossary."""
 
     def __init__(self, translator: Translator, changes: dict[str, Any]) -> None:
         config = translator.config.model_copy(update=changes)
-        self._reader = _QuietReader(replace(translator.runs, config=config))
+        # There was a warning of a long line when it was translated.
+        self._reader = SentenceReader(replace(translator.runs, config=config), warns=False)
         self._backend = translator.decoder.with_config(config)
 
     def __enter__(self) -> Self:

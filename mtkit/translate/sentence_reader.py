@@ -36,6 +36,7 @@ class SentenceReader:
 
     runs: LoadedRuns
     glossary: Glossary | None = None
+    warns: bool = True
 
     @property
     def _limit(self) -> int:
@@ -102,16 +103,12 @@ class SentenceReader:
 
     def _truncate(self, ids: list[int], place: str) -> bool:
         """Cut the ids of a line to the limit, with a warning; whether they were longer."""
-        if len(ids) <= self._limit:
-            return False
-        log.warning(
-            "%s: cut from %d to %d tokens (decode.max_source_tokens)",
-            place,
-            len(ids) + 1,
-            self._limit + 1,
-        )
+        size, most = len(ids) + 1, self._limit + 1
+        if size > most and self.warns:
+            cut = "%s: cut from %d to %d tokens (decode.max_source_tokens)"
+            log.warning(cut, place, size, most)
         del ids[self._limit :]
-        return True
+        return size > most
 
     def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:
         """The target terms that the translation of a text must contain."""

@@ -27,7 +27,7 @@ from mtkit.translate.loading import (
     load_runs,
 )
 from mtkit.translate.native_decoder import Native
-from mtkit.translate.reading import Window, windows
+from mtkit.translate.reading import Window, pair_windows
 from mtkit.translate.requests import PendingWindow, Translation
 from mtkit.translate.sentence_reader import SentenceReader
 
@@ -206,18 +206,11 @@ class Translator(AbstractContextManager["Translator"]):
             TypeError: if `lines` is a string and not a list of lines.
         """
         _refuse_one_text(lines, prefixes)
-        if prefixes is None:
-            pairs = zip(lines, itertools.repeat(""), strict=False)
-        else:
-            pairs = zip(lines, prefixes, strict=True)
-        cut = windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
-        unzipped = (
-            Window(first, [line for line, _ in window], [prefix for _, prefix in window])
-            for first, window in cut
-        )
+        given = itertools.repeat("") if prefixes is None else prefixes
+        cut = itertools.starmap(Window, pair_windows(lines, given))
         return (
             translations
-            for _, of_window in self.translate_windows(unzipped, n_best=n_best)
+            for _, of_window in self.translate_windows(cut, n_best=n_best)
             for translations in of_window
         )
 
@@ -341,16 +334,12 @@ class Translator(AbstractContextManager["Translator"]):
                 f"reverse: translates {reverse.src_lang} to {reverse.tgt_lang}, "
                 f"not {self.tgt_lang} to {self.src_lang}"
             )
-        pairs = zip(sources, translations, strict=True)
         aligner, other = self.aligner(), None if reverse is None else reverse.aligner()
         return (
             alignment
-            for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
+            for first, *pair in pair_windows(sources, translations)
             for alignment in aligner.align(
-                *map(list, zip(*window, strict=True)),
-                reverse=other,
-                method=method,
-                numbers=range(first, first + len(window)),
+                *pair, reverse=other, method=method, numbers=range(first, first + len(pair[0]))
             )
         )
 
@@ -392,8 +381,7 @@ class Translator(AbstractContextManager["Translator"]):
         from mtkit.translate.pytorch.scoring import score_pairs
 
         _refuse_one_text(sources, translations)
-        pairs = zip(sources, translations, strict=True)
-        return score_pairs(self.models, self.reader, pairs, device=self.device)
+        return score_pairs(self.models, self.reader, sources, translations)
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
-import torch
 
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -28,7 +27,7 @@ class Drafts:
     def __init__(self, data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tokenizer = data.tokenizers()[1]
         self.terms = TermEncoder(self.tokenizer)
-        self.planner = TermPlanner([], self.terms, device=torch.device("cpu"))
+        self.planner = TermPlanner([], self.terms)
         monkeypatch.setattr(placement, "given_log_probs", self._log_probs)
 
     def _log_probs(

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from mtkit.model import Transformer
 from mtkit.search_settings import Array, Hypothesis, SearchSettings
@@ -86,12 +85,8 @@ class _Place:
 class TermPlanner:
     """Plans translations with terms; of several models, the mean probability is used."""
 
-    def __init__(
-        self, models: Sequence[Transformer], terms: TermEncoder, *, device: torch.device
-    ) -> None:
-        self._models = models
-        self._terms = terms
-        self._device = device
+    def __init__(self, models: Sequence[Transformer], terms: TermEncoder) -> None:
+        self._models, self._terms = models, terms
 
     def complete(
         self,
@@ -162,7 +157,7 @@ class TermPlanner:
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         tags = self._terms.tokenizer.tag_ids
-        return given_log_probs(self._models, sources, targets, device=self._device, certain=tags)
+        return given_log_probs(self._models, sources, targets, certain=tags)
 
     def lacks(self, tokens: Sequence[int], demands: Sequence[Demand]) -> list[Demand]:
         """The terms that a translation lacks, as far as they can be written."""

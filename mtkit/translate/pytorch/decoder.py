@@ -116,7 +116,7 @@ class Torch(Backend):
 
     @cached_property
     def _planner(self) -> TermPlanner:
-        return TermPlanner(self.models, self.terms, device=self.device)
+        return TermPlanner(self.models, self.terms)
 
     def _start(self, sentences: Sequence[Sentence], slots: int, block: int = 1) -> Any:
         """The cache of the engine or of the ensemble."""

@@ -17,7 +17,7 @@ from mtkit.search_settings import length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.decoding import NO_NUMBERS
 from mtkit.translate.pytorch.ensemble import mean_probability
-from mtkit.translate.reading import windows
+from mtkit.translate.reading import pair_windows
 from mtkit.translate.requests import Translation
 from mtkit.translate.sentence_reader import SentenceReader
 
@@ -28,7 +28,6 @@ def given_log_probs(
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     *,
-    device: torch.device,
     certain: Sequence[int] = (),
 ) -> list[list[float]]:
     """The log-probabilities of given translations, one for each token and for EOS.
@@ -36,6 +35,7 @@ def given_log_probs(
     Sources and targets are ids without EOS. Of several models, the mean probability is used. The
     tokens in `certain`, language tags, have 0, as in a search (`Constraints.forbidden`).
     """
+    device = models[0].embedding.weight.device
     tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
     tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
     src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
@@ -52,16 +52,14 @@ def given_log_probs(
 def score_pairs(
     models: Sequence[Transformer],
     reader: SentenceReader,
-    pairs: Iterable[tuple[str, str]],
-    *,
-    device: torch.device,
+    sources: Iterable[str],
+    translations: Iterable[str],
 ) -> Iterator[Translation]:
     """Score pairs of a line and a given translation, in order; 0 if both are blank."""
     config, task, tokenizer = reader.runs.config, reader.runs.task, reader.runs.vocabularies.tgt
-    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
-        numbers = range(first, first + len(window))
-        src = reader.encode([task.source_text(line) for line, _ in window], numbers)
-        given = [text for _, text in window]
+    for first, lines, given in pair_windows(sources, translations):
+        numbers = range(first, first + len(lines))
+        src = reader.encode(list(map(task.source_text, lines)), numbers)
         tgt = tokenizer.encode_batch(list(map(task.target_text, given, numbers)))
         results = list(map(Translation, given))
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
@@ -73,10 +71,8 @@ def score_pairs(
         for rows in plan_batches(*lengths, budget=budget):
             batch = wanted[rows].tolist()
             some = [tgt[i] for i in batch]
-            sources = [src[i] for i in batch]
-            scored = given_log_probs(
-                models, sources, some, device=device, certain=tokenizer.tag_ids
-            )
+            of_batch = [src[i] for i in batch]
+            scored = given_log_probs(models, of_batch, some, certain=tokenizer.tag_ids)
             for index, ids, log_probs in zip(batch, some, scored, strict=True):
                 # Sums of many tokens are computed in float64.
                 log_prob = sum(log_probs)
