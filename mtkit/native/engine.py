@@ -63,7 +63,8 @@ class NativeModel:
         src_vocab_size: of the source's own vocabulary; None if it is joint.
 
     Raises:
-        MtkitError: if there is no native engine, or the weights are not those of the model.
+        MtkitError: if there is no native engine, or the weights are not those of the model; by its
+            methods if an id or a size is not possible with it.
     """
 
     def __init__(
@@ -127,9 +128,6 @@ class NativeModel:
             sampling: draws samples instead, with the random numbers `uniforms` (B, W, steps).
             stop: one number; when another thread sets it, the search ends and nothing is found.
             watched: takes the attention of the best hypotheses of a search.
-
-        Raises:
-            MtkitError: if an id or a size is not possible with this model.
         """
         B, constraints = len(sentences), search.constraints or Constraints()
         if B == 0:
@@ -218,9 +216,6 @@ class NativeModel:
         bos_id: int,
     ) -> list[Floats]:
         """The attention of given translations, without BOS and EOS; see `Watched`.
-
-        Raises:
-            MtkitError: if an id or a size is not possible with this model.
         """
         of_sources, of_targets = _Lists(sentences), _Lists(translations)
         request = Request(
@@ -242,9 +237,6 @@ class NativeModel:
 
     def start(self, sentences: Sequence[Sequence[int]], slots: int) -> NativeDecoding:
         """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each.
-
-        Raises:
-            MtkitError: if an id or a size is not possible with this model.
         """
         return NativeDecoding(self, sentences, slots)
 
@@ -280,6 +272,10 @@ class NativeDecoding:
     """The decoding state of B sentences with W slots each; as `DecoderCache` in PyTorch.
 
     It is made by `NativeModel.start` and belongs to one thread.
+
+    Raises:
+        MtkitError: by its methods if a token, a row, a slot or a sentence is not possible, or if
+            learned positions do not suffice.
     """
 
     def __init__(self, model: NativeModel, sentences: Sequence[Sequence[int]], slots: int) -> None:
@@ -306,9 +302,6 @@ class NativeDecoding:
         Args:
             tokens: (R,), the newest token of each hypothesis; BOS in the first step.
             rows: (R,), the slot of each hypothesis among the B·W, ascending.
-
-        Raises:
-            MtkitError: if a token or a row is not possible, or learned positions do not suffice.
         """
         newest, slots = int32s(tokens), int32s(rows)
         if newest.shape != slots.shape or newest.ndim != 1:
@@ -322,20 +315,12 @@ class NativeDecoding:
         return out
 
     def reorder(self, parents: Sequence[Sequence[int]] | Ints) -> None:
-        """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W).
-
-        Raises:
-            MtkitError: if there are more or fewer parents than slots, or one is not a slot.
-        """
+        """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W)."""
         array = int32s(parents)
         check_done(library().mtkit_reorder(self.handle, address(array), array.size))
 
     def select(self, sentences: Sequence[int] | Ints) -> None:
-        """Keep these sentences of the batch, in that order.
-
-        Raises:
-            MtkitError: if one is not in the batch, or there are none.
-        """
+        """Keep these sentences of the batch, in that order."""
         array = int32s(sentences)
         check_done(library().mtkit_select(self.handle, address(array), array.size))
 

@@ -63,11 +63,7 @@ def load_runs(
     linearised: bool,
     exact: bool,
 ) -> LoadedRuns:
-    """Load one run, or those of an ensemble; arguments are those of `Translator.load`.
-
-    Raises:
-        MtkitError: if the runs cannot form an ensemble or do not have the languages.
-    """
+    """Load one run, or those of an ensemble; arguments and errors are as in `Translator.load`."""
     first = runs[0]
     vocabularies, origin = first.tokenizers(), first.manifest.data
     src_lang, tgt_lang = choose_direction(first, vocabularies, src_lang, tgt_lang)

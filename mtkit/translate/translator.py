@@ -56,6 +56,7 @@ class Translator(AbstractContextManager["Translator"]):
 
     Raises:
         MtkitError: if a glossary is combined with sampling or with a parser.
+        TypeError: by its methods if they are given a string and not a list of lines.
     """
 
     def __init__(
@@ -189,7 +190,6 @@ class Translator(AbstractContextManager["Translator"]):
             prefixes: the text that each translation must begin with, one per line; empty for none.
 
         Raises:
-            TypeError: if `lines` is a string and not a list of lines.
             ValueError: if there are more or fewer prefixes than lines, when this is detected.
         """
         return (best.text for best, *_ in self.translate_nbest(lines, n_best=1, prefixes=prefixes))
@@ -201,9 +201,6 @@ class Translator(AbstractContextManager["Translator"]):
 
         With sampling (`decode.sample`), translations are in sampling order, and equal ones are
         repeated. Samples depend on `decode.seed` and on the number of the line, from 1.
-
-        Raises:
-            TypeError: if `lines` is a string and not a list of lines.
         """
         _refuse_one_text(lines, prefixes)
         given = itertools.repeat("") if prefixes is None else prefixes
@@ -323,7 +320,6 @@ class Translator(AbstractContextManager["Translator"]):
             method: joins the links to the best source words and those to the best target words.
 
         Raises:
-            TypeError: if one of them is a string and not a list of lines.
             ValueError: for an unknown method, a reverse model of other languages, or, when this is
                 detected, if one side has more lines than the other.
         """
@@ -375,7 +371,6 @@ class Translator(AbstractContextManager["Translator"]):
         0, as there.
 
         Raises:
-            TypeError: if one of them is a string and not a list of lines.
             ValueError: if one has more lines than the other, when this is detected.
         """
         from mtkit.translate.pytorch.scoring import score_pairs

@@ -34,11 +34,7 @@ def load_torch(
     device: str,
     workers: int | None = None,
 ) -> Torch:
-    """The backend of one run, or of an ensemble; arguments are those of `Translator.load`.
-
-    Raises:
-        MtkitError: if the checkpoint or the device does not exist.
-    """
+    """The backend of runs; arguments and errors are as in `Translator.load`."""
     on_device = choose_device(device)
     _note_process(workers, on_device)
     models, descriptions = load_models(runs, checkpoint, on_device)
