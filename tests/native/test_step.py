@@ -140,23 +140,6 @@ def test_a_sequence_beyond_learned_positions_has_the_same_message(
     assert message(lambda: decoding.step([5], [0])) == expected
 
 
-@torch.inference_mode()
-def test_all_kernels_give_the_same_log_probabilities(
-    table: str, draw: Draw, to_native: ToNative, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = draw(vocab_size=200, d_model=72, d_ff=136, d_k=20)
-    sentences = drawn_sentences(random.Random(1), 5, 200)
-
-    def bits(precision: str) -> list[bytes]:
-        decoding = to_native(model, precision=precision).start(sentences, 1)
-        return [decoding.step([token] * 5, range(5)).tobytes() for token in (BOS_ID, 5, 9)]
-
-    found = {precision: bits(precision) for precision in ("fp32", "int8")}
-    monkeypatch.setenv("MTKIT_KERNELS", "plain")
-    for precision, expected in found.items():
-        assert bits(precision) == expected
-
-
 @pytest.mark.parametrize(("precision", "most"), [("int8", 0.2), ("bf16", 0.1)])
 @torch.inference_mode()
 def test_a_lower_precision_is_near(

@@ -244,21 +244,6 @@ def expected_terms(line: str) -> list[str]:
     return plain_demanded(TERMS, line)
 
 
-@pytest.mark.usefixtures("searched_terms")
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_every_term_is_in_its_translation(
-    beam_size: int, untrained: Run, roomy: DecodeConfig
-) -> None:
-    config = roomy.model_copy(update={"beam_size": beam_size})
-    lines = numbers(20)
-    with Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS)) as held:
-        for line, (best,) in zip(lines, held.translate_nbest(lines, n_best=1), strict=True):
-            assert best.missing == ()
-            for term in set(expected_terms(line)):
-                wanted = sum(one == term for one in expected_terms(line))
-                assert len(re.findall(rf"(?<!\w){term}(?!\w)", best.text)) >= wanted, best.text
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_line_without_terms_is_translated_as_without_a_glossary(
     beam_size: int, untrained: Run
@@ -380,15 +365,34 @@ def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run) -
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_all_of_the_best_hypotheses_have_the_terms(untrained: Run, roomy: DecodeConfig) -> None:
-    held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
-    lines = ["one two three", "four", "zebra nine"]
-    for line, found in zip(lines, held.translate_nbest(lines, n_best=5), strict=True):
-        assert len(found) == 5
-        assert scores([found]) == sorted(scores([found]), reverse=True)
-        assert len({one.pieces for one in found}) == 5
-        for one in found:
-            assert all(is_word_of(term, one.text) for term in expected_terms(line))
+@pytest.mark.parametrize(
+    ("names", "changes"),
+    [
+        (["untrained"], {}),
+        (["untrained"], {"beam_size": 1}),
+        (["untrained"], {} if available() else {"precision": "int8"}),
+        (["untrained", "also_untrained"], {}),
+        (["uneven"], {}),  # with a vocabulary for each side
+    ],
+)
+def test_every_term_is_in_each_of_the_best_translations(
+    names: list[str],
+    changes: dict[str, object],
+    roomy: DecodeConfig,
+    request: pytest.FixtureRequest,
+) -> None:
+    runs = [request.getfixturevalue(name) for name in names]
+    config, lines = roomy.model_copy(update=changes), numbers(20)
+    n_best = 1 if "beam_size" in changes else 5
+    with Translator.load(runs, config=config, device="cpu", glossary=Glossary(TERMS)) as held:
+        for line, found in zip(lines, held.translate_nbest(lines, n_best=n_best), strict=True):
+            assert scores([found]) == sorted(scores([found]), reverse=True)
+            assert len({one.pieces for one in found}) == len(found)
+            for one in found:
+                assert one.missing == ()
+                for term in set(expected_terms(line)):
+                    wanted = expected_terms(line).count(term)
+                    assert len(re.findall(rf"(?<!\w){term}(?!\w)", one.text)) >= wanted
 
 
 @pytest.mark.usefixtures("searched_terms")
@@ -414,27 +418,6 @@ def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig
     plain = Translator.load(untrained, config=config, device="cpu")
     # No term goes from one sentence to the next.
     assert parts[2] == next(plain.translate(["Five six."]))
-
-
-@pytest.mark.usefixtures("searched_terms")
-def test_terms_are_found_with_a_vocabulary_for_each_side(uneven: Run) -> None:
-    config = uneven.config.decode.model_copy(update={"max_extra_length": 25})
-    glossary = Glossary({"one": "ωμέγα", "two": "δύο"})
-    held = Translator.load(uneven, config=config, device="cpu", glossary=glossary)
-    for line, text in zip(numbers(20), held.translate(numbers(20)), strict=True):
-        assert all(is_word_of(term, text) for term in glossary.demanded(line))
-
-
-@pytest.mark.usefixtures("searched_terms")
-def test_an_ensemble_and_int8_honour_a_glossary(
-    untrained: Run, also_untrained: Run, roomy: DecodeConfig
-) -> None:
-    lines = numbers(20)
-    int8 = roomy.model_copy(update={"precision": "fp32" if available() else "int8"})
-    for runs, config in (([untrained, also_untrained], roomy), ([untrained], int8)):
-        held = Translator.load(runs, config=config, device="cpu", glossary=Glossary(TERMS))
-        for (best,) in held.translate_nbest(lines, n_best=1):
-            assert best.missing == ()
 
 
 @pytest.mark.parametrize("changes", [{"sample": True}, {"mbr_samples": 4}])

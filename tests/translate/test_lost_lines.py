@@ -9,17 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import copied_run, random_run, slow, speaking
+from conftest import copied_run, slow
 from support.command_line import Place
 from torch import Tensor
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
-from mtkit.data import PreparedData
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis
-from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate import Glossary, Translator
 from mtkit.translate.native_decoder import Native
 from mtkit.translate.pytorch.decoder import Torch
@@ -157,48 +154,14 @@ def test_each_command_refuses_them_in_one_line(
     assert ("computes no numbers" if kind in BROKEN else "not finite") in outcome.error
 
 
-TWO_LOST = "2 lines are without a translation (lines 1, 3)"
-SOME_LOST = ("one\ntwo\nthree\n", ["one", "three"], TWO_LOST)
-
-
-@pytest.mark.parametrize(
-    ("options", "text", "lost", "named"),
-    [
-        ([], "one\ntwo\nthree\n", ["two"], "1 line is without a translation (line 2)"),
-        ([], "one\n\ntwo\n", ["two"], "1 line is without a translation (line 3)"),
-        ([], "one. two.\nthree\n", ["two."], "1 line is without a translation (line 1)"),
-        ([], "one\n" * 12, ["one"], "12 lines are without a translation (lines 1, 2, 3, 4, 5, 6,"),
-        ([], "one\n!\n", [], ""),
-        *((options, *SOME_LOST) for options in ([], ["--beam-size=1"], ["--engine=torch"])),
-        (["--nbest=2"], *SOME_LOST),
-    ],
-)
-def test_lines_without_a_hypothesis_are_counted_and_named_at_the_end(
-    options: list[str],
-    text: str,
-    lost: list[str],
-    named: str,
-    place: Place,
-    untrained: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for kind in (Native, Torch):
-        monkeypatch.setattr(kind, "search", without(kind.search, lost))
-    place.write("in.txt", text)
-    arguments = ["--input", "in.txt", "--device", "cpu"]
-    outcome = place.mtkit("-q", "translate", "--run", untrained.path, *arguments, *options)
-    assert outcome.status == 0
-    assert (f"check the translations: {named}" in outcome.err) == bool(named)
-    assert ("without a translation" in outcome.err) == bool(named)
-
-
-def without(search: Any, lost: list[str]) -> Any:
-    """A search that finds nothing for some texts, and the source for the others."""
+def without(search: Any, lost: list[str], ends: bool) -> Any:
+    """A search that finds nothing for some texts, or the end at once, and for others the source."""
+    end = Hypothesis((), -1.0, -1.0, True, (-1.0,))
 
     def some(self: Any, sentences: Any, settings: Any, **options: Any) -> Any:
         found = search(self, sentences, settings, **options)
         return [
-            [] if sentence.text in lost else [copied(hypotheses[0], sentence)]
+            [end] * ends if sentence.text in lost else [copied(hypotheses[0], sentence)]
             for sentence, hypotheses in zip(sentences, found, strict=True)
         ]
 
@@ -211,49 +174,36 @@ def copied(hypothesis: Hypothesis, sentence: Sentence) -> Hypothesis:
     return hypothesis._replace(tokens=tokens, finished=False, token_log_probs=log_probs)
 
 
-# The logit of EOS at the first step for each of these texts.
-ENDS = {"One two.": -99.0, "Three.": 99.0, "Four five six.": 99.0, "Seven eight.": -99.0}
+LOST = ["two", "two.", "three"]
+LINES_2_AND_3 = "2 lines are without a translation (lines 2, 3)"
+OPTIONS = ([], ["--beam-size=1"], ["--engine=torch"], ["--json"], ["--nbest=2"], ["--format=html"])
 
 
-@pytest.fixture(scope="module")
-def silent_for_some(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose model ends at once for two of these texts, by the embedding of EOS."""
-    src, _ = greek_data.tokenizers()
-
-    def change(model: Transformer, tokenizer: Tokenizer) -> None:
-        speaking(model, tokenizer)
-        model.eval()
-        begin = torch.tensor([[BOS_ID]])
-        sources = [torch.tensor([[*src.encode(text), EOS_ID]]) for text in ENDS]
-        states = [model(source, begin, states_only=True)[0, 0] for source in sources]
-        logits = torch.tensor(list(ENDS.values()))
-        model.embedding.weight[EOS_ID] = torch.linalg.pinv(torch.stack(states)) @ logits
-
-    return random_run(tmp_path_factory.mktemp("silent") / "run", greek_data, 5, change=change)
-
-
-ALL_FOUR = (list(ENDS), "2 lines are without a translation (lines 2, 3)")
-
-
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize(
-    ("options", "lines", "named"),
+    ("options", "text", "named"),
     [
-        ([], ["", " ", "Three.", "One two.", ""], "1 line is without a translation (line 3)"),
-        ([], ["One two. Three.", "Seven eight."], "1 line is without a translation (line 1)"),
-        ([], ["Three. Four five six.", "42"], "1 line is without a translation (line 1)"),
-        ([], ["One two. Seven eight.", "", "42"], ""),
-        *((options, *ALL_FOUR) for options in ([], ["--json"], ["--beam-size=1"])),
-        *((options, *ALL_FOUR) for options in (["--engine=torch"], ["--format=html"])),
-        (["--format=html"], ["One two. Three.", "4"], "1 line is without a translation (line 1)"),
+        ([], "one\n\ntwo\n", "1 line is without a translation (line 3)"),
+        ([], "one. two.\nfour\n42\n", "1 line is without a translation (line 1)"),
+        ([], "two\n" * 12, "12 lines are without a translation (lines 1, 2, 3, 4, 5, 6,"),
+        ([], "one\n!\n", ""),
+        *((options, "one\ntwo\nthree\n", LINES_2_AND_3) for options in OPTIONS),
     ],
 )
-def test_lines_for_which_the_model_ends_at_once_are_counted_and_named(
-    options: list[str], lines: list[str], named: str, place: Place, silent_for_some: Run
+def test_lines_without_a_translation_are_counted_and_named_at_the_end(
+    options: list[str],
+    text: str,
+    named: str,
+    ends: bool,
+    place: Place,
+    untrained: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tagged = [f"<p>{line}</p>" for line in lines] if "--format=html" in options else lines
-    place.write("in.txt", "".join(f"{line}\n" for line in tagged))
+    for kind in (Native, Torch):
+        monkeypatch.setattr(kind, "search", without(kind.search, LOST, ends))
+    place.write("in.txt", text)
     arguments = ["--input", "in.txt", "--device", "cpu", "--split-sentences"]
-    outcome = place.mtkit("-q", "translate", "--run", silent_for_some.path, *arguments, *options)
+    outcome = place.mtkit("-q", "translate", "--run", untrained.path, *arguments, *options)
     expected = f"mtkit: warning: check the translations: {named}" if named else ""
     assert outcome.status == 0
     assert outcome.err.startswith(expected)

@@ -24,10 +24,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
 from mtkit.native import available
 from mtkit.run_folder import Run
-from mtkit.translate import Glossary, Sentence, Translator, choosing
+from mtkit.translate import Glossary, Translator, choosing
 from mtkit.translate.native_decoder import Native
 from mtkit.translate.pytorch import models as torch_models
-from mtkit.translate.requests import PendingBatch
 
 CPU = torch.device("cpu")
 
@@ -85,19 +84,6 @@ def test_pytorch_has_the_checkpoints_that_the_engine_has_and_loads_them_once(
     assert not torch.equal(held.model.embedding.weight, run.select("last")[0]["embedding.weight"])
     held.variant(glossary=Glossary({"two": "zwei"})).aligner()
     assert len(loaded) == 1
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("closed", [1, 2])
-def test_a_closed_decoder_decodes_again(translator: Translator, threads: int, closed: int):
-    sentences = [Sentence(1, [5, 6])]
-    with natively(translator, Copier({}, precision="fp32"), threads=threads) as held:
-        for _ in range(closed):
-            batch = PendingBatch(sentences, 1)
-            held.decoder.submit([batch])
-            held.decoder.finish(batch)
-            held.decoder.close()
-        assert [len(n_best) for n_best in held.decoder.decode(sentences, 1)] == [1]
 
 
 class Failing(Copier):
