@@ -13,14 +13,6 @@ from mtkit.run_folder import Run
 SINGLE, SEVERAL = b"One man sits here.", b"One man sits. Two men run."
 
 
-def test_lines_with_several_sentences_are_counted():
-    counts = LineCounts()
-    counts.add(([SINGLE, SEVERAL, SEVERAL], [b"x"] * 3), every=1, language="en")
-    counts.add(([SINGLE], [b"x"]), every=1, language="en")
-    facts = counts.facts()
-    assert (facts.sampled, facts.several, facts.longest) == (4, 2, len(SEVERAL))
-
-
 @pytest.mark.parametrize("sizes", [[10], [3, 7], [1] * 10, [4, 0, 6]])
 def test_the_sample_does_not_depend_on_how_the_pairs_are_divided(sizes: list[int]):
     lines = [SEVERAL if number % 3 == 0 else SINGLE for number in range(10)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -125,35 +124,6 @@ def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corp
     assert data.manifest.settings["shared_vocab"] is False
 
 
-def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
-    planted = [
-        (2, "", "null"),
-        (3, "one", "   "),
-        (4, "", ""),
-        (7, TOO_LONG, TOO_LONG),
-        (8, TOO_LONG, "eins"),
-        (50, "one", LONGISH),
-        (199, LONGISH, "eins"),
-        (200, "\u3000\u200b", "eins"),
-    ]
-    plant(corpus.train, planted)
-    report = corpus.prepare()
-    assert report.dropped == {"empty": 4, "too long": 1, "identical sides": 1, "length ratio": 2}
-    assert report.pairs == {"train": 200, "valid": 20, "test": 20}
-    rows = dropped_rows(corpus.folder / "out")
-    reasons = dict.fromkeys((2, 3, 4, 200), "empty") | {7: "identical sides", 8: "too long"}
-    reasons |= dict.fromkeys((50, 199), "length ratio")
-    assert [(int(line), reason) for _, line, reason in rows] == sorted(reasons.items())
-    assert all(corpus.train[0].name in file for file, _, _ in rows)
-    data = PreparedData.open(corpus.folder / "out")
-    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
-    gone = {line for line, *_ in planted}
-    for file, ids in zip(corpus.train, (pairs.src, pairs.tgt), strict=True):
-        lines = file.read_text(encoding="utf-8").split("\n")[:200]
-        kept = [text for line, text in enumerate(lines, start=1) if line not in gone]
-        assert [tokenizer.decode(ids[i]) for i in range(len(pairs))] == kept
-
-
 def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
     report = corpus.prepare()
     data = PreparedData.open(corpus.folder / "out")
@@ -201,24 +171,6 @@ def test_the_test_set_may_be_left_out(corpus: Corpus):
         PreparedData.open(corpus.folder / "out").text("test")
 
 
-def test_the_manifest_says_where_everything_came_from(corpus: Corpus):
-    plant(corpus.train, [(5, "", "null")])
-    corpus.prepare()
-    manifest = json.loads((corpus.folder / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["name"], manifest["src_lang"], manifest["tgt_lang"]) == ("tiny", "en", "de")
-    for split, files in (("train", corpus.train), ("test", corpus.arguments["test"])):
-        (source,) = manifest["sources"][split]
-        for side, file in zip(("src", "tgt"), files, strict=True):
-            assert source[side] == file.name
-            assert source[f"{side}_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    counts = manifest["counts"]
-    assert counts["pairs"] == {"train": 200, "valid": 20, "test": 20}
-    assert (counts["kept"], counts["dropped"]) == (199, {"empty": 1})
-    assert manifest["settings"]["vocab_size"] == 300
-    assert manifest["versions"]["mtkit"] == mtkit.__version__
-    assert manifest["versions"]["sentencepiece"]
-
-
 def test_the_manifest_suffices_to_repeat_the_preparation_beside_its_files(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
@@ -242,6 +194,8 @@ def test_the_manifest_suffices_to_repeat_the_preparation_beside_its_files(
         test=sources["test"][0],
         **manifest["settings"],
     )
+    assert manifest["versions"]["mtkit"] == mtkit.__version__
+    assert manifest["versions"]["sentencepiece"]
     assert contents(corpus.folder / "first") == contents(corpus.folder / "second")
 
 

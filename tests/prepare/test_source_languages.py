@@ -56,12 +56,6 @@ def recorded(report: Report) -> list[dict[str, dict[str, int]]]:
     return [one["languages"] for one in PreparedData.open(report.path).manifest.sources["train"]]
 
 
-def test_the_languages_of_samples_are_recorded(tmp_path: Path, warned: Warned) -> None:
-    report = prepared(tmp_path, "en", "de")
-    assert recorded(report) == [{"src": {"en": 3}, "tgt": {"de": 3}}]
-    assert warned() == report.warnings == []
-
-
 def test_swapped_languages_are_one_warning(tmp_path: Path, warned: Warned) -> None:
     report = prepared(tmp_path, "de", "en")
     (line,) = warned()
@@ -116,12 +110,6 @@ def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path: Path) -
 def test_languages_that_cannot_be_identified_are_not_checked(tmp_path: Path) -> None:
     report = prepared(tmp_path, "en", "x-mine")
     assert recorded(report) == [{"src": {"en": 3}}]
-
-
-def test_a_code_that_is_no_language_tag_is_a_warning(tmp_path: Path, warned: Warned) -> None:
-    prepared(tmp_path, "en", "zz9")
-    (line,) = warned()
-    assert line.startswith("zz9 is not a valid language tag")
 
 
 # By the countries' languages in CLDR.

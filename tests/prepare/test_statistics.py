@@ -275,14 +275,3 @@ def test_hostile_text_is_escaped_and_nothing_is_loaded(tmp_path: Path) -> None:
     assert page.texts("td", **{"data-label": "Target"}).count(HOSTILE) == 2
     assert {element["tag"] for element in page.elements}.isdisjoint({"script", "b", "textarea"})
     assert all(address.startswith("#") or address == "data:," for address in loaded_by(text))
-
-
-def test_the_same_text_gives_the_same_bytes(tmp_path: Path) -> None:
-    pages = []
-    for name in ("first", "second"):
-        place = tmp_path / name
-        place.mkdir()
-        done = prepared(tmp_path, name=f"{name}/out")
-        write_page(place / "page.html", done.data, done.report)
-        pages.append((place / "page.html").read_bytes())
-    assert pages[0] == pages[1]
