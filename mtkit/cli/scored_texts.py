@@ -100,6 +100,7 @@ def _texts_of_data(
     data: PreparedData, choice: TextChoice, *, has_notes: bool
 ) -> dict[str, ScoredText]:
     from mtkit.score import ScoredText
+    from mtkit.translate import known_code
 
     texts = [
         ScoredText(text.src_lang, text.tgt_lang, text.src, [text.tgt], near=text.near)
@@ -113,11 +114,14 @@ def _texts_of_data(
             )
         }
     by_name = {f"{text.src_lang}-{text.tgt_lang}": text for text in texts}
+    src_lang, tgt_lang = (
+        code and known_code(code, [getattr(direction, side) for direction in data.directions])
+        for side, code in (("src_lang", choice.src_lang), ("tgt_lang", choice.tgt_lang))
+    )
     names = [
         direction.name
         for direction in data.directions
-        if choice.src_lang in (None, direction.src_lang)
-        and choice.tgt_lang in (None, direction.tgt_lang)
+        if src_lang in (None, direction.src_lang) and tgt_lang in (None, direction.tgt_lang)
     ]
     missing = [name for name in names if name not in by_name]
     if len(missing) == len(names):

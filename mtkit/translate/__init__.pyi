@@ -1,7 +1,7 @@
 from .choosing import describe_engine as describe_engine
 from .decoding import Backend as Backend
 from .doubts import IncompleteTranslations as IncompleteTranslations
-from .loading import LoadedRuns as LoadedRuns
+from .loading import LoadedRuns as LoadedRuns, known_code as known_code
 from .html.markup import (
     MarkupLines as MarkupLines,
     MarkupPairs as MarkupPairs,

@@ -136,7 +136,7 @@ def _listed(codes: Iterable[str], wanted: str | None = None) -> str:
     return f"{len(codes)} others, and the nearest are {nearest}"
 
 
-def _known(code: str, codes: Iterable[str]) -> str:
+def known_code(code: str, codes: Iterable[str]) -> str:
     """The code among these that is meant, such as `deu_Latn` by `de`; else the given one."""
     if code in (codes := [*codes]):
         return code
@@ -182,7 +182,7 @@ def choose_direction(
             f"{run.path}: translates to several languages, {_listed(targets)}; choose one with "
             "--tgt-lang"
         )
-    tgt_lang = next(iter(targets)) if tgt_lang is None else _known(tgt_lang, targets)
+    tgt_lang = next(iter(targets)) if tgt_lang is None else known_code(tgt_lang, targets)
     if tgt_lang not in targets:
         raise MtkitError(
             f"{run.path}: does not translate to {tgt_lang}; it has {_listed(targets, tgt_lang)}"
@@ -196,7 +196,7 @@ def choose_direction(
     if src_lang is None:
         return next(iter(sources)) if len(sources) == 1 else "", tgt_lang
     known = {*tags} if has_both else {code for pair in trained for code in pair}
-    src_lang = _known(src_lang, known)
+    src_lang = known_code(src_lang, known)
     if known and src_lang not in known:
         raise MtkitError(f"{run.path}: does not know {src_lang}; it has {_listed(known, src_lang)}")
     if trained and src_lang not in sources:

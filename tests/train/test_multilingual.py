@@ -365,6 +365,11 @@ def test_score_prints_each_direction_with_its_signature(desk: Place):
     assert [*as_json] == ["en-de", "de-en", "en-el"]
     one = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1", "--tgt-lang", "el")
     assert one.out == lines[2].removeprefix("en-el ") + "\n"
+    for alias in ("ell", "ell_Grek", "EL"):
+        of_alias = desk.mtkit(
+            "score", "--run", "runs/many", "--beam-size", "1", "--tgt-lang", alias
+        )
+        assert of_alias.out == one.out
     refused = desk.refused("score", "--run", "runs/many", "--tgt-lang", "fr")
     assert "no test set for this direction; available: en-de, de-en, en-el" in refused
     assert "--sentence requires one direction" in desk.refused(
