@@ -215,8 +215,7 @@ class NativeModel:
         *,
         bos_id: int,
     ) -> list[Floats]:
-        """The attention of given translations, without BOS and EOS; see `Watched`.
-        """
+        """The attention of given translations, without BOS and EOS; see `Watched`."""
         of_sources, of_targets = _Lists(sentences), _Lists(translations)
         request = Request(
             ids=address(of_sources.ids),
@@ -236,8 +235,7 @@ class NativeModel:
         ]
 
     def start(self, sentences: Sequence[Sequence[int]], slots: int) -> NativeDecoding:
-        """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each.
-        """
+        """Encode sentences, each ended by EOS, for decoding `slots` hypotheses of each."""
         return NativeDecoding(self, sentences, slots)
 
 
