@@ -22,7 +22,7 @@ from mtkit.align.aligner import (
     links_of,
 )
 from mtkit.align.attention_weights import AttentionWeights, LayerWeights
-from mtkit.align.links import METHODS, Gold, Method
+from mtkit.align.links import METHODS, Gold
 from mtkit.align.tuning import choose_heads
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
@@ -75,11 +75,6 @@ def test_words_that_only_one_of_two_models_has_read_have_no_links():
     backward = WordAttention(np.array([[0.8, 0.2], [0.7, 0.3]]), src=[1], tgt=[1, 2])
     # Both have source word 2 and target word 1.
     assert links_of(forward, backward) == pytest.approx({(2, 1): (0.7 * 0.7) ** 0.5})
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_target_word_that_attends_most_to_the_end_has_no_link(method: Method):
-    assert links_of(attention_of([[0.3, 0.7]]), method=method) == {}
 
 
 class Attending:

@@ -27,53 +27,52 @@ def tree(text: str) -> Tree:
 
 # By hand
 
+TWICE, ONCE = "(S (NP (NP (NN a))) (VB b))", "(S (NP (NN a)) (VB b))"
+PARTS = "(NP (NN a)) (VP (VB b))"
+
 
 @pytest.mark.parametrize(
-    ("found", "matched", "gold", "other"),
+    ("found", "expected", "gold"),
     [
         # S, NP, VP, NP, PP and NP.
-        (GOLD, 6, 6, 6),
+        (GOLD, (6, 6, 6), GOLD),
         # A label is wrong.
-        (GOLD.replace("(PP", "(ADVP"), 5, 6, 6),
+        (GOLD.replace("(PP", "(ADVP"), (5, 6, 6), GOLD),
         # The PP belongs to the noun: one more NP, over "a cat with eyes".
-        (GOLD.replace("(NP (DT a)", "(NP (NP (DT a)").replace("eyes))))", "eyes)))))"), 6, 6, 7),
+        (
+            GOLD.replace("(NP (DT a)", "(NP (NP (DT a)").replace("eyes))))", "eyes)))))"),
+            (6, 6, 7),
+            GOLD,
+        ),
         # Punctuation does not count: the comma in the VP, the full stop in the NP.
         (
             GOLD.replace("(, ,) (VP", "(VP (, ,)").replace("eyes)))) (. .))", "eyes) (. .)))))"),
-            6,
-            6,
-            6,
+            (6, 6, 6),
+            GOLD,
         ),
         # A phrase of punctuation is none.
-        (GOLD.replace("(, ,)", "(PRN (, ,))"), 6, 6, 6),
+        (GOLD.replace("(, ,)", "(PRN (, ,))"), (6, 6, 6), GOLD),
         # Nor is one with a label of punctuation, which evalb's DELETE_LABEL takes out as well.
-        (GOLD.replace("(NP (DT the) (NN dog))", "(: (NP (DT the) (NN dog)))"), 6, 6, 6),
+        (GOLD.replace("(NP (DT the) (NN dog))", "(: (NP (DT the) (NN dog)))"), (6, 6, 6), GOLD),
         # Nor is TOP.
-        (f"(TOP {GOLD} (. .))".replace(" (. .)) (. .))", ") (. .))"), 6, 6, 6),
+        (f"(TOP {GOLD} (. .))".replace(" (. .)) (. .))", ") (. .))"), (6, 6, 6), GOLD),
+        # A multiset: NP over NP is two brackets.
+        (ONCE, (2, 3, 2), TWICE),
+        (TWICE, (2, 2, 3), ONCE),
+        (TWICE, (3, 3, 3), TWICE),
+        # PRT is ADVP.
+        ("(S (VB go) (ADVP (RB on)))", (2, 2, 2), "(S (VB go) (PRT (RP on)))"),
+        # A bracket around all parts of a tree.
+        *(
+            (f"({label} {PARTS})", (2, 2, 2), f"(TOP {PARTS})")
+            for label in ("", "TOP", "ROOT", "S1")
+        ),
     ],
 )
 def test_brackets_are_counted_by_the_rules_of_evalb(
-    found: str, matched: int, gold: int, other: int
+    found: str, expected: tuple[int, int, int], gold: str
 ):
-    assert count_brackets(tree(GOLD), tree(found)) == (matched, gold, other)
-
-
-def test_brackets_are_a_multiset():
-    twice, once = tree("(S (NP (NP (NN a))) (VB b))"), tree("(S (NP (NN a)) (VB b))")
-    assert count_brackets(twice, once) == (2, 3, 2)
-    assert count_brackets(once, twice) == (2, 2, 3)
-    assert count_brackets(twice, twice) == (3, 3, 3)
-
-
-@pytest.mark.parametrize("wrapper", ["", "TOP", "ROOT", "S1"])
-def test_a_bracket_around_all_parts_of_a_tree_does_not_count(wrapper: str):
-    one = tree(f"({wrapper} (NP (NN a)) (VP (VB b)))")
-    assert count_brackets(one, one) == (2, 2, 2)
-
-
-def test_prt_and_advp_are_the_same_label():
-    one, other = tree("(S (VB go) (PRT (RP on)))"), tree("(S (VB go) (ADVP (RB on)))")
-    assert count_brackets(one, other) == (2, 2, 2)
+    assert count_brackets(tree(gold), tree(found)) == expected
 
 
 def test_the_gold_tags_say_what_is_punctuation_because_a_parser_has_no_tags():

@@ -30,11 +30,6 @@ def by_forward_passes(runs: list[Run], source: str, ids: list[int]) -> list[floa
     return probabilities.log().tolist()
 
 
-@pytest.fixture(scope="module")
-def ensemble(untrained: Run, also_untrained: Run) -> Translator:
-    return Translator.load([untrained, also_untrained], device="cpu")
-
-
 def test_a_run_twice_is_the_run(untrained: Run, translator: Translator):
     twice = Translator.load([untrained, untrained.path], device="cpu")
     lines = numbers(10)
@@ -46,38 +41,31 @@ def test_a_run_twice_is_the_run(untrained: Run, translator: Translator):
             assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
 
 
-def test_two_runs_find_tokens_by_the_mean_of_their_probabilities(
-    ensemble: Translator, translator: Translator, untrained: Run, also_untrained: Run
+@pytest.fixture(scope="module")
+def same(uneven: Run, greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Another run with both vocabularies of `uneven`."""
+    place = tmp_path_factory.mktemp("same") / "run"
+    return random_run(place, greek_data, 6, tokenizers=uneven.tokenizers())
+
+
+@pytest.mark.parametrize(
+    "names", [["untrained", "also_untrained"], ["uneven"], ["uneven", "same"]], ids=str
+)
+def test_tokens_are_found_by_the_mean_of_the_probabilities(
+    names: list[str], request: pytest.FixtureRequest
 ):
-    lines = ["one two three", "nine"]
-    for line, found in zip(lines, ensemble.translate_nbest(lines, n_best=2), strict=True):
-        for one in found:
-            ids = ids_of(ensemble, one.pieces)
-            expected = by_forward_passes([untrained, also_untrained], line, ids)
-            assert one.log_probs == pytest.approx(expected, abs=1e-4)
-            assert one.log_prob == pytest.approx(sum(expected), abs=1e-4)
-    # And that is another search than with one of them.
-    lines = numbers(10)
-    assert list(ensemble.translate(lines)) != list(translator.translate(lines))
-
-
-# A vocabulary for each side
-
-
-def test_sources_and_translations_have_their_own_subwords(uneven: Run):
-    translator = Translator.load(uneven, device="cpu")
-    src, tgt = uneven.tokenizers()
-    assert len(src) < len(tgt)
-    assert [translator.src_tokenizer.model, translator.tokenizer.model] == [src.model, tgt.model]
-    lines, beginning = numbers(10), "έξι"
-    found = translator.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
+    runs = list(map(request.getfixturevalue, names))
+    held, (_, tgt) = Translator.load(runs, device="cpu"), runs[0].tokenizers()
+    lines, beginning = ["one two three", "nine"], "έξι"
+    found = held.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
     for line, translations in zip(lines, found, strict=True):
         for one in translations:
-            assert one.text.startswith(beginning)
-            ids = ids_of(translator, one.pieces)
+            ids = ids_of(held, one.pieces)
             assert one.text == tgt.decode(ids)
-            expected = by_forward_passes([uneven], line, ids)
+            assert one.text.startswith(beginning)
+            expected = by_forward_passes(runs, line, ids)
             assert one.log_probs == pytest.approx(expected, abs=1e-4)
+            assert one.log_prob == pytest.approx(sum(expected), abs=1e-4)
 
 
 @pytest.mark.parametrize("names", [["uneven"], ["untrained", "also_untrained"]])
@@ -104,17 +92,10 @@ def test_a_source_too_long_is_measured_in_its_own_subwords(
     assert f"cut from {lengths[0]} to 60 tokens" in caplog.text
 
 
-def test_models_work_together_if_both_of_their_subwords_are_the_same(
+def test_runs_of_different_subwords_on_either_side_are_refused_in_a_line(
     uneven: Run, greek_data: PreparedData, tiny_data: PreparedData, tmp_path: Path
 ):
     src, tgt = uneven.tokenizers()
-    same = random_run(tmp_path / "same", greek_data, 6, tokenizers=(src, tgt))
-    both = Translator.load([uneven, same], device="cpu")
-    (found,) = both.translate_nbest(["one two three"], n_best=1)
-    ids = ids_of(both, found[0].pieces)
-    expected = by_forward_passes([uneven, same], "one two three", ids)
-    assert found[0].log_probs == pytest.approx(expected, abs=1e-4)
-
     other, _ = tiny_data.tokenizers()
     for number, tokenizers in enumerate([(other, tgt), (src, other), (tgt, tgt)]):
         run = random_run(tmp_path / str(number), greek_data, 6, tokenizers=tokenizers)
