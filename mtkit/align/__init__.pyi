@@ -4,8 +4,10 @@ from .aligner import (
     AlignmentSettings as AlignmentSettings,
     PairAttention as PairAttention,
     all_heads as all_heads,
+    choose_heads as choose_heads,
     default_heads as default_heads,
     heads_of as heads_of,
+    tune_heads as tune_heads,
 )
 from .attention_weights import (
     LayerWeights as LayerWeights,
@@ -31,4 +33,3 @@ from .links import (
     word_spans as word_spans,
     words_of_subwords as words_of_subwords,
 )
-from .tuning import choose_heads as choose_heads, tune_heads as tune_heads

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from mtkit.parsing.mask import TreeMask
+    from mtkit.search_settings import TokenMask
 
 
 class Task:
@@ -52,7 +52,9 @@ class Task:
         scores = {name: score(results, [references], metric=name, interval=True) for name in names}
         return {name: (value.value, value.interval) for name, value in scores.items()}
 
-    def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask] | None:
+    def token_masks(
+        self, words: Sequence[int], limits: Sequence[int]
+    ) -> Sequence[TokenMask] | None:
         """Masks that keep the search to well-formed results; None if there is no such rule.
 
         They are for the numbers of words of the sentences, and the most tokens of each output, with

@@ -8,14 +8,12 @@ from .html.markup import (
     markup_steps as markup_steps,
     markup_text as markup_text,
     markup_windows as markup_windows,
+    placeholder_steps as placeholder_steps,
     translate_markup as translate_markup,
+    with_placeholders as with_placeholders,
 )
 from .html.markup_reading import MarkupRules as MarkupRules
 from .native_decoder import backend_in_training as backend_in_training
-from .html.placeholders import (
-    placeholder_steps as placeholder_steps,
-    with_placeholders as with_placeholders,
-)
 from .reading import Window as Window, ready_lines as ready_lines, windows as windows
 from .requests import Sentence as Sentence, Translation as Translation
 from .sentence_reader import align_by_sentence as align_by_sentence

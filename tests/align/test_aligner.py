@@ -18,12 +18,12 @@ from mtkit.align.aligner import (
     AlignmentSettings,
     WordAttention,
     all_heads,
+    choose_heads,
     default_heads,
     links_of,
 )
 from mtkit.align.attention_weights import AttentionWeights, LayerWeights
 from mtkit.align.links import METHODS, Gold
-from mtkit.align.tuning import choose_heads
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
@@ -153,7 +153,7 @@ def test_a_known_choice_is_kept_where_adding_heads_one_by_one_is_worse(
 ):
     rates = {(0,): 0.5, (1,): 0.6, (2,): 0.7, (0, 1): 0.5, (0, 2): 0.8, (1, 2): 0.1}
     monkeypatch.setattr(
-        "mtkit.align.tuning._error_rate", lambda found, golds, chosen: rates[tuple(chosen)]
+        "mtkit.align.aligner._error_rate", lambda found, golds, chosen: rates[tuple(chosen)]
     )
     aligner = translator.aligner(all_heads(translator.model.config)[:3])
     one, two, three = aligner.heads

@@ -8,7 +8,7 @@ import pytest
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
-from mtkit.parsing.mask import BracketTokens, TreeMask
+from mtkit.parsing.parser import BracketTokens, TreeMask
 from mtkit.parsing.trees import linearise, parse_trees, restore
 from mtkit.tokenizer import EOS_ID
 
