@@ -16,6 +16,15 @@ from mtkit.prepare.source import Block, Source
 # Pairs that are read at a time.
 _BLOCK = 10_000
 
+# What is said of a set of which many pairs are in training.
+IN_TRAINING = (
+    "are training pairs too, so scores on them are too high; take other pairs, or keep them out of "
+    "training with --set drop_overlap=true"
+)
+NEARLY_IN_TRAINING = (
+    f"are nearly the same as a training pair ({NEAR_DUPLICATES}), so scores on them are too high; "
+    "mtkit score also says the score without those of the test set"
+)
 # Above this share of a set in training there is a warning. Of the sets that Multi30k, Europarl and
 # Tatoeba come with, and of random parts of these corpora, no pair is in the rest. A model that
 # knows 1 % of the translations by heart can score about 0.6 BLEU more.
@@ -76,27 +85,8 @@ def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict
     return counts
 
 
-def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) -> list[str]:
-    """A sentence for each split that shares many pairs with training (`count_in_training`)."""
-    return _of_many(
-        in_training,
-        held_out,
-        "are training pairs too, so scores on them are too high; take other pairs, or keep them "
-        "out of training with --set drop_overlap=true",
-    )
-
-
-def near_warnings(near: Mapping[str, int], held_out: Sequence[HeldOut]) -> list[str]:
-    """The same of pairs that are nearly the same as a training pair."""
-    return _of_many(
-        near,
-        held_out,
-        f"are nearly the same as a training pair ({NEAR_DUPLICATES}), so scores on them are too "
-        "high; mtkit score also says the score without those of the test set",
-    )
-
-
-def _of_many(counts: Mapping[str, int], held_out: Sequence[HeldOut], what: str) -> list[str]:
+def warnings_about(counts: Mapping[str, int], held_out: Sequence[HeldOut], what: str) -> list[str]:
+    """A sentence that says `what` for each split of which training has many pairs."""
     sentences = []
     for split, count in counts.items():
         total = sum(len(sets[split][0]) for sets in held_out if split in sets)

@@ -114,7 +114,7 @@ class Passes:
             check = self._check()
         # Warned of before hours of work.
         warnings = findings(self.corpus, check.languages)
-        warnings += held_out.warnings_about(check.in_training, self._sets)
+        warnings += held_out.warnings_about(check.in_training, self._sets, held_out.IN_TRAINING)
         for warning in warnings:
             log.warning("%s", warning)
         # With existing subwords nothing is learned.
@@ -128,7 +128,7 @@ class Passes:
             encode = self._encode(check, vocabularies, odds)
             self._add_held_out(vocabularies)
         near = self._list_near_duplicates(encode)
-        warnings += held_out.near_warnings(near, self._sets)
+        warnings += held_out.warnings_about(near, self._sets, held_out.NEARLY_IN_TRAINING)
         marked = None
         if self.check_path is not None:
             with self._timed("checking kept pairs"), _bar("checking kept pairs") as bar:

@@ -220,15 +220,13 @@ def _resolve(
         config = existing.config(given, options.overrides, base=base)
     if unknown := [kind for kind in config.drop_findings if kind not in KINDS]:
         raise MtkitError(f"drop_findings: {cut(unknown[0])} is none of {', '.join(KINDS)}")
-    if corpus.is_parsing and config.drop_findings:
-        raise MtkitError("drop_findings: is for sentence pairs, and not for a treebank; remove it")
-    if corpus.is_parsing and options.check is not None:
-        raise MtkitError("check: is for sentence pairs, and not for a treebank; remove it")
-    if corpus.is_parsing and config.noise.is_on:
-        raise MtkitError(
-            "noise: is a setting for sentence pairs, because a parser reads the words as they are "
-            "in the treebank; remove it"
-        )
+    of_pairs = {
+        "drop_findings": config.drop_findings,
+        "check": options.check,
+        "noise": config.noise.is_on,
+    }
+    for key in [key for key, is_given in of_pairs.items() if is_given and corpus.is_parsing]:
+        raise MtkitError(f"{key}: is for sentence pairs, and not for a treebank; remove it")
     if not corpus.is_parsing and not config.tree_tags:
         raise MtkitError("tree_tags: is a setting for treebanks; remove it")
     return existing, config

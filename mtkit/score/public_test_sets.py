@@ -84,8 +84,10 @@ def _files(dataset: Any, pair: str) -> list[Path]:
         with _sacrebleus_messages(errors):
             for archive, checksum in zip(archives, dataset.md5, strict=True):
                 # sacreBLEU checks what it has just downloaded, not what a killed process has left.
-                if archive.exists() and _md5_of(archive) != checksum:
-                    archive.unlink()
+                if archive.exists():
+                    md5 = hashlib.md5(archive.read_bytes(), usedforsecurity=False)
+                    if md5.hexdigest() != checksum:
+                        archive.unlink()
             references = dataset.get_reference_files(pair)
             return [Path(path) for path in (dataset.get_source_file(pair), *references)]
     except BaseException as error:
@@ -101,11 +103,6 @@ def _files(dataset: Any, pair: str) -> list[Path]:
             f"test set {dataset.name}: cannot be downloaded from {', '.join(dataset.data)}: "
             f"{reason}; try again, or copy {folder} from a computer that has it"
         ) from error
-
-
-def _md5_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 @contextlib.contextmanager

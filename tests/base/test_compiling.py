@@ -22,6 +22,7 @@ from mtkit.base.errors import MtkitError
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A machine with a GPU, Triton, a C compiler and headers; a test may take something away."""
     has: dict[str, Any] = {"triton": True, "programs": {"gcc", "g++"}, "error": None}
+    has["headers"] = "."
 
     def compiled(function: object) -> object:
         def call(*_: object) -> None:
@@ -32,38 +33,28 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[st
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: has["triton"] or None)
     monkeypatch.setattr(shutil, "which", lambda name: name if name in has["programs"] else None)
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / has["headers"]))
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "Python.h").touch()
-    has["headers"] = tmp_path / "Python.h"
     is_compiled.cache_clear()
     yield has
     is_compiled.cache_clear()
 
 
-def take(thing: str, machine: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    if thing == "Triton":
-        machine["triton"] = False
-    elif thing == "compiler":
-        machine["programs"] = set()
-    elif thing == "CC":
-        monkeypatch.setenv("CC", "my-cc")
-    elif thing == "headers":
-        machine["headers"].unlink()
-    elif thing == "support":
-        machine["error"] = "backend='inductor' raised:\nthe GPU is too old\nfor Triton"
-
-
-MISSING = {
-    "Triton": "Triton is not installed (pip install triton)",
-    "compiler": "there is no C compiler (gcc)",
-    "CC": "there is no C compiler (my-cc)",
-    "headers": "the C headers of Python are not installed (python3-dev)",
-    "support": "torch.compile failed: backend='inductor' raised: the GPU is too old for Triton",
-}
+# What may be missing, as `machine` has it, and what is said then.
+MISSING = [
+    ({"triton": False}, "Triton is not installed (pip install triton)"),
+    ({"programs": set()}, "there is no C compiler (gcc)"),
+    ({"programs": {"g++"}, "CC": "my-cc"}, "there is no C compiler (my-cc)"),
+    ({"headers": "none"}, "the C headers of Python are not installed (python3-dev)"),
+    (
+        {"error": "backend='inductor' raised:\nthe GPU is too old\nfor Triton"},
+        "torch.compile failed: backend='inductor' raised: the GPU is too old for Triton",
+    ),
+]
 
 
 def test_by_default_a_gpu_compiles_and_a_cpu_does_not(
@@ -76,22 +67,24 @@ def test_by_default_a_gpu_compiles_and_a_cpu_does_not(
     assert not caplog.messages
 
 
-@pytest.mark.parametrize("thing", MISSING)
+@pytest.mark.parametrize(("missing", "said"), MISSING)
 def test_a_gpu_does_not_compile_without_what_it_needs_and_the_log_says_why_in_one_line(
-    thing: str,
+    missing: dict[str, Any],
+    said: str,
     machine: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    take(thing, machine, monkeypatch)
+    machine |= missing
+    if "CC" in missing:
+        monkeypatch.setenv("CC", missing["CC"])
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             assert not is_compiled("auto", "cuda")
-    said = f"train.compile: off, which makes training slower; {MISSING[thing]}"
-    assert caplog.messages == [said]
+    assert caplog.messages == [f"train.compile: off, which makes training slower; {said}"]
     with pytest.raises(MtkitError) as error:
         is_compiled(True, "cuda")
-    assert str(error.value) == f"train.compile: {MISSING[thing]}; set it to auto or false"
+    assert str(error.value) == f"train.compile: {said}; set it to auto or false"
     assert not is_compiled(False, "cuda")
 
 

@@ -234,10 +234,9 @@ def test_a_run_that_is_resumed_continues_as_one_that_was_not(
         trainings.run("parts", device=device.type, max_steps=steps)
     assert trainings.steps("parts") == [3, 6]
     # On a GPU the order of sums is not fixed.
-    whole, parts = (trainings.values(name, "loss") for name in ("whole", "parts"))
-    assert parts == pytest.approx(whole, rel=1e-4)
-    whole, parts = (trainings.values(name, "valid_loss") for name in ("whole", "parts"))
-    assert parts == pytest.approx(whole, rel=1e-4)
+    for key in ("loss", "valid_loss"):
+        whole, parts = (trainings.values(name, key) for name in ("whole", "parts"))
+        assert parts == pytest.approx(whole, rel=1e-4)
 
 
 @DEVICES

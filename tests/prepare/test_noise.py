@@ -376,7 +376,7 @@ def test_a_noise_that_no_pair_can_have_is_said(
 def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
     train, valid = (Treebank(tree_files[split]) for split in ("train", "valid"))
     arguments = {"train": [train], "valid": valid, "overrides": ["noise.typos=0.1"]}
-    with pytest.raises(MtkitError, match=r"^noise: is a setting for sentence pairs, "):
+    with pytest.raises(MtkitError, match=r"^noise: is for sentence pairs, "):
         prepare_trees("trees", tmp_path / "trees", **arguments)
     assert not (tmp_path / "trees").exists()
 

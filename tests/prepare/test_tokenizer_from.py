@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from conftest import GREEK, TinyText, number_pairs, write_pairs
-from support.command_line import Place, prepare_arguments
 from support.prepared import prepare_trees
 
 from mtkit.base.errors import MtkitError
@@ -228,21 +227,6 @@ def test_a_preparation_that_was_killed_resumes_only_with_the_same_tokenizer(
     prepare_files("other", origin, src_lang="en", tgt_lang="de", **other)
     assert adapt(tmp_path / "out", text, origin).manifest.settings["vocab_size"] == 290
     assert counted == [1, 1, 1, 1]
-
-
-def test_the_command_line_takes_the_folder_of_the_tokenizer(trained: Place, tiny_text: TinyText):
-    arguments = [one for one in prepare_arguments(tiny_text) if one not in ("--vocab-size", "300")]
-    arguments[1] = "again"
-    outcome = trained.mtkit(*arguments, "--tokenizer-from", "runs/tiny")
-    assert outcome.status == 0, outcome.err
-    assert "using the subwords of runs/tiny" in outcome.err
-    printed = outcome.out + outcome.err
-    assert "encoding" in printed
-    assert "learning" not in printed
-    models = [trained.folder / name / "tokenizer.model" for name in ("runs/tiny", "data/again")]
-    assert models[0].read_bytes() == models[1].read_bytes()
-    error = trained.refused(*arguments, "--tokenizer-from", "runs/none", "--force")
-    assert "runs/none: is not a run folder or a prepared folder; give another" in error
 
 
 def test_a_tokenizer_knows_its_kind_and_its_symbols():
