@@ -33,50 +33,46 @@ def test_rows_are_rounded_up_by_15_or_by_an_eighth_at_most() -> None:
     assert len({bf16.rounded(rows) for rows in range(1025, 2049)}) == 8
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (7, 43)])
+SHAPES = pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (7, 43)])
+
+
+def assert_near(found: Tensor, wanted: Tensor, given: list[Tensor], most: float) -> None:
+    """Results and gradients."""
+    factor = draw(*wanted.shape, seed=9).detach()
+    assert found.dtype == torch.bfloat16
+    assert found.shape == wanted.shape
+    assert error(found, wanted) < 0.005
+    mine, theirs = (torch.autograd.grad((y * factor).sum(), given) for y in (found, wanted))
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.dtype == other.dtype
+        assert error(one, other) < most
+
+
+@SHAPES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_a_linear_map_and_its_gradients_are_those_of_autocast(
     shape: tuple[int, int], dtype: torch.dtype, with_bias: bool
 ) -> None:
     x = draw(*shape, 24, seed=1).detach().to(dtype).requires_grad_()
-    weight = draw(40, 24, seed=2)
-    bias = draw(40, seed=3) if with_bias else None
-    given = [x, weight, bias] if bias is not None else [x, weight]
-    factor = draw(*shape, 40, seed=4).detach()
+    given = [x, draw(40, 24, seed=2), *([draw(40, seed=3)] if with_bias else [])]
+    x, weight, bias = [*given, None][:3]
     with torch.autocast("cpu"):
         assert bf16.applies_to(x)
         found, wanted = bf16.linear(x, weight, bias), F.linear(x, weight, bias)
-    assert found.dtype == torch.bfloat16
-    assert found.shape == wanted.shape
-    assert error(found, wanted) < 0.005
-    mine = torch.autograd.grad((found * factor).sum(), given)
-    theirs = torch.autograd.grad((wanted * factor).sum(), given)
-    for one, other in zip(mine, theirs, strict=True):
-        assert one.dtype == other.dtype
-        assert error(one, other) < 0.005
+    assert_near(found, wanted, given, 0.005)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (7, 43)])
+@SHAPES
 def test_a_feed_forward_network_and_its_gradients_are_those_of_autocast(
     shape: tuple[int, int],
 ) -> None:
     x = draw(*shape, 24, seed=1)
     weights = [draw(40, 24, seed=2), draw(40, seed=3), draw(24, 40, seed=4), draw(24, seed=5)]
-    factor = draw(*shape, 24, seed=6).detach()
     with torch.autocast("cpu"):
         found = bf16.feed_forward(x, *weights)
-        hidden = F.relu(F.linear(x, *weights[:2]))
-        wanted = F.linear(hidden, *weights[2:])
-    assert found.dtype == torch.bfloat16
-    assert error(found, wanted) < 0.005
-    for one, other in zip(
-        torch.autograd.grad((found * factor).sum(), [x, *weights]),
-        torch.autograd.grad((wanted * factor).sum(), [x, *weights]),
-        strict=True,
-    ):
-        assert one.dtype == other.dtype == torch.float32
-        assert error(one, other) < 0.01
+        wanted = F.linear(F.relu(F.linear(x, *weights[:2])), *weights[2:])
+    assert_near(found, wanted, [x, *weights], 0.01)
 
 
 def test_without_gradients_the_results_are_the_same_to_the_last_bit() -> None:
@@ -101,30 +97,20 @@ def test_only_autocast_on_a_cpu_computes_in_bfloat16() -> None:
         assert not bf16.applies_to(x)
 
 
-class Shapes(TorchDispatchMode):
-    """Collects the shapes of matrix products."""
+class Calls(TorchDispatchMode):
+    """Collects the shapes of matrix products, and the addresses of what is converted to bf16."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[tuple[Any, ...]] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
-            self.seen.add(tuple(tuple(x.shape) for x in args if isinstance(x, Tensor)))
-        return func(*args, **(kwargs or {}))
-
-
-class Conversions(TorchDispatchMode):
-    """Collects the addresses of tensors that are converted to bfloat16."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses: list[int] = []
+        self.shapes: set[tuple[Any, ...]] = set()
+        self.converted: list[int] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            self.shapes.add(tuple(tuple(x.shape) for x in args if isinstance(x, Tensor)))
         if func is torch.ops.aten._to_copy.default and given.get("dtype") == torch.bfloat16:
-            self.addresses.append(args[0].data_ptr())
+            self.converted.append(args[0].data_ptr())
         return func(*args, **given)
 
 
@@ -135,15 +121,15 @@ def model() -> Transformer:
 
 
 def test_linear_maps_of_batches_of_many_shapes_have_few_shapes() -> None:
-    transformer, shapes = model(), Shapes()
+    transformer, calls = model(), Calls()
     numbers = []
     for count in range(104, 124):
         src, tgt_in = torch.full((count, 10), 5), torch.full((count, 9), 5)
         # Gradients are computed by this thread too, so that the mode sees them.
-        with shapes, torch.autocast("cpu"):
+        with calls, torch.autocast("cpu"):
             states = transformer(src, tgt_in, states_only=True)
             torch.autograd.backward(states.sum())
-        numbers.append(len(shapes.seen))
+        numbers.append(len(calls.shapes))
     # Target: 936 to 1,107 rows, rounded to 960, 1,024 and 1,152. Source: 1,040 to 1,230 rows,
     # rounded to 1,152 and 1,280.
     assert numbers[-1] <= 3 * numbers[0]
@@ -164,7 +150,7 @@ def test_a_models_gradients_in_bfloat16_are_near_those_in_float32() -> None:
 
 
 def test_weights_that_do_not_change_are_converted_once_with_the_same_results() -> None:
-    transformer, conversions = model(), Conversions()
+    transformer, calls = model(), Calls()
     src, tgt_in = torch.full((4, 9), 5), torch.full((4, 7), 6)
 
     def gradients() -> list[Tensor]:
@@ -173,12 +159,12 @@ def test_weights_that_do_not_change_are_converted_once_with_the_same_results() -
         return list(torch.autograd.grad(logits.float().sum(), transformer.parameters()))
 
     wanted = gradients()
-    with bf16.weights_unchanged(), conversions:
+    with bf16.weights_unchanged(), calls:
         found = [gradients() for _ in range(3)]
     for some in found:
         assert all(map(torch.equal, some, wanted))
     matrices = [weight.data_ptr() for weight in transformer.parameters() if weight.ndim == 2]
-    assert [conversions.addresses.count(address) for address in matrices] == [1] * len(matrices)
+    assert [calls.converted.count(address) for address in matrices] == [1] * len(matrices)
 
 
 def test_a_weight_that_has_changed_is_converted_again() -> None:

@@ -263,13 +263,25 @@ def test_a_reader_that_leaves_ends_it_quietly(untrained: Run):
     assert "Error" not in err
 
 
-def test_an_output_file_is_whole(untrained: Run, translator: Translator, place: Place):
-    source, target = place.write("in.txt", "one\n\ntwo three\n"), place.write("out.txt", "old\n")
-    outcome = place.mtkit(*command(untrained, "--input", source, "--output", target))
-    assert outcome.status == 0
-    expected = translator.translate(["one", "", "two three"])
-    assert target.read_text() == "".join(f"{text}\n" for text in expected)
-    assert sorted(path.name for path in place.folder.iterdir()) == ["in.txt", "out.txt"]
+def test_an_output_file_is_whole_and_has_numbered_rows_of_the_best(
+    untrained: Run, translator: Translator, place: Place
+):
+    lines = ["one", "", "two three"]
+    place.write("in.txt", "".join(f"{line}\n" for line in lines))
+    place.write("out.txt", "old\n")
+    for options, target in (([], "out.txt"), (["--nbest", "3"], "out.tsv")):
+        given = ["--input", place.folder / "in.txt", "--output", place.folder / target, *options]
+        assert place.mtkit(*command(untrained, *given)).status == 0
+    assert sorted(path.name for path in place.folder.iterdir()) == ["in.txt", "out.tsv", "out.txt"]
+    found = list(translator.translate_nbest(lines, n_best=3))
+    text = "".join(f"{best.text}\n" for best, *_ in found)
+    assert (place.folder / "out.txt").read_text() == text
+    rows = (place.folder / "out.tsv").read_text().removesuffix("\n").split("\n")
+    expected = [(number, one) for number, of_line in enumerate(found, 1) for one in of_line]
+    for row, (number, one) in zip(rows, expected, strict=True):
+        first, score, text = row.split("\t", 2)
+        assert (first, text) == (str(number), one.text)
+        assert float(score) == pytest.approx(one.score, abs=1e-5)
 
 
 @pytest.mark.parametrize("existing", [None, "old\n"])
@@ -282,21 +294,3 @@ def test_an_error_in_the_middle_leaves_no_output_file_or_the_old_one(
         target.write_text(existing)
     arguments = command(untrained, "--input", source, "--output", target)
     assert "in.txt, line 10: not UTF-8" in place.refused(*arguments)
-
-
-def test_n_best_rows_are_numbered_and_the_best_comes_first(
-    untrained: Run, translator: Translator, place: Place
-):
-    source, target = place.write("in.txt", "one\n\ntwo three\n"), place.folder / "out.tsv"
-    arguments = ["--nbest", "3", "--input", source, "--output", target]
-    assert place.mtkit(*command(untrained, *arguments)).status == 0
-    rows = [line.split("\t", 2) for line in target.read_text().removesuffix("\n").split("\n")]
-    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
-    expected = [
-        one
-        for found in translator.translate_nbest(["one", "", "two three"], n_best=3)
-        for one in found
-    ]
-    for (_, score, text), one in zip(rows, expected, strict=True):
-        assert text == one.text
-        assert float(score) == pytest.approx(one.score, abs=1e-5)
