@@ -41,15 +41,16 @@ def loss_on_gpu(
     Args:
         compiled: whether to use torch.compile.
     """
+    function = functools.partial(
+        _compiled_losses_and_gradient() if compiled else losses_and_gradient_in_place,
+        V=len(weight),
+        label_smoothing=label_smoothing,
+        pad_id=pad_id,
+    )
+    most = MAX_BYTES_COMPILED if compiled else MAX_BYTES
+    rows, targets, dtype = states.flatten(0, -2), tgt_out.flatten(), dtype or weight.dtype
     loss: Tensor = _OutputLossOnGpu.apply(  # type: ignore[no-untyped-call]
-        states.flatten(0, -2),
-        weight,
-        bias,
-        tgt_out.flatten(),
-        label_smoothing,
-        pad_id,
-        dtype or weight.dtype,
-        compiled,
+        rows, weight, bias, targets, function, dtype, most
     )
     return loss
 
@@ -150,23 +151,14 @@ class _OutputLossOnGpu(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
-        label_smoothing: float,
-        pad_id: int,
+        function: Callable[..., Tensor],
         dtype: torch.dtype,
-        compiled: bool,
+        most: int,
     ) -> Tensor:
         (N, V), wide = (len(states), len(weight)), weight.dtype
         rows, matrix = states.to(dtype), in_whole_tiles(weight.to(dtype))
-        # There are float32 copies of the logits if they are not compiled.
-        most = MAX_BYTES_COMPILED if compiled else MAX_BYTES
         chunks = max(1, -(-N * len(matrix) * dtype.itemsize // most))
         size = max(1, -(-N // chunks))
-        function = functools.partial(
-            _compiled_losses_and_gradient() if compiled else losses_and_gradient_in_place,
-            V=V,
-            label_smoothing=label_smoothing,
-            pad_id=pad_id,
-        )
         rows_gradient = torch.empty_like(rows)
         weight_gradient: Tensor | None = None
         bias_gradient: Tensor | None = None
@@ -197,4 +189,4 @@ class _OutputLossOnGpu(torch.autograd.Function):
         return tuple(
             None if gradient is None else gradient * grad_outputs[0]
             for gradient in ctx.saved_tensors
-        ) + 5 * (None,)
+        ) + 4 * (None,)
