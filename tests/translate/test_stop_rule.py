@@ -21,7 +21,6 @@ from torch import Tensor
 
 from mtkit.run_folder import Run
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
-from mtkit.translate import Translator
 from mtkit.translate.requests import Sentence
 from mtkit.translate.search.beam import beam_search
 
@@ -204,13 +203,6 @@ def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
-def test_the_setting_is_that_of_the_search(engine: str, untrained: Run) -> None:
-    for stop in RULES:
-        config = untrained.config.decode.model_copy(update={"stop": stop})
-        with loaded(untrained, engine, config=config) as translator:
-            assert translator.decoder.settings([Sentence(1, [5])]).stop == stop
-
-
 @pytest.mark.parametrize(
     ("setting", "exact", "expected"),
     [
@@ -219,8 +211,8 @@ def test_the_setting_is_that_of_the_search(engine: str, untrained: Run) -> None:
     ],
 )
 def test_auto_is_likely_only_where_speed_counts(
-    setting: str, exact: bool, expected: str, untrained: Run
+    engine: str, setting: str, exact: bool, expected: str, untrained: Run
 ) -> None:
     config = untrained.config.decode.model_copy(update={"stop": setting})
-    with Translator.load(untrained, config=config, device="cpu", exact=exact) as translator:
+    with loaded(untrained, engine, config=config, exact=exact) as translator:
         assert translator.decoder.settings([Sentence(1, [5])]).stop == expected
