@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from support.browser import CHROMIUM, Browser
 from support.command_line import Place
 from support.native_models import draw, table, to_native  # noqa: F401, fixtures of tests/native
 from support.prepared import prepare_trees
@@ -598,6 +599,14 @@ def random_ending_run(
     settings = DecodeConfig(max_extra_length=5, precision="fp32")
     config = UNTRAINED.model_copy(update={"decode": settings})
     return random_run(path, data, seed, config=config, change=change, **given)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium")
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

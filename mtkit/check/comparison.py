@@ -177,7 +177,6 @@ def comparison_page(
 
 
 def _languages(text: ComparedText) -> dict[str, str]:
-    """The languages of the texts on the page, with their label."""
     if text.sources is None:
         return {"Target language": text.tgt_lang or "not identified"}
     return {"Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}"}
@@ -199,15 +198,15 @@ def _scores(of_text: TextMetric) -> list[Score]:
     return [replace(score, name=score.name.replace("chrF2", "chrF")) for score in scores]
 
 
+def _chart(title: str, words: str, *lines: Line, axis: str = "chrF", note: str = "") -> Chart:
+    return Chart(title, words, lines, axis, "from zero", y_label="number of lines", note=note)
+
+
 def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> list[Chart]:
     """How many lines have which chrF, for each pair of systems; and the differences."""
-
-    def chart(title: str, words: str, *lines: Line, axis: str = "chrF", note: str = "") -> Chart:
-        return Chart(title, words, lines, axis, "from zero", y_label="number of lines", note=note)
-
     words = list(map(_in_words, names, by_line))
     if len(names) == 1:
-        return [chart("chrF of lines", words[0], _histogram("lines", by_line[0]))]
+        return [_chart("chrF of lines", words[0], _histogram("lines", by_line[0]))]
     charts = []
     for name, in_words, values in zip(names[1:], words[1:], by_line[1:], strict=True):
         gaps = [
@@ -216,13 +215,13 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
         ]
         difference = _gaps_in_words(names[0], name, gaps)
         charts += [
-            chart(
+            _chart(
                 f"chrF of lines: {names[0]} and {name}",
                 f"{words[0]} {in_words}",
                 _histogram(_brief(names[0]), by_line[0]),
                 _histogram(_brief(name), values, color=TWO, style="--"),
             ),
-            chart(
+            _chart(
                 f"Difference of lines: {name} minus {names[0]}",
                 difference,
                 _histogram("lines", gaps),
@@ -240,10 +239,8 @@ def _forecast_charts(systems: Sequence[ComparedSystem]) -> list[Chart]:
         values = [line.confidence for line in system.checked or ()]
         if any(value is not None for value in values):
             title = f"Forecasts of lines: {_brief(system.name)}"
-            words, bars = _in_words(system.name, values), _histogram("lines", values)
-            charts.append(
-                Chart(title, words, [bars], "chrF", "from zero", y_label="number of lines")
-            )
+            words = _in_words(system.name, values)
+            charts.append(_chart(title, words, _histogram("lines", values)))
     return charts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -124,7 +124,11 @@ def check(
             raise click.UsageError("--fit requires --run")
     if fit and src_path is None:
         shared.refuse_given(["src_lang", "tgt_lang"], "has no effect with --fit without SRC")
-        _fit_to_data(shared.open_run(run_path), data_path)
+        from mtkit.check import fit_run
+
+        trained = shared.open_run(run_path)
+        data = shared.data_of(trained, data_path, advice="give --data, or SRC and TGT instead")
+        _fit(trained, partial(fit_run, trained, data))
         return
     shared.refuse_given(["data_path"], "has no effect without --fit, or with SRC")
     if src_path is None or tgt_path is None:
@@ -143,7 +147,12 @@ def check(
     if run is not None:
         shared.refuse_parser(run)
     if fit and run is not None:
-        _fit_to_pairs(run, pairs, src_lang, tgt_lang)
+        from mtkit.check import fit_pairs
+
+        some = list(islice(pairs, _MAX_FITTED))
+        if next(pairs, None) is not None:
+            log.info("only the first %s pairs are read", f"{_MAX_FITTED:,}")
+        _fit(run, partial(fit_pairs, run, some, src_lang=src_lang, tgt_lang=tgt_lang))
         return
     if run is None:
         shared.refuse_given(["below", "thorough"], "requires --run")
@@ -210,30 +219,8 @@ def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
     return check_block(checker, pairs, decoded=decoded, numbers=numbers, first=first, **wanted)
 
 
-def _fit_to_pairs(
-    run: Run, pairs: Iterator[Pair], src_lang: str | None, tgt_lang: str | None
-) -> None:
-    from mtkit.check import fit_pairs
-
-    some = list(islice(pairs, _MAX_FITTED))
-    if next(pairs, None) is not None:
-        log.info("only the first %s pairs are read", f"{_MAX_FITTED:,}")
-    with _fitted(run):
-        fit_pairs(run, some, src_lang=src_lang, tgt_lang=tgt_lang)
-
-
-def _fit_to_data(run: Run, data_path: Path | None) -> None:
-    from mtkit.check import fit_run
-
-    data = shared.data_of(run, data_path, advice="give --data, or SRC and TGT instead")
-    with _fitted(run):
-        if fit_run(run, data) is None:
-            raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
-
-
-@contextmanager
-def _fitted(run: Run) -> Iterator[None]:
-    """Refuse a run that cannot be fitted; at the end, say what was written."""
+def _fit(run: Run, fit: Callable[[], object]) -> None:
+    """Call `fit` for a run that can be fitted, and say what was written."""
     from mtkit.run_folder import CONFIDENCE, LEXICON, PAGE, Run
     from mtkit.train import refresh_confidence
 
@@ -242,7 +229,8 @@ def _fitted(run: Run) -> Iterator[None]:
         raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
     # A training may be writing the same files.
     with Run.lock(run.path):
-        yield
+        if fit() is None:
+            raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
         names = [CONFIDENCE, LEXICON, *([PAGE] if refresh_confidence(run) else [])]
     *others, last = (str(run.path / name) for name in names)
     log.info("wrote %s and %s", ", ".join(others), last)

@@ -368,16 +368,14 @@ def _input_file(words: Sequence[str], given: Path | None) -> Path:
     text = shlex.quote(" ".join(words))
     shown = text if len(text) <= 60 else "'...'"
     reason = "is a folder; give a file" if os.path.isdir(words[0]) else "is not a file that exists"
-    if not any(_is_of_file(word) for word in words):
+    if not any(
+        word.endswith(".txt") or format_of(None, Path(word)) != "text" or os.path.exists(word)
+        for word in words
+    ):
         reason += f"; text comes from standard input: echo {shown} | mtkit translate"
     elif len(words) > 1:
         reason = "is not one file; give one"
     raise click.UsageError(f"{shown} {reason}")
-
-
-def _is_of_file(name: str) -> bool:
-    known = name.endswith(".txt") or format_of(None, Path(name)) != "text"
-    return known or os.path.exists(name)
 
 
 def _refuse_useless(run: Run, options: shared.DecodeOptions) -> None:

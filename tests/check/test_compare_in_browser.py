@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browsed import HOSTILE
-from support.browser import CHROMIUM, Browser
+from support.browser import Browser
 
 from mtkit.check import Checked, ComparedSystem, ComparedText, Finding, comparison_page
 from mtkit.score import Metric, SegmentMetric, sentence_chrf
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = pytest.mark.slow
 
 NUMBERS = Finding("numbers", "15 is missing", 0.8, src=range(7, 9), tgt=range(5, 7))
 REFERENCES = [
@@ -40,12 +40,6 @@ SYSTEMS = [
     ),
 ]
 TEXT = ComparedText("test.de", REFERENCES, SOURCES, "en", "de")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 def show(

@@ -81,14 +81,8 @@ CAPITALS = [
     ("The USA", "USA", False),
     ("{name} was deleted by Anna.", "{name} wurde gelöscht.", False),
     ("The file %s exists.", "%s existiert bereits.", False),
+    ("Hello there.", "ⓐ", False),
 ]
-
-
-@pytest.mark.parametrize(("source", "translation", "is_wrong"), CAPITALS)
-def test_capitals_are_compared_with_those_of_the_source(
-    source: str, translation: str, is_wrong: bool
-):
-    assert ("capitals" in kinds(source, translation)) == is_wrong
 
 
 @pytest.mark.parametrize(
@@ -102,10 +96,6 @@ def test_capitals_are_compared_with_those_of_the_source(
 )
 def test_scripts_without_capitals_lack_none(language: str, text: str):
     assert "capitals" not in kinds("This is a Good Day.", text, tgt_lang=language)
-
-
-def test_circled_letters_lack_no_capital():
-    assert "capitals" not in kinds("Hello there.", "ⓐ")
 
 
 def test_a_kind_that_is_loose_is_not_reported():
@@ -135,14 +125,11 @@ LOOPS = [
     ("Call 12 12 12 12.", "Rufe 12 12 12 12 an.", False),
     ("Shipping by steam", "Die Schifffahrt mit Dampf", False),
     ("A long time ago, a long time ago.", "Vor langer Zeit, vor langer Zeit.", False),
+    ("He said that that is right.", "Er sagte, dass das das Richtige sei.", False),
+    ("very, very, very good", "sehr, sehr, sehr gut", False),
+    ("No, no, no, that is wrong.", "Nein, nein, nein, das ist falsch.", False),
+    ("day after day after day", "Tag für Tag für Tag", False),
 ]
-
-
-@pytest.mark.parametrize(("source", "translation", "is_wrong"), LOOPS)
-def test_phrases_that_are_there_twice_and_letters_in_a_row_are_loops(
-    source: str, translation: str, is_wrong: bool
-):
-    assert ("loop" in kinds(source, translation)) == is_wrong
 
 
 @pytest.mark.parametrize("label", ["FIXME", "TODO:", "[not translated]"])
@@ -169,11 +156,6 @@ HALF = [
     ("Mr John Fitzgerald Kennedy Smith came.", "John Fitzgerald Kennedy Smith kam.", False),
     ("It is in 3 4 5 6 7.", "Es ist in 3 4 5 6 7.", False),
 ]
-
-
-@pytest.mark.parametrize(("source", "translation", "is_wrong"), HALF)
-def test_a_part_that_is_text_of_the_source_is_copied(source: str, translation: str, is_wrong: bool):
-    assert ("copied" in kinds(source, translation)) == is_wrong
 
 
 # The words are those of the Unicode CLDR, 47.
@@ -217,21 +199,16 @@ def test_the_same_number_has_the_same_unit(
     assert ("units" in kinds(source, translation, src_lang, tgt_lang)) == is_wrong
 
 
-@pytest.mark.parametrize(
-    ("source", "translation", "is_wrong"),
-    [
-        ("Salt and pepper", "Salz &amp; Pfeffer", True),
-        ("It's five o'clock", "Es ist f&uuml;nf Uhr", True),
-        ("One two", "Eins&nbsp;zwei", True),
-        ("It's good", "C&#39;est bon", True),
-        ("A & B", "A & B", False),
-        ("Salt &amp; pepper", "Salz &amp; Pfeffer", False),
-        ("<b>Salt</b> and pepper", "<b>Salz</b>&nbsp;und Pfeffer", False),
-        ("Marks &Spencer;", "Marks &Spencer;", False),
-    ],
-)
-def test_an_entity_in_place_of_a_sign_is_wrong(source: str, translation: str, is_wrong: bool):
-    assert ("markup" in kinds(source, translation)) == is_wrong
+ENTITIES = [
+    ("Salt and pepper", "Salz &amp; Pfeffer", True),
+    ("It's five o'clock", "Es ist f&uuml;nf Uhr", True),
+    ("One two", "Eins&nbsp;zwei", True),
+    ("It's good", "C&#39;est bon", True),
+    ("A & B", "A & B", False),
+    ("Salt &amp; pepper", "Salz &amp; Pfeffer", False),
+    ("<b>Salt</b> and pepper", "<b>Salz</b>&nbsp;und Pfeffer", False),
+    ("Marks &Spencer;", "Marks &Spencer;", False),
+]
 
 
 def test_capitals_that_are_usual_in_a_corpus_are_no_finding():
@@ -269,51 +246,58 @@ def test_what_is_not_reported_is_said_with_its_counts():
     assert learn(kept[:9]).silence == "not reported: usual words and habits (9 of 200 pairs)"
 
 
+# Scales, clocks and Roman numbers.
+VALUES = [
+    ("It costs 1.2 bn euros.", "Es kostet 1,2 Mio. Euro.", True),
+    ("It costs 1.2 bn euros.", "Es kostet 1,2 Mrd. Euro.", False),
+    ("We open at 7 am.", "Wir öffnen um 19 Uhr.", True),
+    ("We open at 7 pm.", "Wir öffnen um 19 Uhr.", False),
+    ("We open at 7pm.", "Wir öffnen um 19 Uhr.", False),
+    ("We open at 9.30pm.", "Wir öffnen um 21:30 Uhr.", False),
+    ("We open at 12 a.m.", "Wir öffnen um 0 Uhr.", False),
+    ("We open at 12 p.m.", "Wir öffnen um 12 Uhr.", False),
+    ("Louis XIV was king.", "Ludwig XVI. war König.", True),
+    ("Louis XIV was king.", "Ludwig XIV. war König.", False),
+    ("World War II", "Der 2. Weltkrieg", False),
+    ("It takes 1 h 30 min.", "Es dauert 90 Minuten.", False),
+    ("It takes 1 hour 20 minutes.", "Es dauert 80 Minuten.", False),
+    ("It takes 1 hour 20 minutes.", "Es dauert 90 Minuten.", True),
+]
+# Numbers in each other's place.
+PLACES = [
+    ("5 women, 3 hats", "3 Frauen, 5 Hüte", True),
+    ("Two men have three dogs.", "Drei Männer haben zwei Hunde.", True),
+    ("It fell to 26 aircraft, from 83.", "Es fiel von 83 Flugzeugen auf 26.", False),
+    ("a 10-abreast version of the A350", "eine Version der A350 mit 10 Sitzen", False),
+    ("60,000 lives in six years", "in sechs Jahren 60.000 Leben", False),
+    ("From 8% to 27% less", "Von 27 bis 8 % weniger", True),
+    ("It has 12 rooms for 300 euros.", "Es hat 300 Zimmer für 12 Euro.", True),
+    ("Rooms 14, 15 and 16", "Zimmer 16, 15 und 14", True),
+    ("Costs fell by 17% in 2010.", "2010 sanken die Kosten um 17 %.", False),
+    ("Article 151(4) of 2009", "Absatz 4 des Artikels 151 von 2009", False),
+    ("In 2011, 180 laws were made.", "180 Gesetze wurden 2011 gemacht.", False),
+    ("Two men have three dogs.", "Zwei Männer haben drei Hunde.", False),
+    ("In 5 years 12 kg were lost.", "12 kg gingen in 5 Jahren verloren.", False),
+]
+# By the kinds of findings, one of which a wrong translation must have.
+TABLES = {
+    "capitals": CAPITALS,
+    "loop": LOOPS,
+    "copied": HALF,
+    "markup": ENTITIES,
+    "numbers": VALUES,
+    "numbers units": PLACES,
+}
+
+
 @pytest.mark.parametrize(
-    ("source", "translation", "is_wrong"),
-    [
-        ("It costs 1.2 bn euros.", "Es kostet 1,2 Mio. Euro.", True),
-        ("It costs 1.2 bn euros.", "Es kostet 1,2 Mrd. Euro.", False),
-        ("We open at 7 am.", "Wir öffnen um 19 Uhr.", True),
-        ("We open at 7 pm.", "Wir öffnen um 19 Uhr.", False),
-        ("We open at 7pm.", "Wir öffnen um 19 Uhr.", False),
-        ("We open at 9.30pm.", "Wir öffnen um 21:30 Uhr.", False),
-        ("We open at 12 a.m.", "Wir öffnen um 0 Uhr.", False),
-        ("We open at 12 p.m.", "Wir öffnen um 12 Uhr.", False),
-        ("Louis XIV was king.", "Ludwig XVI. war König.", True),
-        ("Louis XIV was king.", "Ludwig XIV. war König.", False),
-        ("World War II", "Der 2. Weltkrieg", False),
-        ("It takes 1 h 30 min.", "Es dauert 90 Minuten.", False),
-        ("It takes 1 hour 20 minutes.", "Es dauert 80 Minuten.", False),
-        ("It takes 1 hour 20 minutes.", "Es dauert 90 Minuten.", True),
-    ],
+    ("names", "source", "translation", "is_wrong"),
+    [(names, *row) for names, rows in TABLES.items() for row in rows],
 )
-def test_scales_clocks_and_roman_numbers_are_compared(
-    source: str, translation: str, is_wrong: bool
+def test_a_wrong_translation_has_its_finding_and_a_right_one_that_looks_like_it_has_none(
+    names: str, source: str, translation: str, is_wrong: bool
 ):
-    assert ("numbers" in kinds(source, translation)) == is_wrong
-
-
-@pytest.mark.parametrize(
-    ("source", "translation", "is_wrong"),
-    [
-        ("5 women, 3 hats", "3 Frauen, 5 Hüte", True),
-        ("Two men have three dogs.", "Drei Männer haben zwei Hunde.", True),
-        ("It fell to 26 aircraft, from 83.", "Es fiel von 83 Flugzeugen auf 26.", False),
-        ("a 10-abreast version of the A350", "eine Version der A350 mit 10 Sitzen", False),
-        ("60,000 lives in six years", "in sechs Jahren 60.000 Leben", False),
-        ("From 8% to 27% less", "Von 27 bis 8 % weniger", True),
-        ("It has 12 rooms for 300 euros.", "Es hat 300 Zimmer für 12 Euro.", True),
-        ("Rooms 14, 15 and 16", "Zimmer 16, 15 und 14", True),
-        ("Costs fell by 17% in 2010.", "2010 sanken die Kosten um 17 %.", False),
-        ("Article 151(4) of 2009", "Absatz 4 des Artikels 151 von 2009", False),
-        ("In 2011, 180 laws were made.", "180 Gesetze wurden 2011 gemacht.", False),
-        ("Two men have three dogs.", "Zwei Männer haben drei Hunde.", False),
-        ("In 5 years 12 kg were lost.", "12 kg gingen in 5 Jahren verloren.", False),
-    ],
-)
-def test_numbers_in_each_other_s_place_are_a_finding(source: str, translation: str, is_wrong: bool):
-    assert bool(kinds(source, translation) & {"numbers", "units"}) == is_wrong
+    assert bool(kinds(source, translation) & set(names.split())) == is_wrong
 
 
 def test_a_large_number_that_is_missing_is_found_where_most_pairs_keep_them():

@@ -40,25 +40,6 @@ def test_each_kind_of_answer_is_needed_for_its_examples(name: str, monkeypatch: 
         assert any(rest(english, german, "en", "de"))
 
 
-@pytest.mark.parametrize(
-    ("source", "translation", "tgt"),
-    [
-        ("in the late Eighties", "à la fin des années 80", "fr"),
-        ("20.12.2012 from 9pm", "20 décembre 2012 à partir de 21 heures", "fr"),
-        ("2.5 million dollars", "2 millions et demi de dollars", "fr"),
-        ("for 1.5 hours", "pendant 1h30", "fr"),
-        ("within two weeks", "dans les 15 jours", "fr"),
-        ("the past four decades", "les 40 dernières années", "fr"),
-        ("2.2 trillion cubic feet of gas", "63 milliards de mètres cubes de gaz", "fr"),
-        ("within two weeks", "innerhalb von 14 Tagen", "de"),
-        ("12,000 to 16,000 rubles", "entre 12 et 16 milles roubles", "fr"),
-    ],
-)
-def test_equal_amounts_of_news_are_equal(source: str, translation: str, tgt: str):
-    assert rest(source, translation, "en", tgt) == ([], [])
-    assert rest(translation, source, tgt, "en") == ([], [])
-
-
 def test_numbers_of_the_cldr_in_twelve_languages_are_judged_right():
     # What is not found: clocks that are twelve hours late, and some units.
     rows = Path(__file__).with_name("number_pairs.tsv").read_text("utf-8").splitlines()
@@ -173,9 +154,35 @@ def test_numbers_in_words_have_their_values(language: str, words: dict[str, floa
         ('a 93" screen', "ein Bildschirm von 236 cm", ("en", "de")),
         ("He is 5'10\" tall.", "Er ist 1,78 m groß.", ("en", "de")),
         ("ein Bildschirm von 236 cm", "a 93″ screen", ("de", "en")),
+        ("in the late Eighties", "à la fin des années 80", ("en", "fr")),
+        ("20.12.2012 from 9pm", "20 décembre 2012 à partir de 21 heures", ("en", "fr")),
+        ("2.5 million dollars", "2 millions et demi de dollars", ("en", "fr")),
+        ("for 1.5 hours", "pendant 1h30", ("en", "fr")),
+        ("within two weeks", "dans les 15 jours", ("en", "fr")),
+        ("the past four decades", "les 40 dernières années", ("en", "fr")),
+        ("2.2 trillion cubic feet of gas", "63 milliards de mètres cubes de gaz", ("en", "fr")),
+        ("within two weeks", "innerhalb von 14 Tagen", ("en", "de")),
+        ("12,000 to 16,000 rubles", "entre 12 et 16 milles roubles", ("en", "fr")),
+        ("at 1430", "um 14.30", ("en", "de")),
+        ("0 30 12", "03012", ("en", "de")),
+        (
+            "EUR 61 million, of which EUR 9 million are new",
+            "61 millions d'euros, dont 9 neufs",
+            ("en", "fr"),
+        ),
+        ("from 4.1 million to 7.4 million", "de 4, 1 à 7, 4 millions", ("en", "fr")),
+        ("from 3 million to 4 million", "de 3 à 4 millions", ("en", "fr")),
+        ("from 12,000 to 16,000", "12 bis 16 Tausend", ("en", "de")),
+        ("5-6,000 people", "5 000 à 6 000 personnes", ("en", "fr")),
+        ("5,000 people", "5 ezer ember", ("en", "hu")),
+        ("5 million people", "5 millió ember", ("en", "hu")),
+        ("0,125 kg", "0.125 kg", ("en", "de")),
+        ("1.500 GHz", "1,5 GHz", ("en", "de")),
+        ("1,500", "1500", ("en", "de")),
+        ("5-6,000 people", "5.000 bis 6.000 Menschen", ("en", "de")),
     ],
 )
-def test_words_and_converted_measures_answer_digits(
+def test_equal_numbers_are_equal_also_in_words_cut_elsewhere_and_converted(
     source: str, translation: str, languages: tuple[str, str]
 ):
     assert rest(source, translation, *languages) == ([], [])
@@ -303,15 +310,7 @@ def test_other_scales_are_other_numbers(source: str, translation: str, language:
     assert all(rest(translation, source, language, "en"))
 
 
-def test_a_scale_may_be_said_of_the_first_number_alone():
-    texts = "EUR 61 million, of which EUR 9 million are new", "61 millions d'euros, dont 9 neufs"
-    assert rest(*texts) == ([], [])
-    assert rest(*reversed(texts), "fr", "en") == ([], [])
-
-
-def test_thousands_may_be_a_word_that_is_not_known():
-    assert rest("5,000 people", "5 ezer ember", "en", "hu") == ([], [])
-    assert rest("5 million people", "5 millió ember", "en", "hu") == ([], [])
+def test_scales_of_a_language_that_is_not_known_are_compared():
     assert rest("5 million", "5 Milliarden", "und", "und") == (["5 million"], ["5 Milliarden"])
 
 
@@ -336,31 +335,11 @@ def test_thousands_are_not_read_as_a_decimal_where_the_language_has_none_like_it
     assert rest(*texts, *languages) == tuple([text.split()[0]] for text in texts)
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        *(("0,125 kg", "0.125 kg"), ("1.500 GHz", "1,5 GHz"), ("1,500", "1500")),
-        ("5-6,000 people", "5.000 bis 6.000 Menschen"),
-    ],
-)
-def test_a_sloppy_decimal_mark_is_not_a_change(texts: tuple[str, str]):
-    assert rest(*texts, "en", "de") == ([], [])
-
-
-def test_a_scale_may_be_given_once_for_two_numbers():
-    assert rest("from 4.1 million to 7.4 million", "de 4, 1 à 7, 4 millions") == ([], [])
-    assert rest("from 3 million to 4 million", "de 3 à 4 millions") == ([], [])
-    assert rest("from 12,000 to 16,000", "12 bis 16 Tausend", "en", "de") == ([], [])
-    assert rest("5-6,000 people", "5 000 à 6 000 personnes") == ([], [])
+def test_a_scale_that_is_given_once_is_of_both_numbers():
     assert rest("12 to 16 thousand", "12.000 bis 17.000", "en", "de") == (
         ["16 thousand"],
         ["17.000"],
     )
-
-
-@pytest.mark.parametrize(("one", "other"), [("at 1430", "um 14.30"), ("0 30 12", "03012")])
-def test_times_and_telephone_numbers_may_be_cut_at_other_places(one: str, other: str):
-    assert rest(one, other, "en", "de") == rest(other, one, "de", "en") == ([], [])
 
 
 @pytest.mark.parametrize("number", ["12.0", "1,50", "1:30", "1h30"])

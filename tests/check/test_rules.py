@@ -109,22 +109,6 @@ def test_a_loop_has_its_phrase_its_count_and_its_place(no_facts: PairFacts):
     assert text[found.tgt.start : found.tgt.stop] == "nach Hause und nach Hause und nach Hause und"
 
 
-@pytest.mark.parametrize(
-    ("source", "translation"),
-    [
-        ("He said that that is right.", "Er sagte, dass das das Richtige sei."),
-        ("very, very, very good", "sehr, sehr, sehr gut"),
-        ("No, no, no, that is wrong.", "Nein, nein, nein, das ist falsch."),
-        ("Mr President, Mr President of the Council", "Herr Präsident, Herr Präsident des Rates"),
-        ("day after day after day", "Tag für Tag für Tag"),
-    ],
-)
-def test_what_the_source_repeats_and_what_is_there_twice_is_no_loop(
-    source: str, translation: str, no_facts: PairFacts
-):
-    assert "loop" not in kinds(source, translation, no_facts)
-
-
 def test_a_loop_inside_of_a_word_and_of_a_language_without_spaces_is_found(no_facts: PairFacts):
     found = only("loop", "He laughed about it for a long time.", "Er " + "haha" * 12, no_facts)
     assert found.tgt == range(3, 51)

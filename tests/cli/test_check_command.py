@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import shlex
 
 import pytest
 from support.command_line import Place, full_disk
@@ -116,40 +117,32 @@ def test_files_without_lines_are_one_warning_and_no_error(place: Place):
     ]
 
 
-def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(texts: Place):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("test.en short.de", "short.de: has no line 2, but test.en has one"),
+        ("test.en latin.de", "latin.de, line 1: not UTF-8"),
+        ("test.en missing.de", "missing.de: No such file or directory"),
+        ("test.en", "give two files: mtkit check SRC TGT"),
+        ("test.en output.de --fit", "--fit requires --run"),
+        ("--run mine --fit --workers 2", "--workers has no effect with --fit"),
+        ("- -", "standard input (-) can be read once"),
+        ("test.en output.de --findings test.en", "--findings would replace the SRC"),
+        ("test.en output.de --findings x --output x", "would replace the file of --output"),
+        ("test.en output.de --output output.de", "--output would replace the TGT"),
+        ("test.en output.de --findings nowhere/x", "the folder nowhere does not exist"),
+        ("test.en output.de --findings folder", "folder: is a folder; give --findings FILE"),
+        ("test.en output.de --src-lang 'e n'", "--src-lang: 'e n' is not a language code"),
+        ("test.en output.de --run runs/x", "runs/x: there is no such run folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(
+    arguments: str, message: str, texts: Place
+):
     texts.write("short.de", "eins\n")
     texts.write("latin.de", b"Gr\xfc\xdfe\n")
     texts.write("folder/x", "")
-
-    def refused(*arguments: str) -> str:
-        return texts.refused("check", *arguments)
-
-    assert "short.de: has no line 2, but test.en has one" in refused("test.en", "short.de")
-    assert "test.en: has no line 601" not in refused("test.en", "short.de", "--json")
-    assert "latin.de, line 1: not UTF-8" in refused("test.en", "latin.de")
-    assert "missing.de: No such file or directory" in refused("test.en", "missing.de")
-    assert "standard input (-) can be read once" in refused("-", "-")
-    assert "--findings would replace the SRC" in refused(
-        "test.en", "output.de", "--findings", "test.en"
-    )
-    assert "--findings would replace the file of --output" in refused(
-        "test.en", "output.de", "--findings", "x", "--output", "x"
-    )
-    assert "--output would replace the TGT" in refused(
-        "test.en", "output.de", "--output", "output.de"
-    )
-    assert "nowhere/x: the folder nowhere does not exist" in refused(
-        "test.en", "output.de", "--findings", "nowhere/x"
-    )
-    assert "folder: is a folder; give --findings FILE" in refused(
-        "test.en", "output.de", "--findings", "folder"
-    )
-    assert "--src-lang: 'e n' is not a language code" in refused(
-        "test.en", "output.de", "--src-lang", "e n"
-    )
-    assert "runs/x: there is no such run folder" in refused(
-        "test.en", "output.de", "--run", "runs/x"
-    )
+    assert message in texts.refused("check", *shlex.split(arguments))
 
 
 def test_a_full_disk_leaves_no_table(texts: Place):

@@ -89,7 +89,6 @@ def test_svg_is_the_figure_of_the_page(trained: Place):
     [
         ([TEXT], "give --output PAGE.html"),
         ([], "give the sentences as TEXT, or as a file with --input"),
-        ([TEXT, "--input", "test.en"], "give the sentences as TEXT, or as a file with --input"),
         ([TEXT, "nine", "--target", "eins", "--json"], "--target once for each TEXT: 2, not 1"),
         ([TEXT, "--target-file", "test.en", "--json"], "--target-file requires --input"),
         ([TEXT, "--svg", "--json"], "--json cannot be combined with --svg"),
@@ -100,7 +99,6 @@ def test_svg_is_the_figure_of_the_page(trained: Place):
         ([TEXT, "nine", "--svg"], "--svg requires one sentence"),
         ([" ", "--json"], "TEXT, line 1: is blank"),
         (["--input", "empty", "--json"], "empty: has no lines"),
-        (["--input", "nowhere", "--json"], "nowhere"),
         (["--input", "two.en", "--target-file", "empty", "--json"], "empty: has no line 1, but"),
         (["--input", "test.en", "--output", "pages"], "test.en, line 2: is blank"),
         (["--input", "-", "--target-file", "-", "--json"], "can be read once"),

@@ -106,7 +106,7 @@ def test_forced_beginnings_are_those_of_the_lines(place: Place, source: list[str
     assert "in.txt: has no line 17" in place.mtkit(*command, "--shard=3/3").err
 
 
-@pytest.mark.parametrize("value", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", "1/2/3", "", "1/-2"])
+@pytest.mark.parametrize("value", ["0/3", "4/3", "1", "-1/2", "1/2/3", ""])
 def test_a_part_that_is_none_is_refused(value: str, place: Place, source: list[str]):
     outcome = place.mtkit(*source, f"--shard={value}")
     assert "expected I/N with I from 1 to N, as in 2/8" in outcome.error

@@ -7,8 +7,6 @@ import dataclasses
 import json
 import math
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
@@ -16,6 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from support.browsed import HOSTILE, Page, assert_runs_its_own_script_alone, well_formed
+from support.browser import Browser
 
 from mtkit.align.links import Alignment
 from mtkit.base.errors import MtkitError
@@ -271,11 +270,7 @@ def test_the_same_inspection_gives_the_same_page():
     assert page_of(made_up(7)) == page_of(made_up(7))
 
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize(
     ("address", "stack", "layer", "heads", "word"),
     [
@@ -293,10 +288,11 @@ def test_a_browser_draws_the_lines_of_the_view(
     layer: int,
     heads: tuple[int, ...],
     word: int | None,
+    browser: Browser,
     tmp_path: Path,
 ):
     inspection = made_up(12, layers=3 if address == "#stack=encoder" else 2)
-    attention, _ = browsed(inspection, tmp_path, address=address)
+    attention, _ = browsed(browser, inspection, tmp_path, address=address)
     # The weights as the page has them: in steps of 1/255.
     levels = np.round(255 * inspection.stacks[stack].weights[layer])
     links = [
@@ -311,16 +307,15 @@ def test_a_browser_draws_the_lines_of_the_view(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize(
     ("tokens", "text", "width", "is_upright"),
     [(8, "word", 1200, False), (40, "word", 1200, True), (8, "Mammutwort", 700, True)],
 )
 def test_the_figures_fill_the_width_and_words_are_upright_only_where_they_must(
-    tokens: int, text: str, width: int, is_upright: bool, tmp_path: Path
+    tokens: int, text: str, width: int, is_upright: bool, browser: Browser, tmp_path: Path
 ):
     inspection = made_up(tokens, text=text)
-    for drawing in browsed(inspection, tmp_path, width=width):
+    for drawing in browsed(browser, inspection, tmp_path, width=width):
         # The page leaves a margin.
         assert 0.85 * width < float(drawing.get("width", "")) <= width
         words = drawing.findall(f"{SVG}text")
@@ -331,23 +326,17 @@ def test_the_figures_fill_the_width_and_words_are_upright_only_where_they_must(
 
 
 def browsed(
-    inspection: Inspection, folder: Path, *, address: str = "", width: int = 1000
+    browser: Browser, inspection: Inspection, folder: Path, *, address: str = "", width: int = 1000
 ) -> tuple[ElementTree.Element, ElementTree.Element]:
     """The figures of attention and of alignment on a page, as a browser has drawn them."""
-    (folder / "page.html").write_text(page_of(inspection), encoding="utf-8")
-    assert CHROMIUM is not None
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-    options += ["--disable-background-networking", f"--user-data-dir={folder / 'profile'}"]
-    options += [f"--window-size={width},1000"]
-    url = f"{(folder / 'page.html').as_uri()}{address}"
-    done = subprocess.run(
-        [CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=300, check=True
-    )
-    text = done.stdout.decode()
+    page = folder / "page.html"
+    page.write_text(page_of(inspection), encoding="utf-8")
+    browser.open(f"{page.as_uri()}{address}", width=width)
     attention, alignment = (
-        ElementTree.fromstring(svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+        ElementTree.fromstring(
+            browser.value(f"new XMLSerializer().serializeToString({name}.querySelector('svg'))")
+        )
         for name in ("lines", "alignment")
-        for svg in re.findall(rf'<div class="drawing" id="{name}">(<svg.*?</svg>)', text, re.S)
     )
     return attention, alignment
 

@@ -6,13 +6,12 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browsed import HOSTILE
-from support.browser import CHROMIUM, Browser
+from support.browser import Browser
 from support.documents import run, word, zipped
 from support.served import Gate, Served
 
@@ -20,18 +19,12 @@ from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
 from mtkit.translate import Translation, Translator
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = pytest.mark.slow
 
 TEXT = "onetwothree fourfivesix"
 RESULT = "document.getElementById('result').textContent"
 PROBLEM = "document.getElementById('problem').textContent"
 GERMAN = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 def show(browser: Browser, server: Served, **options: Any) -> None:
