@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import write_pairs
 from support.demo_grammar import SEED, sentences
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import passes, prepare_files
-from mtkit.prepare.readers import memory, parallel_files
+from mtkit.prepare.readers import memory
 from mtkit.prepare.results import Report
 from mtkit.prepare.source import repaired
 from mtkit.prepare_config import prepare_config
@@ -81,15 +82,12 @@ def pairs() -> list[tuple[str, str]]:
 
 def prepared(text: list[tuple[str, str]], folder: Path, **more: Any) -> tuple[Report, list[str]]:
     """The report, and the rows of what is dropped; the pairs stand in files."""
-    files = folder / "train.en", folder / "train.de"
-    for file, side in zip(files, zip(*text, strict=True), strict=True):
-        file.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     report = prepare_files(
         "marked",
         folder / more.pop("name", "out"),
         src_lang="en",
         tgt_lang="de",
-        train=[parallel_files(*files)],
+        train=[write_pairs(folder, "train", text)],
         valid=memory("valid", pairs()[:20]),
         vocab_size=600,
         **{"workers": 1, **more},

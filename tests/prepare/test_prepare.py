@@ -10,9 +10,10 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from conftest import TinyText, write_pairs
 from support.runs import contents
 
 import mtkit
@@ -25,9 +26,6 @@ from mtkit.prepare.results import Report
 from mtkit.prepare.run import PrepareOptions, prepare
 from mtkit.prepare.statistics import write_page
 from mtkit.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from conftest import TinyText
 
 # A token has at least one character and at most all of a word, so with 300 words a side is longer
 # than the 256 tokens allowed, and 40 words are more than four times the tokens of "one".
@@ -277,9 +275,7 @@ def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(
     nouns = ["Datei", "Ordner", "Fenster", "Dokument", "Bild", "Seite", "Projekt", "Konto", "Liste"]
     verbs = [("Cut", "ausschneiden"), ("Download", "laden"), ("Unsubscribe from", "abbestellen")]
     pairs[200:200] = [(f"{a} {noun[::-1]}", f"{noun} {b}") for noun in nouns * 2 for a, b in verbs]
-    files = tmp_path / "a.en", tmp_path / "a.de"
-    for file, side in zip(files, zip(*pairs, strict=True), strict=True):
-        file.write_text("\n".join(side) + "\n", encoding="utf-8")
+    files = write_pairs(tmp_path, "a", pairs)
     corpus = Corpus(tmp_path, {"src_lang": "en", "tgt_lang": "de", "vocab_size": 400})
     given = {"train": [files], "valid": files}
     assert corpus.prepare(**given).misaligned == []
@@ -364,8 +360,6 @@ def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons(
 
 
 def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_largest(corpus: Corpus):
-    import re
-
     message = corpus.refused(vocab_size=5000)
     assert "5000" in message.replace(",", "")
     (largest,) = re.findall(r"--vocab-size (\d+)", message)

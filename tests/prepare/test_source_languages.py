@@ -24,6 +24,7 @@ Warned = Callable[[], list[str]]
 
 ENGLISH_GERMAN = number_pairs(120, seed=1)
 HELD_OUT = number_pairs(20, seed=9)
+OTHERS = [pair for pair in number_pairs(140, seed=7) if pair not in ENGLISH_GERMAN][:99]
 
 
 @pytest.fixture
@@ -226,23 +227,20 @@ def test_a_pair_counts_as_often_as_it_is_in_the_set(tmp_path: Path) -> None:
     assert report.in_training["valid"] == 2
 
 
-def test_one_shared_side_is_not_a_shared_pair(tmp_path: Path, warned: Warned) -> None:
-    shared = [(ENGLISH_GERMAN[0][0], "sieben sieben sieben"), *HELD_OUT]
-    report = prepared(tmp_path, "en", "de", valid=shared)
-    assert report.in_training["valid"] == 0
-    assert warned() == []
-
-
-def test_pairs_that_are_kept_out_of_training_do_not_count(tmp_path: Path, warned: Warned) -> None:
-    report = prepared(
-        tmp_path, "en", "de", valid=ENGLISH_GERMAN[40:80], overrides=["drop_overlap=true"]
-    )
-    assert report.in_training["valid"] == 0
-    assert warned() == []
-
-
-def test_one_pair_in_a_hundred_is_accepted(tmp_path: Path, warned: Warned) -> None:
-    others = [pair for pair in number_pairs(140, seed=7) if pair not in ENGLISH_GERMAN][:99]
-    report = prepared(tmp_path, "en", "de", valid=[*others, ENGLISH_GERMAN[0]])
-    assert report.in_training["valid"] == 1
+@pytest.mark.parametrize(
+    ("valid", "overrides", "count"),
+    [
+        # One side is shared, and not the pair.
+        ([(ENGLISH_GERMAN[0][0], "sieben sieben sieben"), *HELD_OUT], [], 0),
+        # The pairs are kept out of training.
+        (ENGLISH_GERMAN[40:80], ["drop_overlap=true"], 0),
+        # One pair in a hundred.
+        ([*OTHERS, ENGLISH_GERMAN[0]], [], 1),
+    ],
+)
+def test_a_set_of_which_training_has_hardly_any_pair_gives_no_warning(
+    valid: Pairs, overrides: list[str], count: int, tmp_path: Path, warned: Warned
+) -> None:
+    report = prepared(tmp_path, "en", "de", valid=valid, overrides=overrides)
+    assert report.in_training["valid"] == count
     assert warned() == []
