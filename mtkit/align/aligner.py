@@ -67,10 +67,7 @@ FEW_PAIRS = 100
 
 
 class AlignmentHead(Record):
-    """An attention head of the decoder that aligns words; layers and heads count from 1.
-
-    It is read where the target subword is predicted, or where it is the decoder's input.
-    """
+    """An attention head of the decoder, and its step; layers and heads count from 1."""
 
     layer: int
     head: int
@@ -81,9 +78,7 @@ class AlignmentHead(Record):
 
 
 class AlignmentSettings(Record):
-    """How a run aligns words; `alignment.json` in a run folder.
-
-    It is written when training ends, and by `mtkit align --tune`.
+    """How a run aligns words: `alignment.json`, written by training and by `mtkit align --tune`.
 
     `error_rate` is the AER of the mean of the heads, between 0 and 1, on `pairs` sentence pairs.
     The heads were compared with `reference`: "gold", "reverse" or "lexicon".

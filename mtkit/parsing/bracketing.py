@@ -129,14 +129,11 @@ def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
 
 
 def compare_trees(systems: Sequence[Sequence[Tree | None]], golds: Sequence[Tree]) -> list[Scores]:
-    """Score several systems, and test the difference of each in F1 to the first.
+    """Score several systems as `score_trees`, and test the difference of each in F1 to the first.
 
     The test is paired bootstrap resampling over sentences (Koehn 2004), as sacreBLEU does it: with
     1,000 samples, the share of those in which the difference is at least as far from its mean as
     the difference of the scores is from zero.
-
-    Raises:
-        MtkitError: as `score_trees`.
     """
     counts = [_counts(trees, golds) for trees in systems]
     return [

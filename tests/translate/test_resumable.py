@@ -183,15 +183,6 @@ def test_a_killed_translation_resumes_to_the_same_output(
     assert names(tmp_path) == ["in", "out", "whole"]
 
 
-def test_before_a_part_is_done_the_settings_may_change(tmp_path: Path) -> None:
-    # As a kill leaves it that comes before the first part.
-    (tmp_path / ".out.parts").mkdir()
-    (tmp_path / ".out.parts" / "job.json").write_text("other settings")
-    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
-    assert (tmp_path / "out").read_text() == WHOLE
-    assert names(tmp_path) == ["out"]
-
-
 def warned(
     output: Path, caplog: pytest.LogCaptureFixture, *, stop: int = 0, run: str = "a"
 ) -> list[str]:

@@ -112,16 +112,6 @@ def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(
     assert best.score > second.score
 
 
-def test_the_kth_translation_of_a_line_has_the_kth_of_each_sentence(translator: Translator):
-    sentences = ["One two three.", "Nine eight!"]
-    by_sentence = changed_to(translator, split_sentences=True)
-    one, two = translator.translate_nbest(sentences, n_best=3)
-    (line,) = by_sentence.translate_nbest([" ".join(sentences)], n_best=3)
-    assert [best.text for best in line] == [
-        " ".join(part.text for part in pair if part.text) for pair in zip(one, two, strict=True)
-    ]
-
-
 @pytest.mark.parametrize("prefix", ["acht", "acht. neun", "acht. neun. null", "acht neun."])
 def test_the_translation_of_several_sentences_begins_as_it_is_forced_to(
     prefix: str, translator: Translator
