@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
+import gzip
 import random
 from pathlib import Path
 
 import pytest
 
-from mtkit.check.checker import Checker, Decoded
-from mtkit.check.report import FindingTable, check_block, sortable_rows
-from mtkit.check.rules.facts import PairFacts
+from mtkit.check.report import FindingTable, sortable_rows
 from mtkit.check.rules.findings import Finding
-
-PAIRS = [
-    ("Good morning.", "Guten Morgen."),
-    ("It costs 5 euros.", "Es kostet 6 Euro."),
-    ("Hello {name}.", ""),
-    ("Hello {name}.\t!", "Hallo.\t!"),
-]
-
-
-@pytest.fixture
-def checker() -> Checker:
-    return Checker(PairFacts.learn([], src_lang="en", tgt_lang="de"))
-
-
-def test_a_block_has_counts_rows_and_a_line_of_json_for_each_pair(checker: Checker):
-    found = check_block(checker, PAIRS, numbers=[7, 8, 9, 10], with_rows=True, with_objects=True)
-    assert (found.counts.pairs, found.counts.marked) == (4, 3)
-    assert found.counts.by_kind == {"numbers": 1, "length": 1, "placeholders": 1}
-    objects = [json.loads(line) for line in found.objects.splitlines()]
-    assert [one["line"] for one in objects] == [7, 8, 9, 10]
-    assert objects[0] == {"line": 7, "findings": []}
-    assert objects[1]["findings"][0]["src"] == [9, 10]
-    assert len(found.rows) == 3
-    empty = check_block(checker, PAIRS, numbers=range(4))
-    assert (empty.rows, empty.objects) == ([], "")
-    for numbers, decoded in ((range(3), None), (range(4), [Decoded()] * 3)):
-        with pytest.raises(ValueError, match="argument"):
-            check_block(checker, PAIRS, numbers=numbers, decoded=decoded)
 
 
 def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
@@ -63,8 +33,6 @@ def test_rows_are_sorted_by_severity_and_then_by_their_pairs(tmp_path: Path):
             table.add(sortable_rows(found, (text, "x"), number=number, place="file"))
             assert list(tmp_path.iterdir()) == []
         table.write()
-    import gzip
-
     lines = gzip.decompress((tmp_path / "table.tsv.gz").read_bytes()).decode().split("\n")
     assert lines[0] == "file\tline\tkind\tseverity\treason\tsource\ttranslation"
     expected = sorted(rows, key=lambda row: (-row[0], row[1]))

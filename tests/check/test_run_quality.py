@@ -215,9 +215,6 @@ def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Ru
 def test_training_with_a_small_validation_set_goes_on_without(
     untrained: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from mtkit.check import fit_run
-    from mtkit.data import PreparedData
-
     caplog.set_level(logging.INFO)
     assert fit_run(untrained, PreparedData.open(untrained.data_path), device="cpu") is None
     assert "confidence: not fitted, because the validation set has under 100 pairs" in caplog.text

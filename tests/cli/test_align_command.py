@@ -76,22 +76,6 @@ def test_align_reads_one_side_from_standard_input(pairs: Place):
     assert "once" in pairs.refused("align", "-", "-")
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ("nowhere/out.txt", "nowhere/out.txt: the folder nowhere does not exist"),
-        ("runs", "runs: is a folder; give --output FILE"),
-    ],
-)
-def test_an_output_that_cannot_be_written_is_refused_before_a_run_is_looked_for(
-    pairs: Place, output: str, message: str
-):
-    pairs.folder.joinpath("runs").mkdir(exist_ok=True)
-    for command in (["align", "src.txt", "tgt.txt"], ["translate", "--input", "src.txt"]):
-        error = pairs.refused(*command, "--output", output)
-        assert error.endswith(message)
-
-
 def test_align_prints_the_pairs_before_a_line_that_is_missing(pairs: Place):
     pairs.write("short.txt", TGT.split("\n")[0] + "\n")
     printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
@@ -202,18 +186,6 @@ def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
     assert len(outcome.out.splitlines()) == 4
 
 
-def test_align_does_not_replace_its_input(pairs: Place):
-    for replaced, name, text in (("SRC", "src.txt", SRC), ("TGT", "tgt.txt", TGT)):
-        error = pairs.refused("align", "src.txt", "tgt.txt", "--output", name)
-        assert f"--output would replace the {replaced}" in error
-        assert (pairs.folder / name).read_text() == text
-
-
-def test_align_refuses_a_reverse_run_of_the_same_direction(pairs: Place):
-    error = pairs.refused("align", "src.txt", "tgt.txt", "--reverse", "runs/tiny")
-    assert "which is not the reverse of runs/tiny" in error
-
-
 def test_align_tunes_to_gold_alignments_and_stores_the_choice(pairs: Place):
     pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
     tune = ("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
@@ -272,11 +244,14 @@ def test_align_refuses_gold_alignments_of_other_pairs(pairs: Place, gold: str, m
         (["--one-based"], "--one-based requires --tune"),
         (["--tune", "--reverse", "runs/tiny", "--one-based"], "--one-based requires --reference"),
         (["--restart"], "--restart requires --output"),
+        (["--output", "src.txt"], "--output would replace the SRC"),
+        (["--output", "tgt.txt"], "--output would replace the TGT"),
+        (["--output", "nowhere/out.txt"], "the folder nowhere does not exist"),
+        (["--output", "runs"], "runs: is a folder; give --output FILE"),
+        (["--reverse", "runs/tiny"], "which is not the reverse of runs/tiny"),
     ],
 )
-def test_align_refuses_options_that_do_not_go_together(
-    pairs: Place, options: list[str], message: str
-):
+def test_align_refuses_what_it_cannot_do(pairs: Place, options: list[str], message: str):
     assert message in pairs.refused("align", "src.txt", "tgt.txt", *options)
 
 

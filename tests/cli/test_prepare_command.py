@@ -80,9 +80,13 @@ def test_a_page_that_would_replace_an_input_is_refused(place: Place):
 
 def test_a_page_in_the_output_folder_is_refused(place: Place, tiny_text: TinyText):
     place.write("data/tiny/manifest.json", "{}")
-    for page in ("data/tiny", "data/tiny/page.html", "data/../data/tiny/page.html"):
-        error = place.refused(*prepare_arguments(tiny_text), "--force", "--report", page)
-        assert f"--report: {Path(page)} is in the output folder data/tiny" in error
+    for option, page in (
+        ("--report", "data/tiny"),
+        ("--report", "data/../data/tiny/page.html"),
+        ("--check", "data/tiny/x"),
+    ):
+        error = place.refused(*prepare_arguments(tiny_text), "--force", option, page)
+        assert f"{option}: {Path(page)} is in the output folder data/tiny" in error
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_any_work(
@@ -217,13 +221,11 @@ def test_a_table_of_findings_that_cannot_be_written_is_refused(place: Place, tin
     arguments = prepare_arguments(tiny_text)
     place.write("trees", "(S (X a))\n")
     place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
-
-    def refused(*more: str) -> str:
-        return place.refused(*arguments, *more)
-
-    assert "--check would replace the input" in refused("--check", str(tiny_text.train[0]))
-    assert "--check: data/tiny/x is in the output folder" in refused("--check", "data/tiny/x")
-    assert "the folder nowhere does not exist" in refused("--check", "nowhere/x")
-    assert "--check and --report: give two files" in refused("--check", "x", "--report", "x")
+    for options, message in (
+        (["--check", str(tiny_text.train[0])], "--check would replace the input"),
+        (["--check", "nowhere/x"], "the folder nowhere does not exist"),
+        (["--check", "x", "--report", "x"], "--check and --report: give two files"),
+    ):
+        assert message in place.refused(*arguments, *options)
     error = place.refused("prepare", "parser.yaml", "--check", "x")
     assert "--check is for sentence pairs, and not for a treebank" in error

@@ -148,6 +148,8 @@ def test_options_reach_the_translator(
         (["--temperature", "0.5"], ["--temperature requires --sample or --mbr-samples"]),
         (["--seed", "5"], ["--seed requires --sample or --mbr-samples"]),
         (["--sample", "--beam-size", "2"], ["--beam-size cannot be combined with --sample"]),
+        (["--min-length", "5", "--max-length", "3"], ["max_length: 3 is less than min_length, 5"]),
+        (["--input", "-", "--target-prefix", "-"], ["standard input (-) can be read once"]),
         (["--mbr-samples", "2", "--stop", "exact"], ["--stop cannot be combined with --mbr-sa"]),
     ],
 )
@@ -181,12 +183,6 @@ def test_as_many_prefixes_as_lines_are_needed(
     assert err == [
         f"mtkit: error: {tmp_path / shorter}: has no line 2, but {tmp_path / longer} has one"
     ]
-
-
-def test_standard_input_is_read_once(run_translate: RunTranslate) -> None:
-    status, _, err = run_translate("--input", "-", "--target-prefix", "-")
-    assert status == 2
-    assert "standard input (-) can be read once" in err[0]
 
 
 def test_what_a_run_says_about_decoding_counts_as_the_options_do(
@@ -486,9 +482,3 @@ def test_a_short_limit_cuts_the_best_translation_off(run_translate: RunTranslate
     assert all(len(found["tokens"]) <= 2 for found in translations)
     scores = [found["score"] for found in translations]
     assert scores == sorted(scores, reverse=True)
-
-
-def test_limits_that_contradict_each_other_are_refused(run_translate: RunTranslate) -> None:
-    status, out, (line,) = run_translate("--min-length", "5", "--max-length", "3")
-    assert (status, out) == (1, "")
-    assert "max_length: 3 is less than min_length, 5" in line

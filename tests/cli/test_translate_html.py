@@ -101,7 +101,9 @@ def test_the_command_keeps_tags(trained: Place):
     assert (trained.folder / "out.html").read_text(encoding="utf-8") == outcome.out
 
 
-@pytest.mark.parametrize("option", ["--json", "--alignments", "--nbest=2", "--target-prefix=x"])
+@pytest.mark.parametrize(
+    "option", ["--json", "--alignments", "--nbest=2", "--target-prefix=x", "--no-placeholders"]
+)
 def test_html_has_one_text_per_line(option: str, trained: Place):
     trained.write("x", "")
     error = trained.refused("translate", "--format", "html", option, stdin=b"one\n")

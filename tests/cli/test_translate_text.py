@@ -47,11 +47,6 @@ def test_what_is_copied_of_html_is_counted(untrained: Run, place: Place):
     assert "copied" not in outcome.err
 
 
-def test_the_placeholders_of_html_cannot_be_switched_off(trained: Place):
-    error = trained.refused("translate", "--format", "html", "--no-placeholders", stdin=b"one\n")
-    assert "--no-placeholders cannot be combined with --format html" in error
-
-
 def test_a_parser_copies_nothing(parser: Run, place: Place):
     outcome = place.mtkit("translate", "--run", parser.path, stdin=b"42\n{x}\n")
     assert (outcome.status, "copied" in outcome.err) == (0, False)
