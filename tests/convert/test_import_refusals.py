@@ -66,17 +66,6 @@ def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
     assert "checked: " in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["bart", "pegasus"])
-def test_another_kind_of_model_is_refused_by_its_name(
-    kind: str, source: Path, tmp_path: Path
-) -> None:
-    edit(source / "config.json", model_type=kind)
-    message = refused(source, tmp_path)
-    assert message.startswith(
-        f"{source / 'config.json'}: model_type is '{kind}'; mtkit import reads"
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
