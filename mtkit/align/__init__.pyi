@@ -26,7 +26,6 @@ from .links import (
     alignment_score as alignment_score,
     index_doubt as index_doubt,
     parse_links as parse_links,
-    read_golds as read_golds,
     refuse_words as refuse_words,
     score_links as score_links,
     swapped as swapped,

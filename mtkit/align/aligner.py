@@ -19,7 +19,7 @@ import logging
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -58,12 +58,9 @@ Step = Literal["prediction", "input"]
 
 # The most heads that are chosen; on Multi30k four were the best.
 MAX_HEADS = 8
-# The most pairs that are used, and the most words on a side of one, because the attention of all
-# heads is kept in memory.
-MAX_PAIRS = 1000
+# The most words on a side of a pair, because the attention of all heads is kept in memory.
 MAX_WORDS = 100
-# With fewer pairs, heads may be chosen by chance.
-FEW_PAIRS = 100
+_AGAIN = "delete it; mtkit check --fit chooses heads again"
 
 
 class AlignmentHead(Record):
@@ -78,10 +75,10 @@ class AlignmentHead(Record):
 
 
 class AlignmentSettings(Record):
-    """How a run aligns words: `alignment.json`, written by training and by `mtkit align --tune`.
+    """How a run aligns words: `alignment.json`, which training and `mtkit check --fit` write.
 
     `error_rate` is the AER of the mean of the heads, between 0 and 1, on `pairs` sentence pairs.
-    The heads were compared with `reference`: "gold", "reverse" or "lexicon".
+    The heads were compared with `reference`: "lexicon", or what earlier versions had too.
     """
 
     heads: list[AlignmentHead]
@@ -95,7 +92,7 @@ class AlignmentSettings(Record):
         path = run / ALIGNMENT
         if not os.path.lexists(path):
             return None
-        return read_record(path, cls, advice="delete it, or run mtkit align --tune again")
+        return read_record(path, cls, advice=_AGAIN)
 
     def save(self, run: Path) -> None:
         """Write them into a run folder."""
@@ -136,8 +133,7 @@ def heads_of(run: Run | None, model: ModelConfig) -> list[AlignmentHead]:
         return default_heads(model)
     if not settings.heads or set(settings.heads) - set(all_heads(model)):
         raise MtkitError(
-            f"{run.path / ALIGNMENT}: names heads that the model does not have; "
-            "run mtkit align --tune again"
+            f"{run.path / ALIGNMENT}: names heads that the model does not have; {_AGAIN}"
         )
     return settings.heads
 
@@ -404,76 +400,51 @@ def tune_heads(
     model: Transformer,
     aligner: Callable[[list[AlignmentHead]], Aligner],
     pairs: Sequence[tuple[str, str]],
-    reference: Sequence[Gold] | Callable[[list[str], list[str]], Iterable[Alignment]],
+    golds: Sequence[Gold],
     *,
     name: str,
-    kind: Literal["gold", "reverse", "lexicon"],
-    progress: Callable[[], None] = lambda: None,
+    kind: str,
 ) -> None:
-    """Choose the heads that agree best with a reference on some pairs, and store them in the run.
+    """Choose the heads that agree best with links of some pairs, and store them in the run.
+
+    Nothing is chosen if no pair that is short enough has a sure link.
 
     Args:
         aligner: makes an aligner with these heads.
-        reference: the gold alignment of each pair; or what aligns targets with sources, a model of
-            the other direction.
-        name: what the reference is called in messages.
-        kind: of the reference.
-        progress: called after each candidate.
-
-    Raises:
-        MtkitError: if no pair can be used, or the run is not writable.
+        golds: the links of each pair.
+        name: what the links are called in messages.
+        kind: the `reference` of the settings.
     """
-    if not os.access(run.path, os.W_OK):
-        raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
     usable = [
-        index
-        for index, pair in enumerate(pairs)
+        (*pair, gold)
+        for pair, gold in zip(pairs, golds, strict=True)
         if all(0 < len(line.split()) <= MAX_WORDS for line in pair)
-    ][:MAX_PAIRS]
-    if not usable:
-        raise MtkitError(
-            "no pair can be used to choose heads: each has a blank line, or more than "
-            f"{MAX_WORDS} words on a side"
-        )
-    sources, targets = ([pairs[index][side] for index in usable] for side in (0, 1))
-    if callable(reference):
-        links = [swapped(alignment.links) for alignment in reference(targets, sources)]
-        golds = [Gold(sure, sure) for sure in links]
-    else:
-        golds = [reference[index] for index in usable]
-    if not any(gold.sure for gold in golds):
-        raise MtkitError(f"{name}: no sure link (i-j) in the pairs that are used")
-    if len(golds) < FEW_PAIRS:
-        log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
-    known = [default_heads(model.config)]
-    try:
-        known.append(heads_of(run, model.config))
-    except MtkitError as error:
-        log.warning("%s; its choice is replaced", error)
-    every = aligner(all_heads(model.config))
-    choice = choose_heads(every, sources, targets, golds, known=known, progress=progress)
+    ]
+    if not any(gold.sure for _, _, gold in usable):
+        return
+    sources, targets, used = map(list, zip(*usable, strict=True))
+    every, default = aligner(all_heads(model.config)), default_heads(model.config)
+    choice = choose_heads(every, sources, targets, used, default=default)
     AlignmentSettings(
-        heads=choice.heads,
-        error_rate=choice.error_rate,
-        pairs=len(golds),
-        reference=kind,
+        heads=choice.heads, error_rate=choice.error_rate, pairs=len(used), reference=kind
     ).save(run.path)
     log.info(
-        "%s: stored the heads %s; alignment error rate %.1f on these pairs (%d), before %.1f",
+        "%s: stored the heads %s; alignment error rate %.1f to %s (%d pairs), before %.1f",
         run.path,
         ", ".join(map(str, choice.heads)),
         100 * choice.error_rate,
-        len(golds),
-        100 * choice.known_error_rates[-1],
+        name,
+        len(used),
+        100 * choice.default_error_rate,
     )
 
 
 class HeadChoice(NamedTuple):
-    """Heads, the error rate of their mean attention from 0 to 1, and that of each known choice."""
+    """Heads, the error rate of their mean attention from 0 to 1, and that of the default."""
 
     heads: list[AlignmentHead]
     error_rate: float
-    known_error_rates: list[float]
+    default_error_rate: float
 
 
 def choose_heads(
@@ -482,8 +453,7 @@ def choose_heads(
     translations: Sequence[str],
     golds: Sequence[Gold],
     *,
-    known: Sequence[Sequence[AlignmentHead]] = (),
-    progress: Callable[[], None] = lambda: None,
+    default: Sequence[AlignmentHead],
 ) -> HeadChoice:
     """The heads whose mean agrees best with gold alignments.
 
@@ -491,28 +461,25 @@ def choose_heads(
 
     Args:
         aligner: with all heads that may be chosen.
-        known: choices that the result must not be worse than.
-        progress: called after each candidate.
+        default: a choice that the result must not be worse than.
     """
     attentions = aligner.by_head(sources, translations)
     error_rate = functools.partial(_error_rate, attentions, golds)
-    choices = [[aligner.heads.index(head) for head in heads] for heads in known]
-    known_rates = list(map(error_rate, choices))
+    known = [aligner.heads.index(head) for head in default]
+    known_rate = error_rate(known)
     chosen: list[int] = []
     lowest = math.inf
     while len(chosen) < MAX_HEADS:
-        rates = {}
-        for candidate in sorted(set(range(len(aligner.heads))) - set(chosen)):
-            rates[candidate] = error_rate([*chosen, candidate])
-            progress()
+        others = sorted(set(range(len(aligner.heads))) - set(chosen))
+        rates = {candidate: error_rate([*chosen, candidate]) for candidate in others}
         best = min(rates, key=rates.__getitem__, default=None)
         if best is None or rates[best] >= lowest:
             break
         chosen.append(best)
         lowest = rates[best]
-    candidates = zip([lowest, *known_rates], [chosen, *choices], strict=True)
-    lowest, chosen = min(candidates, key=lambda pair: pair[0])
-    return HeadChoice([aligner.heads[i] for i in chosen], lowest, known_rates)
+    if known_rate < lowest:
+        lowest, chosen = known_rate, known
+    return HeadChoice([aligner.heads[i] for i in chosen], lowest, known_rate)
 
 
 def _error_rate(

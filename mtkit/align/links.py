@@ -95,14 +95,6 @@ def parse_gold(text: str, *, place: str, first: int = 0) -> Gold:
     return Gold(frozenset(sure), frozenset(possible))
 
 
-def read_golds(lines: Iterable[str], *, name: str, first: int = 0) -> list[Gold]:
-    """The gold alignment of each line of a text; `name` is that of its file, for messages."""
-    return [
-        parse_gold(line, place=f"{name}, line {number}", first=first)
-        for number, line in enumerate(lines, start=1)
-    ]
-
-
 def index_doubt(lines: Iterable[str]) -> str:
     """Why a text of links, all its lines, may not count words from 0; empty without a reason."""
     filled = [line for line in lines if line.strip()]
@@ -221,7 +213,10 @@ def score_links(
         MtkitError: if a line has no links, or if no gold link is sure.
     """
     gold_name, gold_lines = gold
-    golds = read_golds(gold_lines, name=gold_name, first=first_gold)
+    golds = [
+        parse_gold(line, place=f"{gold_name}, line {number}", first=first_gold)
+        for number, line in enumerate(gold_lines, start=1)
+    ]
     gold_doubt = "" if first_gold else index_doubt(gold_lines)
     if not any(gold.sure for gold in golds):
         raise MtkitError(f"{gold_name}: has no sure link (i-j), so nothing can be scored")

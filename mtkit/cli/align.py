@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,15 +17,12 @@ from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
-    from mtkit.align import Alignment, Gold, Method
+    from mtkit.align import Alignment, Method
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
 
-log = logging.getLogger(__name__)
-
 align_option = shared.option_group("Alignment")
-tune_option = shared.option_group("Tuning")
 
 
 @shared.command(
@@ -56,20 +52,6 @@ tune_option = shared.option_group("Tuning")
     default="grow-diag-final-and",
     help="Method to join the links of the two directions. Default: grow-diag-final-and.",
 )
-@tune_option(
-    "--tune",
-    help="Choose the attention heads that align these pairs best, and store the choice in the run"
-    " folder. Requires --reference or --reverse.",
-)
-@tune_option(
-    "--reference FILE",
-    "reference_path",
-    multiple=True,
-    callback=shared.only_one,
-    help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
-    " takes the alignments of --reverse.",
-)
-@tune_option("--one-based", help="--reference counts words from 1, not from 0.")
 @shared.run_option
 @shared.language_options
 @shared.checkpoint_option
@@ -86,9 +68,6 @@ def align(
     shard: tuple[int, int] | None,
     reverse_path: Path | None,
     method: Method,
-    tune: bool,
-    reference_path: Path | None,
-    one_based: bool,
     run_path: Path | None,
     **decode: Any,
 ) -> None:
@@ -103,19 +82,10 @@ def align(
     another --shard I/N of the same files, and join the outputs.
     """
     refuse_torchrun("mtkit align", advice="give each process another --shard I/N")
-    shared.refuse_stdin_twice([src_path, tgt_path, reference_path])
+    shared.refuse_stdin_twice([src_path, tgt_path])
     output = output_of(output_path)
-    if tune:
-        useless = ["output_path", "as_json", "restart", "shard", "method"]
-        shared.refuse_given(useless, "has no effect with --tune")
-        if not reference_path:
-            shared.refuse_given(["one_based"], "requires --reference")
-        if (reference_path is None) == (reverse_path is None):
-            raise click.UsageError("--tune requires --reference or --reverse, one of them")
-    else:
-        shared.refuse_given(["reference_path", "one_based"], "requires --tune")
-        inputs = {"SRC": src_path, "TGT": tgt_path}
-        check_output(output, inputs, restart=restart, shard=shard)
+    inputs = {"SRC": src_path, "TGT": tgt_path}
+    check_output(output, inputs, restart=restart, shard=shard)
     run = shared.open_run(run_path)
     shared.refuse_parser(run)
     reverse = None if reverse_path is None else shared.open_run(reverse_path)
@@ -132,24 +102,6 @@ def align(
             used.decoder.try_weights()
         files = src_path, tgt_path
         pairs = shared.zip_lines(*map(shared.lines_of, files), paths=files)
-        if tune:
-            from mtkit.align import tune_heads
-            from mtkit.cli.progress import shown_progress
-
-            texts = list(pairs)
-            reference: Any = backward and backward.align
-            name = "the alignments of --reverse"
-            if reference_path is not None:
-                name = shared.name_of(reference_path)
-                reference = _golds(texts, src_path, reference_path, first=int(one_based))
-            with shown_progress(None, what="trying heads", unit=" choices") as tried:
-                tune_heads(
-                    *(run, translator.model, translator.aligner, texts, reference),
-                    name=name,
-                    kind="reverse" if callable(reference) else "gold",
-                    progress=lambda: tried.advance(1),
-                )
-            return
         from mtkit.cli.progress import part_with_progress
 
         part, progress = stack.enter_context(
@@ -220,18 +172,3 @@ def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
     settings[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
     settings[f"decode.max_source_tokens of {name}"] = str(translator.config.max_source_tokens)
     return settings
-
-
-def _golds(pairs: Sequence[tuple[str, str]], src_path: Path, path: Path, first: int) -> list[Gold]:
-    """The gold alignment of each pair, with every link inside it; indices begin with `first`."""
-    from mtkit.align import index_doubt, read_golds, refuse_words
-
-    name, advice = shared.name_of(path), "give --one-based"
-    both = shared.zip_lines(pairs, shared.lines_of(path), paths=(src_path, path))
-    lines = [line for _, line in both]
-    golds = read_golds(lines, name=name, first=first)
-    for number, (pair, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
-        refuse_words(gold.possible, pair, place=f"{name}, line {number}", advice=advice)
-    if not first and (doubt := index_doubt(lines)):
-        log.warning("%s: %s; if so, %s", name, doubt, advice)
-    return golds

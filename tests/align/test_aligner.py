@@ -141,14 +141,12 @@ def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(
     heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
     gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
     pairs = [f"{one} {two}"] * 3, [f"{two} {one}"] * 3
-    chosen = choose_heads(aligner_of(translator, *heads), *pairs, [gold] * 3)
-    assert chosen == ([heads[1]], 0.0, [])
-    known = [[heads[0]], [heads[1]]]
-    chosen = choose_heads(aligner_of(translator, *heads), *pairs, [gold] * 3, known=known)
-    assert chosen == ([heads[1]], 0.0, [1.0, 0.0])
+    for default, rate in ((heads[:1], 1.0), (heads[1:], 0.0)):
+        chosen = choose_heads(aligner_of(translator, *heads), *pairs, [gold] * 3, default=default)
+        assert chosen == ([heads[1]], 0.0, rate)
 
 
-def test_a_known_choice_is_kept_where_adding_heads_one_by_one_is_worse(
+def test_the_default_is_kept_where_adding_heads_one_by_one_is_worse(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ):
     rates = {(0,): 0.5, (1,): 0.6, (2,): 0.7, (0, 1): 0.5, (0, 2): 0.8, (1, 2): 0.1}
@@ -157,10 +155,8 @@ def test_a_known_choice_is_kept_where_adding_heads_one_by_one_is_worse(
     )
     aligner = translator.aligner(all_heads(translator.model.config)[:3])
     one, two, three = aligner.heads
-    assert choose_heads(aligner, [], [], []) == ([one], 0.5, [])
-    assert choose_heads(aligner, [], [], [], known=[[one], [two, three]]) == (
-        ([two, three], 0.1, [0.5, 0.1])
-    )
+    assert choose_heads(aligner, [], [], [], default=[one]) == ([one], 0.5, 0.5)
+    assert choose_heads(aligner, [], [], [], default=[two, three]) == ([two, three], 0.1, 0.1)
 
 
 def test_heads_and_methods_that_do_not_exist_are_errors(translator: Translator):
@@ -252,7 +248,7 @@ def test_a_run_that_was_tuned_aligns_with_its_heads(begun: Path):
         with pytest.raises(MtkitError, match=r"alignment\.json: names heads that the model does"):
             loaded.aligner()
         (begun / "alignment.json").write_text("{}")
-        with pytest.raises(MtkitError, match=r"alignment\.json.*align --tune again"):
+        with pytest.raises(MtkitError, match=r"alignment\.json.*delete it; mtkit check --fit"):
             loaded.aligner()
         (begun / "alignment.json").unlink()
         (begun / "alignment.json").symlink_to("nowhere")

@@ -73,7 +73,7 @@ def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run: Run) -> N
             translator.aligner(all_heads(model)),
             *map(list, zip(*pairs, strict=True)),
             [gold_of(lexicon, *pair) for pair in pairs],
-            known=[default_heads(model)],
+            default=default_heads(model),
         )
         stored = AlignmentSettings.load(run.path)
         assert stored is not None

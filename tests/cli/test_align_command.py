@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import claim_checkpoints, random_run, reseal
-from support.command_line import Place, full_disk
+from support.command_line import Place
 
 import mtkit.translate.reading
-from mtkit.align.aligner import Aligner, AlignmentSettings
+from mtkit.align.aligner import Aligner
 from mtkit.align.links import METHODS, Method
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -143,36 +143,6 @@ def test_align_joins_the_links_of_both_directions(
             assert to_source & to_target <= found[pair].links <= to_source | to_target
 
 
-def test_align_chooses_the_heads_that_agree_with_the_reverse_run(pairs: Place, reversed_run: Run):
-    reverse = str(reversed_run.path)
-    outcome = pairs.mtkit("align", "src.txt", "tgt.txt", "--tune", "--reverse", reverse)
-    assert outcome.status == 0
-    settings = AlignmentSettings.load(pairs.folder / "runs" / "tiny")
-    assert settings is not None
-    # Two of the four pairs have a blank line.
-    assert (settings.pairs, settings.reference) == (2, "reverse")
-    assert "pairs to choose heads with: only 2" in outcome.err
-
-
-def test_no_heads_are_chosen_with_blank_lines_alone(pairs: Place):
-    for name in ("src.txt", "tgt.txt", "gold.txt"):
-        pairs.write(name, "\n \n")
-    error = pairs.refused("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
-    assert "no pair can be used to choose heads" in error
-
-
-def test_tuning_replaces_a_damaged_choice_with_a_warning(pairs: Place):
-    damaged = pairs.folder / "runs" / "tiny" / "alignment.json"
-    damaged.write_text("{}")
-    assert "align --tune again" in pairs.refused("align", "src.txt", "tgt.txt")
-    assert "align --tune again" in pairs.refused("translate", "--alignments", stdin=b"one\n")
-    pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
-    outcome = pairs.mtkit("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
-    assert outcome.status == 0
-    assert "its choice is replaced" in outcome.err
-    assert AlignmentSettings.load(damaged.parent)
-
-
 def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
     trained: Place, reversed_run: Run
 ):
@@ -186,63 +156,9 @@ def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
     assert len(outcome.out.splitlines()) == 4
 
 
-def test_align_tunes_to_gold_alignments_and_stores_the_choice(pairs: Place):
-    pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
-    tune = ("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
-    outcome = pairs.mtkit(*tune)
-    assert outcome.status == 0
-    assert "alignment error rate" in outcome.err
-    settings = AlignmentSettings.load(pairs.folder / "runs" / "tiny")
-    assert settings is not None
-    assert (settings.pairs, settings.reference) == (2, "gold")
-    found = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
-    pairs.write("links.txt", found)
-    score = pairs.mtkit("-q", "score-alignments", "links.txt", "--reference", "gold.txt", "--json")
-    (row,) = json.loads(score.out)["alignments"]
-    assert row["aer"] == pytest.approx(100 * settings.error_rate)
-
-
-def test_align_that_cannot_store_its_choice_is_one_line(pairs: Place):
-    pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
-    before = pairs.files()
-    with full_disk():
-        outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt", "--tune", "--reference=gold.txt")
-    assert outcome.status == 1
-    assert outcome.err.splitlines()[-1] == (
-        "mtkit: error: runs/tiny/alignment.json: File too large"
-    )
-    assert pairs.files() == before
-
-
-@pytest.mark.parametrize(
-    ("gold", "message"),
-    [
-        ("\n\n\n\n", "gold.txt: no sure link (i-j) in the pairs that are used"),
-        ("0p0 1p1\n\n\n0p1\n", "gold.txt: no sure link (i-j) in the pairs that are used"),
-        ("0-0\n", "gold.txt: has no line 2, but src.txt has one"),
-        (
-            "0-0\n\n\n0-3\n",
-            "line 4: links target word 3, but the target line has 3 words, counted ",
-        ),
-        ("0-0\n\n\nx\n", "gold.txt, line 4: 'x' is not a link"),
-    ],
-)
-def test_align_refuses_gold_alignments_of_other_pairs(pairs: Place, gold: str, message: str):
-    pairs.write("gold.txt", gold)
-    error = pairs.refused("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
-    assert message in error
-    assert not (pairs.folder / "runs" / "tiny" / "alignment.json").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tune", "--reference=a", "--reference=b"], "--reference: give one reference, not 2"),
-        (["--tune"], "--tune requires --reference or --reverse"),
-        (["--reference", "gold.txt"], "--reference requires --tune"),
-        (["--tune", "--reference", "gold.txt", "--json"], "--json has no effect with --tune"),
-        (["--one-based"], "--one-based requires --tune"),
-        (["--tune", "--reverse", "runs/tiny", "--one-based"], "--one-based requires --reference"),
         (["--restart"], "--restart requires --output"),
         (["--output", "src.txt"], "--output would replace the SRC"),
         (["--output", "tgt.txt"], "--output would replace the TGT"),
@@ -340,16 +256,6 @@ def test_gold_alignments_can_count_words_from_1(place: Place, links: str, gold: 
     assert (outcome.status, outcome.out, outcome.err) == (0, scores, "")
     place.write("gold.txt", f"0-0 {gold}")
     assert "gold.txt, line 1: '0-0' has an index 0" in place.refused(*score)
-
-
-def test_heads_are_chosen_by_gold_alignments_that_count_from_1(pairs: Place):
-    tune = ("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
-    pairs.write("gold.txt", "1-1 2-2\n\n\n1-1 3-2\n")
-    assert f"gold.txt: {FROM_1}give --one-based" in pairs.mtkit(*tune).err
-    assert FROM_1 not in pairs.mtkit(*tune, "--one-based").err
-    pairs.write("gold.txt", "1-1 3-3\n\n\n4-3\n")
-    assert "counted from 0; if the file counts from 1, give --one-based" in pairs.refused(*tune)
-    assert pairs.mtkit(*tune, "--one-based").status == 0
 
 
 def test_gold_alignments_without_sure_links_are_refused(place: Place):
