@@ -159,6 +159,11 @@ class ModelConfig(Section):
         return self.d_v or self.key_width
 
     @property
+    def max_tokens(self) -> int | None:
+        """Tokens of a sequence that there are positions for; None if there are for any number."""
+        return self.max_positions if self.positions == "learned" else None
+
+    @property
     def query_factor(self) -> float:
         """What queries are multiplied by, so that scores divided by √K have `attention_scale`."""
         scale = self.attention_scale

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mtkit.base.invisible import bounds_in
 from mtkit.check.model.confidence import Forecast, features_of
-from mtkit.check.model.coverage import Coverage, PairCoverage
+from mtkit.check.model.coverage import Contrast, Coverage, PairCoverage
 from mtkit.check.rules import limits, rules
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.findings import KINDS, Finding
@@ -39,7 +39,7 @@ class Decoded:
         truncated: whether the end of the source was not translated.
         missing: terms of the glossary that it lacks.
         of_samples: the features of samples beside it, if some were drawn.
-        contrast: of `contrasts_of`, if the model was asked.
+        contrast: what the model says without a part of the source, if it was asked.
         covered: what `Checker.cover` gave for the pair, if it was asked before.
     """
 
@@ -48,7 +48,7 @@ class Decoded:
     truncated: bool = False
     missing: Sequence[str] = ()
     of_samples: Sequence[float] = ()
-    contrast: Sequence[float] = ()
+    contrast: Contrast | None = None
     covered: Covered | None = None
 
 
@@ -105,7 +105,11 @@ class Checker:
         # The lexicon of a run knows more words of the language than the facts do.
         is_known = pair is not None and pair.tgt.new < limits.MAX_NEW_IDENTIFIED
         findings = rules.findings(src, tgt, self.facts, knows_words=is_known)
+        contrast = None if decoded is None else decoded.contrast
         if decoded is not None:
+            if contrast and contrast.last > limits.MIN_MARK_LOG_PROB:
+                # Where the model finds the missing mark probable, the rest is there.
+                findings = [finding for finding in findings if finding.kind != "cut"]
             findings += _of_decoder(decoded)
         if self.alphabet and not self.alphabet.issuperset(src.raw.replace(" ", "")):
             findings += self._unknown(src)
@@ -113,7 +117,6 @@ class Checker:
         if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
             if not any(finding.kind in _NO_TRANSLATION for finding in findings):
-                contrast = () if decoded is None else decoded.contrast
                 findings += self.coverage.findings(src, tgt, pair, contrast)
             if self.forecast is not None and decoded is not None and decoded.log_probs:
                 confidence = self._confidence(decoded, pair, findings)

@@ -157,7 +157,8 @@ class Validator:
                 note_tokenised(f"the validation text{of}", valid.tgt)
         self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
-        self._runs = LoadedRuns(self.vocabularies, self.config.decode.greedy(), self._task)
+        greedy, longest = self.config.decode.greedy(), self.config.model.max_tokens
+        self._runs = LoadedRuns(self.vocabularies, greedy, self._task, max_target_tokens=longest)
 
     def run(self, model: Transformer, workers: Workers) -> Validation:
         """Validate a whole model that is in evaluation mode.

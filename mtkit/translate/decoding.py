@@ -276,8 +276,7 @@ class Backend:
         limits = []
         for sentence in sentences:
             longest = len(sentence.ids) + 1 + self.config.max_extra_length
-            if self.config.max_length is not None:
-                longest = min(longest, self.config.max_length)
+            longest = min(filter(None, (longest, self.config.max_length, self._runs.max_target_tokens)))
             limits.append(max(longest, len(sentence.prefix) + 1))
         return limits
 

@@ -30,6 +30,7 @@ class LoadedRuns:
         src_prefix, tgt_prefix: ids that every source and every translation begins with: the
             language tags of a multilingual model.
         folders: the runs; none if their models are given.
+        max_target_tokens: of a translation with EOS; None without a limit.
     """
 
     vocabularies: Vocabularies
@@ -40,6 +41,7 @@ class LoadedRuns:
     src_prefix: Sequence[int] = ()
     tgt_prefix: Sequence[int] = ()
     folders: Sequence[Run] = ()
+    max_target_tokens: int | None = None
 
     def between(self, src_lang: str | None, tgt_lang: str | None) -> LoadedRuns:
         """The same for these languages, which the runs have, with their tags."""
@@ -78,7 +80,9 @@ def load_runs(
         from mtkit.parsing import make_task
 
         task = make_task(origin.task, vocabularies.tgt, tokenized=tokenized)
-    return LoadedRuns(vocabularies, config, task, folders=runs).between(src_lang, tgt_lang)
+    longest = min(filter(None, (run.config.model.max_tokens for run in runs)), default=None)
+    loaded = LoadedRuns(vocabularies, config, task, folders=runs, max_target_tokens=longest)
+    return loaded.between(src_lang, tgt_lang)
 
 
 def _check_ensemble(runs: Sequence[Run], vocabularies: Vocabularies) -> None:

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 class SentenceReader:
     """Makes sentences of lines, and lines of their translations.
 
-    A sentence has at most `decode.max_source_tokens` subwords with EOS; more are cut off.
+    A sentence has at most `decode.max_source_tokens` subwords with EOS, and what is given of its
+    translation as many as the model has positions; more are cut off.
     """
 
     runs: LoadedRuns
@@ -71,11 +72,12 @@ class SentenceReader:
         forced = self.runs.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
         sentences, copies = [], self.runs.config.copy_numbers
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
-            truncated = self._truncate(ids, place_of(number % SENTENCE_STRIDE, doubts))
+            place = place_of(number % SENTENCE_STRIDE, doubts)
+            truncated = self._truncate(ids, place)
             terms, words = self._demanded(text, ids), self.runs.task.words(text)
             is_copied = copies and not (words or prefix or terms or has_language(text))
             source = [] if is_copied else ids
-            begin = [*self.runs.tgt_prefix, *prefix]
+            begin = self.target(prefix, place)
             sentences.append(Sentence(number, source, begin, terms, words, text, span, truncated))
         rest = iter(sentences)
         return [list(itertools.islice(rest, len(of_line))) for of_line in spans]
@@ -90,6 +92,13 @@ class SentenceReader:
             self._truncate(ids, place_of(number, None))
         return encoded
 
+    def target(self, ids: Sequence[int], place: str) -> list[int]:
+        """What is given of a translation, with its language tag; cut as a source is."""
+        ids, longest = [*self.runs.tgt_prefix, *ids], self.runs.max_target_tokens
+        if longest is not None:
+            self._truncate(ids, f"{place}, translation", longest - 1, "model.max_positions")
+        return ids
+
     def _encode(self, lines: Sequence[str]) -> list[list[int]]:
         """As `encode`, of any length."""
         encoded = self.runs.vocabularies.src.encode_batch(lines)
@@ -101,13 +110,19 @@ class SentenceReader:
                 ids[:0] = self.runs.src_prefix
         return encoded
 
-    def _truncate(self, ids: list[int], place: str) -> bool:
-        """Cut the ids of a line to the limit, with a warning; whether they were longer."""
-        size, most = len(ids) + 1, self._limit + 1
+    def _truncate(
+        self,
+        ids: list[int],
+        place: str,
+        limit: int | None = None,
+        setting: str = "decode.max_source_tokens",
+    ) -> bool:
+        """Cut ids to a limit, by default that of a source, with a warning; whether it did."""
+        limit = self._limit if limit is None else limit
+        size, most = len(ids) + 1, limit + 1
         if size > most and self.warns:
-            cut = "%s: cut from %d to %d tokens (decode.max_source_tokens)"
-            log.warning(cut, place, size, most)
-        del ids[self._limit :]
+            log.warning("%s: cut from %d to %d tokens (%s)", place, size, most, setting)
+        del ids[limit:]
         return size > most
 
     def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:

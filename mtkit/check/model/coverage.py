@@ -21,9 +21,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mtkit.base.files import Record
+from mtkit.base.text import END_MARKS
 from mtkit.check.model.lexicon import Entries, Lexicon
 from mtkit.check.model.linear import Regression
 from mtkit.check.rules import limits
+from mtkit.check.rules.facts import lacks_mark
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.marks import Text
 
@@ -46,7 +48,7 @@ class CoverageSettings(Record):
             and `BEST_STEPS`.
         ratio: characters of a target over those of its source.
         most_new: with a larger share of new words, nothing is said of omissions.
-        contrast: of what `omission` says and what the model does (`contrasts_of`); None for a run
+        contrast: of what `omission` says and what the model does (`Contrast`); None for a run
             that was fitted to too few such pairs, or by an older version.
     """
 
@@ -65,6 +67,24 @@ class CoverageSettings(Record):
         for model in (self.omission, self.addition):
             if {len(model.means), len(model.deviations), len(model.weights)} != {_FEATURES}:
                 raise ValueError(f"{_FEATURES} features are needed")
+
+
+class Contrast(NamedTuple):
+    """How probable a translation is, and how much more without a part of its source.
+
+    Attributes:
+        mean, lowest, last: of the log-probabilities of its subwords; the mark at the end is one of
+            them, also if the translation lacks it.
+        gain, mean_gain, last_gain: by how much the sum, the mean and the last one are higher
+            without the part.
+    """
+
+    mean: float
+    lowest: float
+    last: float
+    gain: float
+    mean_gain: float
+    last_gain: float
 
 
 @dataclass(frozen=True)
@@ -252,19 +272,24 @@ class Coverage:
         return self.settings.contrast is not None
 
     def shortened(self, src: Text, tgt: Text, pair: PairCoverage) -> str | None:
-        """A source without its words that seem not to be translated, near the limit of that."""
+        """A source without its words that seem not to be translated, if the model is to be asked.
+
+        It is near the limit of the lexicon, and where the mark at the end is missing.
+        """
         if max(len(src.raw), len(tgt.raw)) > limits.MAX_CONTRASTED:
             return None
-        first, end = pair.src.worst
         is_near = self._excess("omission", pair) > -limits.MAX_DISTANCE
-        if first == end or pair.new > self.settings.most_new or not is_near:
+        if pair.new > self.settings.most_new or not (is_near or lacks_mark(src.raw, tgt.raw)):
             return None
+        first, end = pair.src.worst
+        if first == end:
+            return src.raw
         spans = src.spans()
         left = src.raw[: spans[first][0]] + src.raw[spans[end - 1][1] :]
         return re.sub(r"\s+(?=[,.;:!?])", "", " ".join(left.split()))
 
-    def contrast_features(self, pair: PairCoverage, contrast: Sequence[float]) -> list[float]:
-        """What the regression is given of a pair and of `contrasts_of`."""
+    def contrast_features(self, pair: PairCoverage, contrast: Contrast) -> list[float]:
+        """What the regression is given of a pair and of what the model says."""
         first, end = pair.src.worst
         return [self._excess("omission", pair), end - first, *contrast]
 
@@ -275,7 +300,7 @@ class Coverage:
         return excess - limits.NEW_WORDS_PENALTY * pair.new
 
     def findings(
-        self, src: Text, tgt: Text, pair: PairCoverage, contrast: Sequence[float] = ()
+        self, src: Text, tgt: Text, pair: PairCoverage, contrast: Contrast | None = None
     ) -> Iterator[Finding]:
         """Omission and addition, with the words of the worst run of them.
 
@@ -433,3 +458,12 @@ def delete_part(text: str, pick: random.Random) -> str | None:
     size = pick.randint(limits.MIN_DELETED, longest)
     start = pick.randint(1, len(words) - size)
     return " ".join(words[:start] + words[start + size :])
+
+
+def delete_end(text: str) -> str | None:
+    """A text without its last third, but with its mark at the end; None if it is too short."""
+    words, mark = text.split(), text.rstrip()[-1:]
+    if len(words) < limits.MIN_CUT_WORDS:
+        return None
+    kept = " ".join(words[: len(words) * 2 // 3]).rstrip(" ,;:–")
+    return kept + mark if mark in END_MARKS else kept

@@ -17,7 +17,7 @@ from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
 from mtkit.check.model.alignment_heads import tune_to_lexicon
 from mtkit.check.model.confidence import Forecast, features_of
-from mtkit.check.model.coverage import Coverage, CoverageSettings, examples
+from mtkit.check.model.coverage import Coverage, CoverageSettings, delete_end, delete_part
 from mtkit.check.model.lexicon import Lexicon
 from mtkit.check.model.linear import Regression
 from mtkit.check.model.prober import contrasts_of, features_of_samples, sampler_of
@@ -176,10 +176,9 @@ def _fit_contrast(
 ) -> CoverageSettings:
     """The settings with the regression of what the model says of omissions near the limit."""
     coverage = Coverage(lexicon, settings)
-    texts = [(Text(src), Text(tgt)) for src, tgt in valid]
     near = [
         (src, tgt, shorter, is_faulty)
-        for src, tgt, is_faulty in examples("omission", texts, random.Random(1))
+        for src, tgt, is_faulty in _shortened_pairs(valid)
         if (shorter := coverage.shortened(src, tgt, coverage.of(src, tgt)))
     ]
     with ForcedDecoder(translator) as forced:
@@ -193,8 +192,20 @@ def _fit_contrast(
     if min(right, len(rows) - right) < limits.MIN_CONTRASTED:
         return settings
     share = limits.MAX_CONTRAST_SHARE * len(valid) / right
-    contrast = Regression.fit(*zip(*rows, strict=True), share=min(1.0, share))
+    contrast = Regression.fit(
+        *zip(*rows, strict=True), share=min(1.0, share), lowest=limits.MIN_CONTRAST_LOG_ODDS
+    )
     return settings.model_copy(update={"contrast": contrast})
+
+
+def _shortened_pairs(pairs: Sequence[Pair]) -> Iterator[tuple[Text, Text, bool]]:
+    """Pairs, and whether a part of the translation was deleted, or its end before the last mark."""
+    pick = random.Random(1)
+    for source, translation in pairs:
+        yield Text(source), Text(translation), False
+        for shorter in (delete_part(translation, pick), delete_end(translation)):
+            if shorter is not None:
+                yield Text(source), Text(shorter), True
 
 
 def _fit_forecasts(

@@ -65,13 +65,22 @@ class Regression(Linear):
 
     @classmethod
     def fit(
-        cls, rows: Sequence[Sequence[float]], is_faulty: Sequence[bool], *, share: float
+        cls,
+        rows: Sequence[Sequence[float]],
+        is_faulty: Sequence[bool],
+        *,
+        share: float,
+        lowest: float = 0.0,
     ) -> Regression:
-        """Fit it to pairs, `share` of whose right ones are findings."""
+        """Fit it to pairs, at most `share` of whose right ones are findings.
+
+        Args:
+            lowest: of the limit.
+        """
         x, y = np.array(rows), np.array(is_faulty, np.float64)
         fitted = cls(**cls.columns(x, y, logistic), limit=0.0)
         right = [fitted.log_odds(row) for row, no in zip(rows, is_faulty, strict=True) if not no]
-        limit = max(0.0, float(np.quantile(right, 1 - share)))
+        limit = max(lowest, float(np.quantile(right, 1 - share)))
         return fitted.model_copy(update={"limit": round(limit, 5)})
 
 

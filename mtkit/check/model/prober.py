@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 from mtkit.check.checker import Checker, Covered, Decoded
+from mtkit.check.model.coverage import Contrast
 from mtkit.check.rules import limits
+from mtkit.check.rules.facts import lacks_mark
 from mtkit.score import mutual_chrf
 from mtkit.translate import ForcedDecoder, Sampler, Translation, Translator
 
@@ -43,7 +45,7 @@ class Prober(AbstractContextManager["Prober"]):
             self._checker.cover(source, translation.text)
             for source, translation in zip(sources, translations, strict=True)
         ]
-        contrasts: list[list[float]] = [[] for _ in sources]
+        contrasts: list[Contrast | None] = [None] * len(sources)
         coverage = self._checker.coverage
         if self._forced is not None and coverage is not None:
             parts = [pair and coverage.shortened(src, tgt, pair) for src, tgt, pair in covered]
@@ -70,32 +72,39 @@ def contrasts_of(
     forced: ForcedDecoder,
     near: Sequence[tuple[str, str, str]],
     known: Sequence[Sequence[float]] | None = None,
-) -> list[list[float]]:
+) -> list[Contrast | None]:
     """How probable translations are, and how much more without a part of their source.
 
     Contrastive conditioning (Vamvas and Sennrich 2022, https://aclanthology.org/2022.acl-short.53):
-    without words that were translated, a translation is less probable.
+    without words that were translated, a translation is less probable. A mark at the end that only
+    the source has is added to the translation: where a text is cut, it is not probable.
 
     Args:
         near: for each, its source, the translation, and the source without the part.
         known: for each, log-probabilities of its subwords, if there are as many.
 
     Returns:
-        For each, the features of `Coverage.findings`; none if it has no subwords.
+        None for a translation without subwords.
     """
     if not near:
         return []
-    sources, texts, shorter = map(list, zip(*near, strict=True))
+    sources, given, shorter = map(list, zip(*near, strict=True))
+    texts = [
+        text + source[-1] if lacks_mark(source, text) else text
+        for source, text in zip(sources, given, strict=True)
+    ]
     of_parts = forced.log_probs(shorter, texts)
     wholes = list(known or [()] * len(near))
     new = [
-        i for i, (x, part) in enumerate(zip(wholes, of_parts, strict=True)) if len(x) != len(part)
+        i
+        for i, (whole, part) in enumerate(zip(wholes, of_parts, strict=True))
+        if len(whole) != len(part) or texts[i] != given[i]
     ]
     scored = forced.log_probs([sources[i] for i in new], [texts[i] for i in new]) if new else []
     for i, whole in zip(new, scored, strict=True):
         wholes[i] = whole
     return [
-        _contrast(whole, part) if whole and part else []
+        _contrast(whole, part) if whole and part else None
         for whole, part in zip(wholes, of_parts, strict=True)
     ]
 
@@ -104,25 +113,25 @@ def _without_eos(translation: Translation) -> Sequence[float]:
     return translation.log_probs[: -1 if translation.finished else None]
 
 
-def _contrast(whole: Sequence[float], part: Sequence[float]) -> list[float]:
+def _contrast(whole: Sequence[float], part: Sequence[float]) -> Contrast:
     count, gain = len(whole), sum(part) - sum(whole)
-    return [
-        sum(whole) / count,
-        min(whole),
-        whole[-1],
-        gain,
-        gain / count,
-        part[-1] - whole[-1],
-    ]
+    return Contrast(
+        mean=sum(whole) / count,
+        lowest=min(whole),
+        last=whole[-1],
+        gain=gain,
+        mean_gain=gain / count,
+        last_gain=part[-1] - whole[-1],
+    )
 
 
 def decoded_of(
     best: Translation,
     samples: Sequence[Translation] = (),
-    contrast: Sequence[float] = (),
+    contrast: Contrast | None = None,
     covered: Covered | None = None,
 ) -> Decoded:
-    """What the checks use of a translation, of samples beside it, and of `contrasts_of`."""
+    """What the checks use of a translation, of samples beside it, and of its contrast."""
     of_samples = features_of_samples(best.text, samples)
     of_search = best.log_probs, best.finished, best.truncated, best.missing
     return Decoded(*of_search, of_samples, contrast, covered)

@@ -192,6 +192,11 @@ def ends_with_mark(text: str) -> bool:
     return text.rstrip(_CLOSING)[-1:] in tuple(f"{END_MARKS}:;")
 
 
+def lacks_mark(source: str, translation: str) -> bool:
+    """Whether only the source ends with the mark of a finished sentence."""
+    return ends_with_mark(source) and not ends_with_mark(translation)
+
+
 def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
     """The lengths of each class of sources; those with few pairs are like their neighbours."""
     sizes = np.array([[len(src), len(tgt)] for src, tgt in sample], np.float64).reshape(-1, 2)

@@ -16,6 +16,7 @@ from mtkit.model import Transformer
 from mtkit.search_settings import length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.decoding import NO_NUMBERS
+from mtkit.translate.doubts import place_of
 from mtkit.translate.pytorch.ensemble import mean_probability
 from mtkit.translate.reading import pair_windows
 from mtkit.translate.requests import Translation
@@ -63,7 +64,10 @@ def score_pairs(
         tgt = tokenizer.encode_batch(list(map(task.target_text, given, numbers)))
         results = list(map(Translation, given))
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
-        tgt = [[*reader.runs.tgt_prefix, *ids] for ids in tgt]
+        tgt = [
+            reader.target(ids, place_of(number, None))
+            for number, ids in zip(numbers, tgt, strict=True)
+        ]
         lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
         longest = max(int(side.max(initial=0)) for side in lengths)
         # The logits of all tokens are computed at once, so a GPU too gets no more than a CPU.
