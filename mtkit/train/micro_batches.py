@@ -208,10 +208,10 @@ class MicroBatches:
                 f"train.device_batch_tokens: {self.limit} tokens at a time cannot hold the longest "
                 f"pair, which has {self.longest}{more if self._dropout else ''}; raise it"
             )
-        model = self.config.model
-        if model.positions == "learned" and self.longest > model.max_positions:
+        most = self.config.model.max_tokens
+        if most is not None and self.longest > most:
             raise MtkitError(
-                f"model.max_positions: {model.max_positions} learned positions cannot hold the "
+                f"model.max_positions: {most} learned positions cannot hold the "
                 f"longest pair, which has {self.longest} tokens; raise it"
             )
         self.per_batch = batches.parts_that_fit(limit)
@@ -331,6 +331,4 @@ class MicroBatches:
     def _may_grow_to(self, indices: IntArray) -> int:
         """Tokens that a sentence of these pairs may have with BPE-dropout."""
         longest = int(GROWTH * longest_side(self.pairs, indices))
-        if self.config.model.positions == "learned":
-            longest = min(longest, self.config.model.max_positions)
-        return longest
+        return min(longest, self.config.model.max_tokens or longest)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.paired_words import WORDS, coverage_of_words, pair_of_words
 
-from mtkit.check.model.coverage import Coverage, delete_part
+from mtkit.check.model.coverage import Coverage, delete_end, delete_part
 from mtkit.check.model.linear import logistic
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.marks import Text
@@ -129,3 +129,15 @@ def test_of_a_text_without_clauses_some_words_are_deleted() -> None:
         assert 3 <= len(left) <= 4
         assert left == [word for word in words if word in left]
     assert delete_part("too short to cut", random.Random(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shorter"),
+    [
+        ("A man in a red coat walks down, it rains.", "A man in a red coat."),
+        ("A man in a red coat walks down slowly", "A man in a red coat"),
+        ("A man in a red coat walks.", None),
+    ],
+)
+def test_the_last_third_is_deleted_before_the_mark(text: str, shorter: str | None) -> None:
+    assert delete_end(text) == shorter

@@ -12,7 +12,7 @@ from conftest import number_pairs
 from support.paired_words import coverage_of_words, pair_of_words
 
 from mtkit.check import Prober, load_checker
-from mtkit.check.model.coverage import Coverage
+from mtkit.check.model.coverage import Contrast, Coverage
 from mtkit.check.model.linear import Regression
 from mtkit.check.model.prober import contrasts_of
 from mtkit.check.rules.marks import Text
@@ -30,21 +30,42 @@ class _Forced:
 
     def __init__(self, known: dict[str, list[float]]) -> None:
         self._known = known
+        self.asked: list[tuple[str, str]] = []
 
-    def log_probs(self, sources: Sequence[str], _: Sequence[str]) -> list[list[float]]:
+    def log_probs(self, sources: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
+        self.asked += zip(sources, texts, strict=True)
         return [self._known[source] for source in sources]
 
 
 def test_a_contrast_is_worked_by_hand() -> None:
     forced = cast(ForcedDecoder, _Forced({"a b": [-1.0, -3.0], "a": [-0.5, -1.5], "": []}))
-    found = contrasts_of(forced, [("a b", "x y", "a"), ("a b", "x y", "")])
-    # Mean, lowest, last; and what it gains: 2 in sum, 1 in the mean, 1.5 at the end.
-    assert found == [[-2.0, -3.0, -3.0, 2.0, 1.0, 1.5], []]
+    pair = ("a b", "x y", "a")
+    by_hand = Contrast(mean=-2.0, lowest=-3.0, last=-3.0, gain=2.0, mean_gain=1.0, last_gain=1.5)
+    assert contrasts_of(forced, [pair, ("a b", "x y", "")]) == [by_hand, None]
     assert contrasts_of(forced, []) == []
     # What is known is not asked for, if it is of as many subwords.
-    pair = [("a b", "x y", "a")]
-    assert contrasts_of(forced, pair, [[-1.0, -1.0]]) == [[-1.0, -1.0, -1.0, 0.0, 0.0, -0.5]]
-    assert contrasts_of(forced, pair, [[-1.0]]) == found[:1]
+    assert contrasts_of(forced, [pair], [[-1.0, -1.0]]) == [(-1.0, -1.0, -1.0, 0.0, 0.0, -0.5)]
+    assert contrasts_of(forced, [pair], [[-1.0]]) == [by_hand]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "completed"),
+    [
+        ("a b.", "x y", "x y."),
+        ('"a b?"', "x y", "x y?"),
+        ("a b.", "x y!", "x y!"),
+        ("a b", "x y", "x y"),
+    ],
+)
+def test_the_model_is_asked_with_the_mark_that_the_source_ends_with(
+    source: str, translation: str, completed: str
+) -> None:
+    forced = _Forced({source: [-1.0, -3.0], "a": [-0.5, -1.5]})
+    known = [[-1.0, -1.0]]
+    contrasts_of(cast(ForcedDecoder, forced), [(source, translation, "a")], known)
+    # With another end, what is known of the translation does not help.
+    expected = [("a", completed)] + [(source, completed)] * (completed != translation)
+    assert forced.asked == expected
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +101,19 @@ def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage) -
     assert _shortened(coverage, f"{source} " * 200, cut) is None
 
 
+def test_where_only_the_mark_is_missing_the_whole_source_is_asked(coverage: Coverage) -> None:
+    source, translation = pair_of_words(random.Random(6))
+    assert _shortened(coverage, f"{source}.", translation) == f"{source}."
+    assert _shortened(coverage, f"{source}.", f"{translation}!") is None
+
+
 @pytest.mark.parametrize(("last", "is_omission"), [(0.4, False), (0.6, True)])
 def test_near_the_limit_the_model_decides(
     coverage: Coverage, last: float, is_omission: bool
 ) -> None:
     source, cut, _ = _cut(random.Random(4))
     src, tgt = Text(source), Text(cut)
-    findings = list(coverage.findings(src, tgt, coverage.of(src, tgt), [0.0] * 5 + [last]))
+    findings = list(coverage.findings(src, tgt, coverage.of(src, tgt), Contrast(*[0.0] * 5, last)))
     assert [finding.kind for finding in findings] == ["omission"] * is_omission
     # Without it, the lexicon does.
     assert [x.kind for x in coverage.findings(src, tgt, coverage.of(src, tgt))] == ["omission"]
@@ -112,8 +139,8 @@ def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(
         alone = [prober.decoded([s], [t])[0] for s, t in zip(sources, translations, strict=True)]
     for one, other in zip(together, alone, strict=True):
         assert replace(one, covered=None) == replace(other, covered=None)
-    assert [len(x.contrast) for x in together] == [6, *[0] * 12, *[6] * 5]
+    assert [line.contrast is not None for line in together] == [True, *[False] * 12, *[True] * 5]
     # About its own translations a model is not asked.
-    assert [replace(x, contrast=[], covered=None) for x in together] == [
+    assert [replace(x, contrast=None, covered=None) for x in together] == [
         replace(x, covered=None) for x in own
     ]

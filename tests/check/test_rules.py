@@ -10,6 +10,7 @@ import pytest
 from support.demo_grammar import sentences
 
 from mtkit.check.checker import Checker, Decoded
+from mtkit.check.model.coverage import Contrast
 from mtkit.check.rules import rules
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.findings import KINDS, Finding
@@ -437,6 +438,19 @@ def test_a_translation_that_is_cut_in_the_middle_is_found(facts: PairFacts):
     cut = [(s, " ".join(t.split()[: len(t.split()) // 2])) for s, t in pairs]
     found = sum("cut" in kinds(*pair, facts) for pair in cut)
     assert found >= 0.9 * len(cut)
+
+
+@pytest.mark.parametrize(("last", "is_cut"), [(-0.5, False), (-4.0, True)])
+def test_where_the_model_expects_the_mark_nothing_else_is_missing(
+    facts: PairFacts, last: float, is_cut: bool
+) -> None:
+    source, translation = next(pair for pair in demo_pairs(300) if len(pair[1].split()) > 8)
+    words = translation.split()
+    first_words = " ".join(words[: len(words) * 2 // 3])
+    assert kinds(source, first_words, facts) == {"cut"}
+    decoded = Decoded(contrast=Contrast(-1.0, -1.0, last, 0.0, 0.0, 0.0))
+    found = Checker(facts).check(source, first_words, decoded).findings
+    assert [finding.kind for finding in found] == ["cut"] * is_cut
 
 
 def test_an_end_that_the_source_lacks_too_is_not_cut(facts: PairFacts):

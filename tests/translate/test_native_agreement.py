@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from mtkit import native
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.translate import Translation, Translator, Window
+from mtkit.translate import ForcedDecoder, Translation, Translator, Window
 
 pytestmark = pytest.mark.skipif(native.available() != "", reason=native.available())
 
@@ -126,6 +127,34 @@ def test_a_sentence_longer_than_learned_positions_is_refused(
         with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):
             list(translator.translate(["one two", "nine " * 40]))
         assert len(list(translator.translate(["one"]))) == 1
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_translation_has_no_more_tokens_than_learned_positions(
+    engine: str, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
+    run = random_run(tmp_path / "run", tiny_data, 1, config=config)
+    given = "eins " * 40
+    cut = re.compile(r"line 2, translation: cut from \d+ to 16 tokens \(model\.max_positions\)")
+    with loaded(run, engine, workers=1) as translator:
+        # Without the end of a sentence, it would go on.
+        longer = changed_to(translator, min_length=16, max_extra_length=50)
+        for beginnings in (None, ["", given]):
+            caplog.clear()
+            window = Window(1, ["one two", "one"], beginnings)
+            ((_, found),) = longer.translate_windows([window])
+            assert [len(best.log_probs) for (best, *_) in found] == [16, 16]
+            assert len(cut.findall(caplog.text)) == (beginnings is not None)
+        caplog.clear()
+        scored = list(translator.score_given(["one two", "one"], ["eins", given]))
+        assert len(cut.findall(caplog.text)) == 1
+        assert len(scored[1].log_probs) == 16
+        caplog.clear()
+        with ForcedDecoder(translator) as forced:
+            (log_probs,) = forced.log_probs(["one"], [given])
+        assert list(log_probs) == pytest.approx(scored[1].log_probs[:-1], abs=1e-4)
+        assert caplog.text == ""
 
 
 # The program

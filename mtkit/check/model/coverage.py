@@ -25,7 +25,7 @@ from mtkit.base.text import END_MARKS
 from mtkit.check.model.lexicon import Entries, Lexicon
 from mtkit.check.model.linear import Regression
 from mtkit.check.rules import limits
-from mtkit.check.rules.facts import lacks_mark
+from mtkit.check.rules.facts import missing_mark
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.marks import Text
 
@@ -279,7 +279,7 @@ class Coverage:
         if max(len(src.raw), len(tgt.raw)) > limits.MAX_CONTRASTED:
             return None
         is_near = self._excess("omission", pair) > -limits.MAX_DISTANCE
-        if pair.new > self.settings.most_new or not (is_near or lacks_mark(src.raw, tgt.raw)):
+        if pair.new > self.settings.most_new or not (is_near or missing_mark(src.raw, tgt.raw)):
             return None
         first, end = pair.src.worst
         if first == end:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from mtkit.check.checker import Checker, Covered, Decoded
 from mtkit.check.model.coverage import Contrast
 from mtkit.check.rules import limits
-from mtkit.check.rules.facts import lacks_mark
+from mtkit.check.rules.facts import missing_mark
 from mtkit.score import mutual_chrf
 from mtkit.translate import ForcedDecoder, Sampler, Translation, Translator
 
@@ -89,10 +89,7 @@ def contrasts_of(
     if not near:
         return []
     sources, given, shorter = map(list, zip(*near, strict=True))
-    texts = [
-        text + source[-1] if lacks_mark(source, text) else text
-        for source, text in zip(sources, given, strict=True)
-    ]
+    texts = [text + missing_mark(source, text) for source, text in zip(sources, given, strict=True)]
     of_parts = forced.log_probs(shorter, texts)
     wholes = list(known or [()] * len(near))
     new = [

@@ -192,9 +192,10 @@ def ends_with_mark(text: str) -> bool:
     return text.rstrip(_CLOSING)[-1:] in tuple(f"{END_MARKS}:;")
 
 
-def lacks_mark(source: str, translation: str) -> bool:
-    """Whether only the source ends with the mark of a finished sentence."""
-    return ends_with_mark(source) and not ends_with_mark(translation)
+def missing_mark(source: str, translation: str) -> str:
+    """The mark of a finished sentence that only the source ends with; empty without one."""
+    is_missing = ends_with_mark(source) and not ends_with_mark(translation)
+    return source.rstrip(_CLOSING)[-1] if is_missing else ""
 
 
 def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
