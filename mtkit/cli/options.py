@@ -336,9 +336,6 @@ analysis_options = together(
         help="Print sentence-level scores: line number, scores, output and reference,"
         " tab-separated.",
     ),
-    analysis_option(
-        "--worst-first", help="Sort --sentence by the first metric, worst score first."
-    ),
 )
 
 

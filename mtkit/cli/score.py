@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -28,42 +26,6 @@ metric_option = shared.option_group("Metrics")
 
 # Above this share of lines that are nearly in the training text, the score is said without them.
 _MUCH_NEAR = 0.01
-
-
-# What `mtkit score` did in earlier versions, by the command that does it now, and the argument that
-# asked for it. NUL stands before and behind each argument.
-_MOVED = {
-    "score-alignments": r"\0--align(?=\0)",
-    "force-decode": r"\0--model-score(?=\0)",
-    "score-trees": r"\0--metric[=\0]parseval(?=\0)|(?=\0--(?:no-)?well-formed\0)",
-}
-
-
-class _ScoreCommand(shared.Command):
-    """Gives arguments of earlier versions to the commands that have them now."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> click.Context:
-        """The context of the command that does what the arguments ask for."""
-        given = "\0".join(["", *args, ""])
-        for name, pattern in _MOVED.items():
-            rest, count = re.subn(pattern, "", given)
-            if count and name == "force-decode" and re.search(r"\0--precision[=\0]", given):
-                raise click.UsageError(f"--precision: mtkit {name} always computes in float32")
-            if count:
-                # The names of both files are arguments of the new command.
-                for option in ("--src", "--hyp") if name == "force-decode" else ():
-                    rest = re.sub(rf"\0{option}[=\0]([^\0]*)(\0.*)", r"\2\1\0", rest, flags=re.S)
-                return _context_of(name, rest.split("\0")[1:-1], parent)
-        return super().make_context(info_name, args, parent, obj=list(args), **extra)
-
-
-def _context_of(name: str, arguments: list[str], parent: click.Context) -> click.Context:
-    """The context of another command, which is named as it is typed now."""
-    log.info("the command is now: mtkit %s", one_line(shlex.join([name, *arguments])))
-    command: click.Command = parent.command.commands[name]  # type: ignore[attr-defined]
-    return command.make_context(name, arguments, parent)
 
 
 @dataclass(frozen=True)
@@ -96,7 +58,6 @@ class _Scores:
     "mtkit score output.de --reference test.de --metric bleu --metric chrf",
     "mtkit score output.de other.de --reference test.de --paired",
     "mtkit score output.de --reference test.de --segment-scores COMET=comet.txt",
-    cls=_ScoreCommand,
 )
 @click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=shared.PathArgument)
 @shared.references_option
@@ -143,7 +104,6 @@ def score(
     split: Literal["valid", "test"],
     src_lang: str | None,
     tgt_lang: str | None,
-    worst_first: bool,
     **values: Any,
 ) -> None:
     """Score translations with sacreBLEU, and print each score with its signature.
@@ -155,7 +115,7 @@ def score(
 
     Several HYP or --run give a table. For runs that differ only in their seed, it also has the
     mean and standard deviation. HYP may be -, standard input. A run of several languages has a
-    score for each direction, and a parser has those of trees (mtkit score-trees).
+    score for each direction. mtkit score-trees is for parsers.
     """
     scores = _Scores(**{field.name: values.pop(field.name) for field in fields(_Scores)})
     if scores.paired or scores.sentence:
@@ -167,13 +127,9 @@ def score(
         return
     shared.refuse_given(["references"], "requires HYP, the translations to score")
     runs = [shared.open_run(path) for path in run_paths or (None,)]
-    if any(run.manifest.data.task == "parsing" for run in runs):
-        context = click.get_current_context()
-        assert context.parent is not None
-        named = [] if run_paths else ["--run", str(runs[0].path)]
-        with _context_of("score-trees", [*named, *context.obj], context.parent) as other:
-            other.command.invoke(other)
-        return
+    for run in runs:
+        if run.manifest.data.task == "parsing":
+            raise MtkitError(f"{run.path}: is a parser, which mtkit score-trees scores")
     scored_texts.refuse_analysis(runs)
     if test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
@@ -300,7 +256,9 @@ def _print(
         all_metrics: list[TextMetric | SegmentMetric] = [*of_text, *outside]
         if scores.sentence:
             by_line = [metric.of_lines() for metric in all_metrics]
-            scored_texts.print_sentences(systems[0].translations, text.references, by_line)
+            scored_texts.print_sentences(
+                systems[0].translations, text.references, by_line, as_json=scores.as_json
+            )
             return
         if scores.paired:
             by_metric = [metric.compare() for metric in all_metrics]

@@ -52,7 +52,6 @@ def score_trees(
     split: Literal["valid", "test"],
     paired: bool,
     sentence: bool,
-    worst_first: bool,
     as_json: bool,
     **decode: Any,
 ) -> None:
@@ -93,7 +92,7 @@ def score_trees(
             for tree, gold in zip(trees, golds, strict=True)
         ]
         texts, references = [str(tree or "") for tree in trees], list(map(str, golds))
-        scored_texts.print_sentences(texts, [references], [by_sentence])
+        scored_texts.print_sentences(texts, [references], [by_sentence], as_json=as_json)
         return
     if paired:
         scores = parsing.compare_trees(all_trees, golds)

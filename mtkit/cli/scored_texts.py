@@ -42,12 +42,9 @@ class TextChoice(NamedTuple):
 
 def refuse_analysis(systems: Sequence[object]) -> None:
     """Refuse options of analysis that this number of systems, or other options, make useless."""
-    flags = click.get_current_context().params
-    if not flags["sentence"]:
-        refuse_given(["worst_first"], "requires --sentence")
     if len(systems) < 2:
         refuse_given(["paired"], "requires two or more files or --run")
-    elif flags["sentence"]:
+    else:
         refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
 
 
@@ -238,12 +235,12 @@ def print_sentences(
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
     by_metric: Sequence[Sequence[Score]],
+    *,
+    as_json: bool,
 ) -> None:
     """Print the scores of each sentence, and the signatures as notes."""
     from mtkit.cli import tables
 
     for scores in by_metric:
         log.info("%s %s", scores[0].name, scores[0].signature)
-    params = click.get_current_context().params
-    flags = {name: params[name] for name in ("worst_first", "as_json")}
-    print_text(tables.sentences(outputs, references, by_metric, **flags))
+    print_text(tables.sentences(outputs, references, by_metric, as_json=as_json))

@@ -192,14 +192,9 @@ def sentences(
     references: Sequence[Sequence[str]],
     by_metric: Sequence[Sequence[Score]],
     *,
-    worst_first: bool = False,
     as_json: bool = False,
 ) -> str:
     """A row for every sentence: line number, scores, translation and first reference if any."""
-    order = list(range(len(translations)))
-    if worst_first:
-        sign = -1.0 if by_metric[0][0].lower_is_better else 1.0
-        order.sort(key=lambda line: sign * by_metric[0][line].value)
     if as_json:
         return _json(
             [
@@ -209,7 +204,7 @@ def sentences(
                     "translation": translations[line],
                     "references": [lines[line] for lines in references],
                 }
-                for line in order
+                for line in range(len(translations))
             ]
         )
     return "".join(
@@ -219,7 +214,7 @@ def sentences(
             translations[line],
             *(lines[line] for lines in references[:1]),
         )
-        for line in order
+        for line in range(len(translations))
     )
 
 

@@ -196,7 +196,8 @@ def _say_what_next(path: Path, data: PreparedData) -> None:
         language = f" --tgt-lang {targets[0]}" if len(targets) > 1 else ""
         say(f"mtkit translate --run {name}{language} < input.txt")
         if "test" in data.manifest.sources:
-            say(f"mtkit score --run {name}")
+            scorer = "score-trees" if data.task == "parsing" else "score"
+            say(f"mtkit {scorer} --run {name}")
 
 
 def _run_to_continue(path: Path | None) -> Run:

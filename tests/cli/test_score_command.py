@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -130,20 +129,15 @@ def test_the_papers_protocol_stands_beside_the_one_of_wmt(captions: Place):
     assert outcome.err.count("\n") == 1
 
 
-def test_sentences_come_one_a_row_and_the_worst_first_if_asked(captions: Place):
+def test_sentences_come_one_a_row(captions: Place):
     arguments = ["score", "b.txt", "--reference", "ref.txt", "--sentence", "--metric", "ter"]
     outcome = captions.mtkit(*arguments, "--metric", "chrf")
     rows = [line.split("\t") for line in outcome.out.splitlines()]
     assert [row[0] for row in rows] == ["1", "2", "3", "4"]
     assert [row[-1] for row in rows] == CAPTIONS
     assert "TER nrefs:1" in outcome.err
-    worst = [
-        line.split("\t") for line in captions.mtkit(*arguments, "--worst-first").out.splitlines()
-    ]
-    errors = [float(row[1]) for row in worst]
-    assert errors == sorted(errors, reverse=True)
-    listed = json.loads(captions.mtkit(*arguments, "--worst-first", "--json").out)
-    assert [str(row["line"]) for row in listed] == [row[0] for row in worst]
+    listed = json.loads(captions.mtkit(*arguments, "--json").out)
+    assert [row["line"] for row in listed] == [1, 2, 3, 4]
     for row in listed:
         assert [value["name"] for value in row["scores"]] == ["TER"]
         assert row["scores"][0]["signature"].startswith("nrefs:1|")
@@ -204,43 +198,6 @@ def test_what_pytorch_alone_computes_is_in_float32_whatever_the_run_translates_i
     assert "precision" not in outcome.err
 
 
-@pytest.mark.parametrize("given", ["--precision int8", "--precision=bf16", "--precision fp32"])
-def test_the_precision_of_given_translations_cannot_be_chosen(given: str, trained: Place):
-    arguments = ["score", "--model-score", "--src", "a", "--hyp", "b", *given.split()]
-    error = trained.refused(*arguments)
-    assert "--precision: mtkit force-decode always computes in float32" in error
-
-
-@pytest.mark.parametrize(
-    ("earlier", "now"),
-    [
-        (
-            "g.trees --metric=parseval --reference - --sentence",
-            "score-trees g.trees --reference - --sentence",
-        ),
-        (
-            "g.trees --reference g.trees --well-formed",
-            "score-trees g.trees --reference g.trees --well-formed",
-        ),
-        ("--align 'my links' --reference links", "score-alignments 'my links' --reference links"),
-        ("--model-score --hyp=b --json --src=a", "force-decode --json a b"),
-        ("--src - --hyp b --model-score", "force-decode - b"),
-        ("--model-score --src a", "force-decode a"),
-    ],
-)
-def test_what_other_commands_do_now_can_be_typed_as_before(earlier: str, now: str, trained: Place):
-    trained.write("g.trees", "(S (NP (NN a)) (VP (VB b)))\n")
-    for name in ("my links", "links"):
-        trained.write(name, "0-0 1-1\n")
-    for name in "ab":
-        trained.write(name, "one two\n")
-    stdin = (trained.folder / ("g.trees" if "trees" in now else "a")).read_bytes()
-    outcome = trained.mtkit("score", *shlex.split(earlier), stdin=stdin)
-    expected = trained.mtkit(*shlex.split(now), stdin=stdin)
-    assert (outcome.status, outcome.out) == (expected.status, expected.out)
-    assert outcome.err == f"mtkit: the command is now: mtkit {now}\n{expected.err}"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -251,7 +208,6 @@ def test_what_other_commands_do_now_can_be_typed_as_before(earlier: str, now: st
         ("--protocol=paper --tgt-lang=", "--tgt-lang"),
         ("--protocol=paper", "--tgt-lang"),
         ("--paired", "two or more"),
-        ("--worst-first", "--sentence"),
         ("b.txt --sentence", "one system"),
         (f"b.txt --paired {NO}", f"{NO} cannot be combined with --paired or --sentence"),
         (f"--sentence {NO}", f"{NO} cannot be combined with --paired or --sentence"),
@@ -524,12 +480,10 @@ def test_scores_from_outside_stand_beside_each_sentence(rated: Place):
     arguments += ["--segment-scores", "errors=a.errors"]
     rows = [line.split("\t") for line in rated.mtkit(*arguments).out.splitlines()]
     assert [row[2] for row in rows] == ["3.0000", "0.0000", "1.0000", "2.0000"]
-    # Without a reference there are only these scores, and the most errors are the worst.
-    arguments = ["score", "a.txt", *arguments[4:], "--worst-first"]
-    for options, lines in (([], "2341"), (["--lower-is-better", "errors"], "1432")):
-        rows = [line.split("\t") for line in rated.mtkit(*arguments, *options).out.splitlines()]
-        assert "".join(row[0] for row in rows) == lines
-        assert [row[2] for row in rows] == [CAPTIONS[int(row[0]) - 1][:-2] for row in rows]
+    # Without a reference there are only these scores.
+    arguments = ["score", "a.txt", *arguments[4:]]
+    rows = [line.split("\t") for line in rated.mtkit(*arguments).out.splitlines()]
+    assert [row[2] for row in rows] == [line[:-2] for line in CAPTIONS]
 
 
 def test_only_the_scores_from_outside_need_no_reference(rated: Place):
