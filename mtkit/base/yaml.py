@@ -29,13 +29,6 @@ _SCALARS = {
     "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
-# A line of settings as `dump_yaml` writes them: a section, a key with its value, an item of a list.
-_LINE = re.compile(
-    r"""([a-z]\w*): | [ ][ ]([a-z]\w*):(?:[ ]( -?\d{1,20} | -?\d{1,20}\.\d{1,20}(?:e[-+]?\d{1,3})?
-    | [a-z/][\w./-]*(?::\d{1,20})? | \[\] ))? | [ ][ ]-[ ]('[\w.*]+'|[a-z][\w.]*)""",
-    re.VERBOSE | re.ASCII,
-)
-_NAMED = {"null": None, "true": True, "false": False}
 
 
 class NotYamlError(Exception):
@@ -52,8 +45,6 @@ def parse_yaml(text: str, *, words: bool = False) -> Any:
     Raises:
         NotYamlError: if the text has anything else, such as tags and aliases, or a key twice.
     """
-    if not words and (tree := _sections(text)) is not None:
-        return tree
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     yaml = _yaml(words=words)
@@ -76,40 +67,8 @@ def dump_yaml(tree: dict[str, Any]) -> str:
     return text.getvalue()
 
 
-def _sections(text: str) -> dict[str, Any] | None:
-    """The value of a text as `dump_yaml` writes settings; None for any other text."""
-    tree: dict[str, Any] = {}
-    lists: list[list[str]] = []
-    section: dict[str, Any] = tree
-    items: list[str] | None = None
-    for line in text.removesuffix("\n").split("\n"):
-        match = _LINE.fullmatch(line)
-        name, key, value, item = match.groups() if match else (None, None, None, None)
-        if name and name not in tree and name not in _NAMED:
-            section, items = tree.setdefault(name, {}), None
-        elif key and section is not tree and key not in section and key not in _NAMED:
-            items = None
-            if value is None:
-                lists.append(items := [])
-            section[key] = items if value is None else _value(value)
-        elif item and items is not None and item not in _NAMED:
-            items.append(item.strip("'"))
-        else:
-            return None
-    # A key with nothing below it has no value.
-    return tree if all(tree.values()) and all(lists) else None
-
-
-def _value(word: str) -> Any:
-    if word == "[]":
-        return []
-    if word[0] in "-0123456789":
-        return float(word) if "." in word else int(word)
-    return _NAMED.get(word, word)
-
-
 def _yaml(*, words: bool) -> Any:
-    """A reader and writer of YAML, whose library takes a third as long to load as NumPy."""
+    """A reader and writer; the library is loaded when one is needed."""
     from ruamel.yaml import YAML
     from ruamel.yaml.composer import Composer, ComposerError
     from ruamel.yaml.representer import SafeRepresenter

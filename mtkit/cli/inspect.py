@@ -29,7 +29,6 @@ MAX_SENTENCES = 1000
     "Look inside a model: its attention for a sentence.",
     "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
     "mtkit inspect --input test.en --output pages",
-    "mtkit inspect 'A red umbrella.' --svg --output figure.svg",
 )
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @shared.in_out_option(
@@ -52,15 +51,12 @@ MAX_SENTENCES = 1000
     "--output PATH",
     "output_path",
     help="HTML page to write; for --input or several TEXTs, a new folder of pages with an index."
-    " With --json or --svg, a file; default: standard output.",
+    " With --json, a file; default: standard output.",
 )
 @shared.in_out_option(
     "--force", help="Replace the folder --output if it is an earlier one of pages."
 )
 @shared.in_out_option("--json", "as_json", help="Print all numbers, as JSON per sentence.")
-@shared.in_out_option(
-    "--svg", "as_svg", help="Print the word alignment (of a parser: the tree) as SVG."
-)
 @shared.run_option
 @shared.language_options
 @shared.checkpoint_option
@@ -73,7 +69,6 @@ def inspect(
     output_path: Path | None,
     force: bool,
     as_json: bool,
-    as_svg: bool,
     run_path: Path | None,
     **decode: Any,
 ) -> None:
@@ -90,13 +85,11 @@ def inspect(
         raise click.UsageError(f"give --target once for each TEXT: {wanted}, not {len(targets)}")
     if target_path is not None and input_path is None:
         raise click.UsageError("--target-file requires --input")
-    if as_json and as_svg:
-        raise click.UsageError("--json cannot be combined with --svg")
     shared.refuse_stdin_twice([input_path, target_path])
     refuse_torchrun("mtkit inspect")
     output = output_of(output_path)
-    if not (as_json or as_svg) and output is None:
-        raise click.UsageError("give --output PAGE.html (or --json, or --svg)")
+    if not as_json and output is None:
+        raise click.UsageError("give --output PAGE.html (or --json)")
     if input_path is None:
         sources = [_line_of(text, "TEXT") for text in texts]
     else:
@@ -104,8 +97,6 @@ def inspect(
         sources = list(itertools.islice(shared.lines_of(input_path), MAX_SENTENCES + 1))
     name = "TEXT" if input_path is None else shared.name_of(input_path)
     _check_sources(sources, name)
-    if as_svg and len(sources) > 1:
-        raise click.UsageError("--svg requires one sentence")
     translations: Iterable[str | None] = itertools.repeat(None, len(sources))
     if input_path is not None and target_path is not None:
         both = shared.zip_lines(
@@ -114,7 +105,7 @@ def inspect(
         translations = [translation for _, translation in both]
     elif targets:
         translations = [_line_of(text, "--target") for text in targets]
-    is_folder = not (as_json or as_svg) and (input_path is not None or len(sources) > 1)
+    is_folder = not as_json and (input_path is not None or len(sources) > 1)
     if force and not is_folder:
         raise click.UsageError("--force is for a folder of pages")
     if is_folder and output is not None:
@@ -134,7 +125,7 @@ def inspect(
     options = shared.DecodeOptions.parse(
         workers=1, split_sentences=False, **shared.IN_PYTORCH, **decode
     )
-    from mtkit.inspect import figure, inspect_pair, inspection_page
+    from mtkit.inspect import inspect_pair, inspection_page
 
     with options.load([run]) as translator:
         pairs = zip(sources, translations, strict=True)
@@ -143,8 +134,6 @@ def inspect(
             printed: Iterable[str] = (
                 f"{json.dumps(item.as_dict(), ensure_ascii=False)}\n" for item in inspections
             )
-        elif as_svg:
-            printed = map(figure, inspections)
         else:
             page = partial(inspection_page, run=run.name, checkpoint=translator.checkpoint)
             if is_folder and output is not None:

@@ -1,15 +1,11 @@
-"""Figures as SVG: the word alignment as two rows of words joined by lines, and trees."""
+"""Colours and words of the figures on a page, and trees as SVG."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from mtkit.base.html import escaped
-from mtkit.inspect.inspection import Inspection
 from mtkit.parsing import Phrase, Tree
 
 # Before a subword that continues a word.
@@ -22,29 +18,10 @@ COLORS = (
     *("#7b3294", "#a6611a", "#01665e", "#b2182b"),
 )
 
-
-@dataclass(frozen=True)
-class Shape:
-    """The measures of a figure, for Python and for the script of the page.
-
-    Attributes:
-        step: between two words, in pixels.
-        gap: between the rows.
-        font: size of the letters.
-        letter: their width on average, as a share of the font size; some are twice as wide.
-        longest: letters of a word that are shown.
-        least: lines of a smaller weight are left out: they cannot be seen, and there are many.
-    """
-
-    step: int = 22
-    gap: int = 190
-    font: int = 13
-    letter: float = 0.58
-    longest: int = 24
-    least: float = 0.02
-
-
-SHAPE = Shape()
+# Size of the letters in pixels, and their width on average as a share of it.
+_FONT, _LETTER = 13, 0.58
+# Letters of a word that are shown, as in the script of the page.
+_LONGEST = 24
 # Pixels between two levels of a tree.
 _LEVEL = 36
 
@@ -56,63 +33,15 @@ def label(subword: str) -> str:
     return f"{_CONTINUED}{subword}" if subword[:1].isalnum() else subword
 
 
-class AlignmentRows(NamedTuple):
-    """The words of the translation and of the source; links have their indices and a weight."""
-
-    above: list[str]
-    below: list[str]
-    links: list[tuple[int, int, float]]
-
-
-def alignment_rows(inspection: Inspection, most: int) -> AlignmentRows:
-    """The word alignment as pictures show it, of at most `most` words of a line."""
-    alignment = inspection.alignment
-    return AlignmentRows(
-        [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]],
-        [inspection.source[slice(*span)] for span in alignment.src_words[:most]],
-        [
-            (j, i, round(weight, 4))
-            for (i, j), weight in alignment.weights.items()
-            if i < most and j < most
-        ],
-    )
-
-
-def alignment_figure(inspection: Inspection, most: int) -> str:
-    """The word alignment as a figure; arguments as of `alignment_rows`, result as `tree_figure`."""
-    above, below, links = alignment_rows(inspection, most)
-    top, bottom = _row_height(above), _row_height(below)
-    y_above, y_below = top, top + SHAPE.gap
-    width = SHAPE.step * max(len(above), len(below), 1)
-    parts = [_svg(width, y_below + bottom, "Word alignment"), '<g class="links">']
-    parts += [
-        f'<line x1="{_x(j):g}" y1="{y_above:.0f}" x2="{_x(i):g}" y2="{y_below:.0f}" '
-        f'stroke="{COLORS[0]}" stroke-width="2" stroke-opacity="{max(weight, 0.25):.2f}"/>'
-        for j, i, weight in links
-        if weight >= SHAPE.least
-    ]
-    parts.append("</g>")
-    for words, y, anchor in ((above, y_above - 6, "start"), (below, y_below + 6, "end")):
-        parts += [
-            f'<text transform="translate({_x(number) + 4:g} {y:.0f}) rotate(-90)" '
-            f'text-anchor="{anchor}" fill="currentColor">{escaped(_short(word))}</text>'
-            for number, word in enumerate(words)
-        ]
-    return "\n".join([*parts, "</svg>\n"])
-
-
 def tree_figure(tree: Tree) -> str:
-    """A tree: the root above, the words in a row below, lines from each phrase to its parts.
-
-    It is an `<svg>` element, and a file of its own, too.
-    """
+    """An `<svg>`: the root above, the words in a row below, lines from phrases to their parts."""
     words = list(map(_short, tree.words))
     # A word is as wide as its letters, and as the labels of phrases over it alone.
     letters = [len(word) for word in words]
     for label_, start, end in tree.phrases:
         if end == start + 1:
             letters[start] = max(letters[start], len(_short(label_)))
-    ends = [0.0, *accumulate(14 + count * SHAPE.font * SHAPE.letter for count in letters)]
+    ends = [0.0, *accumulate(14 + count * _FONT * _LETTER for count in letters)]
     leaves = [(left + right) / 2 for left, right in pairwise(ends)]
     parents, depths = _parents(tree.phrases, len(words))
     phrases = len(tree.phrases)
@@ -129,7 +58,7 @@ def tree_figure(tree: Tree) -> str:
     width, height = ends[-1], 20 + _LEVEL * bottom + 10
     lines = [
         f'<line x1="{x[parent]:.1f}" y1="{y[parent] + 5}" x2="{x[node]:.1f}" '
-        f'y2="{y[node] - SHAPE.font}" stroke="{COLORS[0]}" stroke-opacity="0.6"/>'
+        f'y2="{y[node] - _FONT}" stroke="{COLORS[0]}" stroke-opacity="0.6"/>'
         for node, parent in enumerate(parents)
         if parent is not None
     ]
@@ -138,9 +67,12 @@ def tree_figure(tree: Tree) -> str:
         f'font-weight="{700 if node < phrases else 400}" fill="currentColor">{escaped(text)}</text>'
         for node, text in enumerate([*(_short(phrase.label) for phrase in tree.phrases), *words])
     ]
-    return "\n".join(
-        [_svg(width, height, "Tree"), '<g class="links">', *lines, "</g>", *texts, "</svg>\n"]
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" '
+        f'width="{width:g}" height="{height}" role="img" aria-label="Tree" '
+        f'font-family="system-ui, sans-serif" font-size="{_FONT}">'
     )
+    return "\n".join([svg, '<g class="links">', *lines, "</g>", *texts, "</svg>\n"])
 
 
 def _parents(phrases: Sequence[Phrase], words: int) -> tuple[list[int | None], list[int]]:
@@ -156,29 +88,5 @@ def _parents(phrases: Sequence[Phrase], words: int) -> tuple[list[int | None], l
     return [*parents, *innermost], depths
 
 
-def _svg(width: float, height: float, title: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" '
-        f'width="{width:g}" height="{height:.0f}" role="img" aria-label="{escaped(title)}" '
-        f'font-family="system-ui, sans-serif" font-size="{SHAPE.font}">'
-    )
-
-
-def _row_height(words: Sequence[str]) -> float:
-    longest = max((_letters(_short(word)) for word in words), default=1)
-    return 10 + longest * SHAPE.font * SHAPE.letter
-
-
-def _letters(word: str) -> float:
-    """The width of a word, in letters of average width."""
-    wide = sum(char in "mwMW@%…" or unicodedata.east_asian_width(char) in "WF" for char in word)
-    return len(word) + 0.75 * wide + 0.25 * sum(map(str.isupper, word))
-
-
-def _x(number: int) -> float:
-    return SHAPE.step * (number + 0.5)
-
-
 def _short(word: str) -> str:
-    most = SHAPE.longest
-    return word if len(word) <= most else f"{word[: most - 1]}…"
+    return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mtkit.base.html import render
-from mtkit.inspect.figures import (
-    COLORS,
-    SHAPE,
-    alignment_figure,
-    alignment_rows,
-    label,
-    tree_figure,
-)
+from mtkit.inspect.figures import COLORS, label, tree_figure
 from mtkit.inspect.inspection import FloatArray, Inspection, Stack
 
 # A page shows at most this number of subwords of a line; more could not be told apart.
@@ -62,11 +54,10 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
         cut=most if cut else None,
         data={
             "colors": COLORS,
-            "shape": asdict(SHAPE),
             "stacks": {name: _packed(stack, most) for name, stack in inspection.stacks.items()},
             "titles": TITLES,
             "aligned": inspection.aligned,
-            "alignment": alignment_rows(inspection, most)._asdict(),
+            "alignment": _alignment(inspection, most),
             "positions": None
             if inspection.positions_kind == "none"
             else {
@@ -75,7 +66,6 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
                 "columns": _few_columns(positions).shape[1],
             },
         },
-        alignment=alignment_figure(inspection, most),
         tree=None if inspection.tree is None else tree_figure(inspection.tree),
         predictions=inspection.predictions[:most],
         label=label,
@@ -89,16 +79,23 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
     )
 
 
-def figure(inspection: Inspection) -> str:
-    """The tree or else the word alignment: an `<svg>` element that is a file of its own, too."""
-    if inspection.tree is not None:
-        return tree_figure(inspection.tree)
-    return alignment_figure(inspection, MAX_SUBWORDS)
-
-
 def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
     """A page with a link to the page of each sentence."""
     return render("inspection_index.html", title=run, kind="Attention", entries=entries)
+
+
+def _alignment(inspection: Inspection, most: int) -> dict[str, Any]:
+    """The word alignment of at most `most` words of a line; links are of a word above and below."""
+    alignment = inspection.alignment
+    return {
+        "above": [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]],
+        "below": [inspection.source[slice(*span)] for span in alignment.src_words[:most]],
+        "links": [
+            (j, i, round(weight, 4))
+            for (i, j), weight in alignment.weights.items()
+            if i < most and j < most
+        ],
+    }
 
 
 def _packed(stack: Stack, most: int) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from mtkit.base.text import (
 )
 from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry, demo_corpus
-from mtkit.prepare.columns import named_columns
 from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,
@@ -61,6 +60,8 @@ _CHUNK = 1 << 18
 # Rows that are decoded at a time, in formats with rows.
 _BATCH_ROWS = 1000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# What a table may call its columns, besides the language codes.
+_SIDES = ("source", "target"), ("src", "tgt")
 
 
 def parallel_files(
@@ -87,7 +88,8 @@ def parse_source(
         text: one of
 
             - FILE.tsv: one pair per line, source and target in two columns; or in the columns
-              that the first line names, as in `columns`. Quotation marks are text.
+              that the first line names: by the language codes, or as in `_SIDES`. Quotation marks
+              are text.
             - FILE.tmx: one pair per translation unit. The variants in the two languages are used,
               and of these the text without inline codes. A unit without one of the languages
               has an empty side. Entities must not be declared, because they could expand a small
@@ -300,18 +302,16 @@ class _Tsv(_BothSides):
     def _layout(self) -> tuple[bool, list[int], int]:
         """Whether the first line is a header, the columns of both sides, and how many there are."""
         first = next(_lines(self._path, 1, Reading()), [b""])[0]
-        header = [cell.strip() for cell in first.decode(errors="replace").split("\t")]
-        codes = [cell.lower() for cell in header]
-        names = [language.lower() for language in self._languages]
-        if all(name in codes for name in names):
-            for name in names:
-                if codes.count(name) > 1:
-                    raise MtkitError(
-                        f"{self._path}: the first line names the column '{name}' twice"
-                    )
-            return True, [codes.index(name) for name in names], len(header)
-        columns = named_columns(header, self._languages)
-        return (True, columns, len(header)) if columns else (False, [0, 1], 2)
+        header = [cell.strip().lower() for cell in first.decode(errors="replace").split("\t")]
+        for names in (tuple(map(str.lower, self._languages)), *_SIDES):
+            if all(name in header for name in names):
+                for name in names:
+                    if header.count(name) > 1:
+                        raise MtkitError(
+                            f"{self._path}: the first line names the column '{name}' twice"
+                        )
+                return True, [header.index(name) for name in names], len(header)
+        return False, [0, 1], 2
 
 
 class _JsonLines(_BothSides):

@@ -3,8 +3,10 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
-  const { gap: GAP, font: FONT, longest: MAX_CHARACTERS } = data.shape;
-  const MIN_VALUE = 255 * data.shape.least;
+  // Between the rows of words, and the size of letters, in pixels; letters of a word that are shown.
+  const GAP = 190, FONT = 13, MAX_CHARACTERS = 24;
+  // Lines of a smaller weight are left out: they cannot be seen, and there are many.
+  const MIN_VALUE = 255 * 0.02;
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   for (const stack of Object.values(data.stacks)) stack.weights = bytes(stack.weights);
@@ -158,7 +160,6 @@
     }
   }
 
-  // In place of the figure that the page has for readers without JavaScript.
   function drawAlignment() {
     const { above, below, links } = data.alignment;
     const drawn = twoRows(byId("alignment"), above, below, "Word alignment");

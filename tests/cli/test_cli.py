@@ -84,7 +84,7 @@ OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "m
                 "mtkit.translate.glossary.terms",
             }
             | {"safetensors", "rich", "mtkit.align", "mtkit.cli.check", "mtkit.cli.score"}
-            | {"pydantic", "pydantic_core", "ruamel", "importlib.metadata"},
+            | {"pydantic", "pydantic_core", "importlib.metadata"},
         ),
         ("score {text} --reference {text}", {"pydantic", "ruamel", "rich", "mtkit.cli.translate"}),
         ("check {text} {text}", {"sacrebleu", "safetensors", "google.protobuf"}),

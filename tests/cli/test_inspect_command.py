@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from xml.etree import ElementTree
 
 import pytest
 from support.browsed import well_formed
 from support.command_line import Place, full_disk
 
 TEXT = "one two three"
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_inspect_writes_a_page(trained: Place):
@@ -22,10 +20,10 @@ def test_inspect_writes_a_page(trained: Place):
     assert not list(trained.folder.glob(".page*"))
 
 
-@pytest.mark.parametrize("form", ["--json", "--svg", "page", "pages"])
+@pytest.mark.parametrize("form", ["--json", "page", "pages"])
 def test_inspect_on_a_full_disk_is_one_line_and_leaves_the_old_file(form: str, trained: Place):
     # The font cache of matplotlib is written at its first import.
-    assert trained.mtkit("inspect", TEXT, "--svg", "--output", "old").status == 0
+    assert trained.mtkit("inspect", TEXT, "--json", "--output", "old").status == 0
     texts = [TEXT, "nine"] if form == "pages" else [TEXT]
     options = [form] if form.startswith("--") else []
     output = "new" if form == "pages" else "old"
@@ -67,15 +65,6 @@ def test_json_has_a_line_for_each_sentence(trained: Place):
     assert (trained.folder / "all.jsonl").read_text(encoding="utf-8") == outcome.out
 
 
-def test_svg_is_the_figure_of_the_page(trained: Place):
-    command = ("-q", "inspect", TEXT, "--target", "eins")
-    figure = trained.mtkit(*command, "--svg").out
-    texts = [one.text for one in ElementTree.fromstring(figure).iter(f"{SVG}text")]
-    assert texts == ["eins", "one", "two", "three"]
-    assert trained.mtkit(*command, "--output", "page.html").status == 0
-    assert figure in (trained.folder / "page.html").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -83,12 +72,10 @@ def test_svg_is_the_figure_of_the_page(trained: Place):
         ([], "give the sentences as TEXT, or as a file with --input"),
         ([TEXT, "nine", "--target", "eins", "--json"], "--target once for each TEXT: 2, not 1"),
         ([TEXT, "--target-file", "test.en", "--json"], "--target-file requires --input"),
-        ([TEXT, "--svg", "--json"], "--json cannot be combined with --svg"),
         ([TEXT, "--output", "data"], "data: is a folder; give --output FILE"),
         ([TEXT, "--output", "x.html", "--force"], "--force is for a folder of pages"),
         (["--input", "two.en", "--json", "--output", "two.en"], "would replace the --input"),
         (["caf\udce9", "--json"], "TEXT: is not UTF-8"),
-        ([TEXT, "nine", "--svg"], "--svg requires one sentence"),
         ([" ", "--json"], "TEXT, line 1: is blank"),
         (["--input", "empty", "--json"], "empty: has no lines"),
         (["--input", "two.en", "--target-file", "empty", "--json"], "empty: has no line 1, but"),

@@ -85,12 +85,8 @@ def test_a_given_tree_of_other_words_is_refused(translator: Translator):
             inspect_pair(translator, "the dog sleeps.", wrong)
 
 
-def test_the_command_prints_the_tree_with_all_numbers_or_as_a_figure(place: Place, parser: Run):
+def test_the_command_prints_the_tree_with_all_numbers(place: Place, parser: Run):
     outcome = place.mtkit(
         "inspect", "the dog sleeps.", "--target", GIVEN, "--json", "--run", parser.path
     )
     assert json.loads(outcome.out)["tree"] == GIVEN
-    figure = place.mtkit(
-        "inspect", "the dog sleeps.", "--target", GIVEN, "--svg", "--run", parser.path
-    )
-    assert figure.out == tree_figure(tree(GIVEN))
