@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
@@ -251,70 +250,30 @@ class _Reader:
         return Number(self.written, self.start, readings, scaled, measures)
 
 
-class Kind(NamedTuple):
-    """A kind of number: how it is read, examples, and the pattern of its digits.
-
-    An example is a text with a value of each of its numbers; in `ANSWERS`, it is a text in English
-    and the same in German.
-    """
-
-    read: Callable[[Any], None]
-    examples: Mapping[str, object]
-    pattern: str = ""
-
-
 # The ways to write the digits; the first pattern that matches decides.
-DIGITS = {
-    "grouped": Kind(
+DIGITS: dict[str, tuple[Callable[[_Reader], None], str]] = {
+    "grouped": (
         _Reader.separated,
-        {"1 000": [1000], "12\u202f345,6": [12345.6], "1'234’567": [1234567]},
         r"(?<!\d)\d{1,3}(?:[ \u00a0\u2009\u202f'’]\d{3}(?!\d))+(?:[.,]\d+)?",
     ),
-    "clock": Kind(
+    "clock": (
         _Reader.clock,
-        {"14h30": ["14:30"], "9 Uhr 05": ["9:5"], "19 h 00": [19], "15時30": ["15:30"]},
         rf"(?<!\d)\d{{1,2}}[{_SPACES}]?(?:h|H|heures?|Uhr|[时時点點시])[{_SPACES}]?\d\d(?!\d)",
     ),
-    "point": Kind(
-        _Reader.point, {"of .45": [0.45], "a .22": [22]}, r"(?<![\w.,)])\.\d+(?![.,]?\d)"
-    ),
-    "whole": Kind(
-        _Reader.whole,
-        {"5": [5], "00450": [450], "98": [1998], "05": [2005], "CO2": [2], "１２ ١٢": [12, 12]},
-        r"\d++(?![.,:]\d)",
-    ),
-    "proportion": Kind(
-        _Reader.clock, {"2:30": ["2:30"], "7:00": [7], "16:9": ["16:9"]}, r"\d++:\d++(?![.,:]\d)"
-    ),
-    "separated": Kind(
+    "point": (_Reader.point, r"(?<![\w.,)])\.\d+(?![.,]?\d)"),
+    "whole": (_Reader.whole, r"\d++(?![.,:]\d)"),
+    "proportion": (_Reader.clock, r"\d++:\d++(?![.,:]\d)"),
+    "separated": (
         _Reader.separated,
-        {"1.500": [1500], "1,500": [1500], "1.234.567,8": [1234567.8], "0.125": [0.125]}
-        | {"٣٫٥ ١٢٬٣٤٥": [3.5, 12345], "2.30": ["2:30"], "1.23456": [1.23456]},
         r"(?:\d++[.,]\d++|\d{1,3}(?:(?:\.\d{3}){2,}|(?:,\d{3}){2,})(?!\d)"
         r"|(?=\d++(?:\.\d++)*+,\d)(?=\d++(?:,\d++)*+\.\d)\d{1,3}(?:[.,]\d{3})+[.,]\d++)(?![.,:]\d)",
     ),
     # And versions: each part is a number.
-    "date": Kind(
-        _Reader.whole,
-        {"12.5.1999": [12, 5, 1999], "1.2.3": [1, 2, 3], "10:30:05": [10, 30, 5]},
-        r"\d+(?:[.,:]\d+)+",
-    ),
+    "date": (_Reader.whole, r"\d+(?:[.,:]\d+)+"),
 }
 # What follows a number and changes its value, in this order.
-ENDINGS = {
-    "scaled": Kind(
-        _Reader.scale,
-        {"5 million": [5e6], "3,5 Mio.": [3.5e6], "2 hundred thousand": [2e5], "5k": [5000]}
-        | {"30多万": [3e5], "2.5億": [2.5e8], "1万5000": [15000], "5-billion": [5e9]},
-    ),
-    "decade": Kind(_Reader.decade, {"1980s": [80], "1980's": [80], "the 1800s": [19]}),
-    "range": Kind(
-        _Reader.range_end,
-        {"5-6,000": [5000, 6000], "5 to 6 million": [5e6, 6e6], "3- bis 4.000": [3000, 4000]},
-    ),
-    "date without a year": Kind(_Reader.german_date, {"am 25.8.": [25]}),
-}
-_NUMBER = re.compile("|".join(f"(?P<{name}>{kind.pattern})" for name, kind in DIGITS.items()))
+ENDINGS = (_Reader.scale, _Reader.decade, _Reader.range_end, _Reader.german_date)
+_NUMBER = re.compile("|".join(f"(?P<{name}>{pattern})" for name, (_, pattern) in DIGITS.items()))
 
 
 def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Number]:
@@ -330,7 +289,7 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
     last_end = 0
     for start, digits, read in _digits_of(text):
         reader = _Reader(text, start, digits, thousands=thousands, is_exact=is_exact)
-        for step in (read, *(kind.read for kind in ENDINGS.values())):
+        for step in (read, *ENDINGS):
             step(reader)
         number = reader.number()
         is_part = text[last_end - 1 : last_end] in _UNSPACED and text[last_end:start] in ("", " ")
@@ -348,7 +307,7 @@ def _digits_of(text: str) -> Iterator[tuple[int, str, Callable[[_Reader], None]]
         parts = _DIGITS.finditer(text, *match.span()) if kind == "date" else [match]
         for part in parts:
             is_long = len(_NO_DIGIT.sub("", part[0])) > limits.MAX_DIGITS
-            yield part.start(), part[0], _Reader.long if is_long else DIGITS[kind].read
+            yield part.start(), part[0], _Reader.long if is_long else DIGITS[kind][0]
 
 
 def _joined(numbers: list[Number], second: Number, text: str) -> Number:
@@ -525,15 +484,10 @@ class _Pair:
 
 
 # How a number may be written on the other side, in this order.
-ANSWERS = {
-    "equal": Kind(_Pair.equal, {"2 million": "2.000.000", "50 million": "50 Mio."}),
-    "fraction": Kind(_Pair.fractions, {"2½": "2,5", "1/3": "0,33", "2 1/2": "2,5"}),
-    "time": Kind(_Pair.times, {"at 7 p.m.": "19 Uhr", "12.01 a.m.": "0:01"}),
-    "duration": Kind(_Pair.durations, {"1 h 30 min": "90 Minuten", "2 hours 5 min": "125 Min."}),
-    "cut elsewhere": Kind(_Pair.cut_elsewhere, {"555 1234": "55-51-234", "at 1430": "14.30"}),
-    "measure": Kind(_Pair.measures, {"6 feet": "1,80 m", "70 °F": "21 °C", "6'": "1,83 m"}),
-    "words": Kind(_Pair.words, {"50th": "fünfzigste", "2:30": "halb drei", "12": "ein Dutzend"}),
-}
+ANSWERS = (
+    *(_Pair.equal, _Pair.fractions, _Pair.times, _Pair.durations, _Pair.cut_elsewhere),
+    *(_Pair.measures, _Pair.words),
+)
 
 
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
@@ -545,9 +499,9 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     ):
         return Unmatched([], [])
     pair = _Pair(texts, (src_lang, tgt_lang))
-    for kind in ANSWERS.values():
+    for answer in ANSWERS:
         if any(pair.rest):
-            kind.read(pair)
+            answer(pair)
     return Unmatched(*pair.rest)
 
 
