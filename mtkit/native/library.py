@@ -143,9 +143,8 @@ def _check_file(path: str) -> None:
         raise OSError(f"{path} is not a file")
     if sys.platform != "linux":
         return
-    # Without /proc it may be a script, which says nothing of the CPU.
-    program = "/proc/self/exe" if os.path.exists("/proc/self/exe") else sys.executable
-    with open(program, "rb") as python, open(path, "rb") as file:
+    # Python may be a script, which says nothing of the CPU.
+    with open(sys.executable or "/proc/self/exe", "rb") as python, open(path, "rb") as file:
         own, header = python.read(_ELF_HEADER), file.read(_ELF_HEADER)
         if len(header) < _ELF_HEADER or header[:4] != b"\x7fELF":
             raise OSError(f"{path} is not a library for Linux")

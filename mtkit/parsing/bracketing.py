@@ -26,7 +26,6 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -47,14 +46,6 @@ _SAMPLES = 1000
 _SEED = 12345
 # How other parsers write that they have found no tree.
 _FAILURES = frozenset(("", "()", "(())"))
-
-
-class SentenceCounts(NamedTuple):
-    """The brackets of a sentence: matched, in the gold tree, and in the other tree."""
-
-    matched: int
-    gold: int
-    found: int
 
 
 @dataclass(frozen=True)
@@ -100,8 +91,8 @@ class Scores:
         )
 
 
-def count_brackets(gold: Tree, parsed: Tree) -> SentenceCounts:
-    """Compare two trees over the same words."""
+def count_brackets(gold: Tree, parsed: Tree) -> tuple[int, int, int]:
+    """The brackets of two trees over the same words: that match, of the gold tree, of the other."""
     # The number of words before each word that are not punctuation.
     before = [0]
     for tag in gold.tags:
@@ -115,7 +106,7 @@ def count_brackets(gold: Tree, parsed: Tree) -> SentenceCounts:
         for tree in (gold, parsed)
     )
     matched = sum((of_gold & of_found).values())
-    return SentenceCounts(matched, sum(of_gold.values()), sum(of_found.values()))
+    return matched, sum(of_gold.values()), sum(of_found.values())
 
 
 def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
@@ -158,7 +149,7 @@ def _p_value(of_system: IntArray, of_baseline: IntArray) -> float:
 
 
 def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
-    """(n, 3): the `SentenceCounts` of each sentence."""
+    """(n, 3): the result of `count_brackets` for each sentence."""
     if len(trees) != len(golds):
         raise MtkitError(f"{len(trees)} trees do not line up with {len(golds)} gold trees")
     if not golds:

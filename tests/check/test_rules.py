@@ -483,15 +483,6 @@ def test_findings_are_in_the_order_of_their_kinds(facts: PairFacts):
     assert len(found) > 5
 
 
-def test_a_finding_is_json_without_the_spans_that_it_lacks():
-    assert Finding("loop", "a reason", 0.12345, tgt=range(2, 5)).as_dict() == {
-        "kind": "loop",
-        "reason": "a reason",
-        "severity": 0.123,
-        "tgt": [2, 5],
-    }
-
-
 def test_a_tag_at_the_end_is_not_a_cut(facts: PairFacts):
     for source, translation in demo_pairs(100):
         assert "cut" not in kinds(f"<a>{source}</a>", f"<a>{translation}</a>", facts)

@@ -78,31 +78,41 @@ def test_a_page_that_would_replace_an_input_is_refused(place: Place):
         assert "--report would replace the input" in error
 
 
-def test_a_page_in_the_output_folder_is_refused(place: Place, tiny_text: TinyText):
-    place.write("data/tiny/manifest.json", "{}")
-    for option, page in (
-        ("--report", "data/tiny"),
-        ("--report", "data/../data/tiny/page.html"),
-        ("--check", "data/tiny/x"),
-    ):
-        error = place.refused(*prepare_arguments(tiny_text), "--force", option, page)
-        assert f"{option}: {Path(page)} is in the output folder data/tiny" in error
-
-
-def test_a_page_that_cannot_be_written_is_refused_before_any_work(
-    place: Place, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--report", "data/tiny"], "--report: data/tiny is in the output folder data/tiny"),
+        (["--report", "data/../data/tiny/x"], "data/../data/tiny/x is in the output folder data"),
+        (["--check", "data/tiny/x"], "--check: data/tiny/x is in the output folder data/tiny"),
+        (["--report", "none/page"], "none/page: the folder none does not exist"),
+        (["--report", "file/page"], "file/page: the folder file does not exist"),
+        (["--report", "."], ".: is a folder; give --report FILE"),
+        (["--report", "circle"], "circle: Too many levels of symbolic links"),
+        (["--check", "train.en"], "--check would replace the input"),
+        (["--check", "x", "--report", "x"], "--check and --report: give two files"),
+    ],
+)
+def test_a_page_or_table_that_cannot_be_written_is_refused_before_any_work(
+    options: list[str],
+    message: str,
+    place: Place,
+    tiny_text: TinyText,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("mtkit.prepare.prepare", None)
-    (place.folder / "circle.html").symlink_to("circle.html")
+    (place.folder / "circle").symlink_to("circle")
     place.write("file", "")
-    for page, why in (
-        ("none/page.html", "the folder none does not exist"),
-        ("file/page.html", "the folder file does not exist"),
-        (".", "is a folder; give --report FILE"),
-        ("circle.html", "Too many levels of symbolic links"),
-    ):
-        error = place.refused(*prepare_arguments(tiny_text), "--report", page)
-        assert f"{page}: {why}" in error
+    place.write("data/tiny/manifest.json", "{}")
+    files = tuple(place.write(f"train.{side}", "one\n") for side in ("en", "de"))
+    arguments = prepare_arguments(tiny_text, train=files)
+    assert message in place.refused(*arguments, "--force", *options)
+
+
+def test_a_treebank_is_not_checked(place: Place):
+    place.write("trees", "(S (X a))\n")
+    place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
+    error = place.refused("prepare", "parser.yaml", "--check", "x")
+    assert "--check is for sentence pairs, and not for a treebank" in error
 
 
 @pytest.mark.parametrize("option", ["--report", slow("--check")])
@@ -215,17 +225,3 @@ def test_the_kept_pairs_are_checked_as_the_command_check_does(place: Place, tiny
     outcome = place.mtkit(*arguments, "--dry-run", "--check", "again.tsv", "--workers", "2")
     assert outcome.status == 0
     assert (place.folder / "again.tsv").read_bytes() == table
-
-
-def test_a_table_of_findings_that_cannot_be_written_is_refused(place: Place, tiny_text: TinyText):
-    arguments = prepare_arguments(tiny_text)
-    place.write("trees", "(S (X a))\n")
-    place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
-    for options, message in (
-        (["--check", str(tiny_text.train[0])], "--check would replace the input"),
-        (["--check", "nowhere/x"], "the folder nowhere does not exist"),
-        (["--check", "x", "--report", "x"], "--check and --report: give two files"),
-    ):
-        assert message in place.refused(*arguments, *options)
-    error = place.refused("prepare", "parser.yaml", "--check", "x")
-    assert "--check is for sentence pairs, and not for a treebank" in error

@@ -12,7 +12,7 @@ from support.command_line import Place, full_disk
 
 
 def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):
-    text = "one two\n\n   \nthree\u2028four\nfive\x0bsix\r\nlast without an end"
+    text = "\ufeffone two\n\n   \nthree\u2028four\nfive\x0bsix\r\nlast without an end"
     outcome = trained.mtkit("translate", stdin=text.encode())
     assert outcome.status == 0
     lines = outcome.out.split("\n")

@@ -59,26 +59,6 @@ def without_sections(whole: bytes) -> bytes:
     return changed(SECTIONS, bytes(8))(changed(SECTION_COUNT, bytes(2))(whole))
 
 
-PYTHON = os.path.realpath(sys.executable)
-
-
-@pytest.mark.parametrize(
-    ("python", "damage", "expected"),
-    [
-        (PYTHON, changed(0, b"", 4096), "is cut off"),
-        (__file__, changed(0, b"", 4096), "is cut off"),
-        (PYTHON, lambda _: b"a text\n" * 100, "is not a library for Linux"),
-        (__file__, lambda _: b"", "is not a library for Linux"),
-        *((PYTHON, changed(*field), "is for another kind of CPU") for field in OTHER_CPU.items()),
-    ],
-)
-def test_a_library_is_also_checked_where_proc_is_not_mounted(
-    python: str, damage: Callable[[bytes], bytes], expected: str, tmp_path: Path
-) -> None:
-    (tmp_path / "_engine.so").write_bytes(damage(Path(library()._name).read_bytes()))
-    assert expected in answered(tmp_path / "_engine.so", python)
-
-
 @pytest.mark.parametrize("kind", ["folder", "pipe", "missing", "broken link"])
 def test_what_is_no_file_is_named(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "_engine.so"
@@ -94,10 +74,10 @@ def test_what_is_no_file_is_named(kind: str, tmp_path: Path) -> None:
     assert str(file) in answer
 
 
-def answered(file: Path, python_without_proc: str = "") -> str:
+def answered(file: Path) -> str:
     """What another process says of an engine; a library that ends it must not end this one."""
     given = {"MTKIT_NATIVE_LIBRARY": str(file)}
-    with Forked(ask, python_without_proc, environment=given, stdout=PIPE, stderr=PIPE) as process:
+    with Forked(ask, environment=given, stdout=PIPE, stderr=PIPE) as process:
         out, err = process.communicate()
     assert (process.returncode, err) == (0, b"")
     (line,) = out.decode().splitlines()

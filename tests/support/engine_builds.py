@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,9 +81,6 @@ def sanitized(folder: Path) -> dict[str, str]:
     }
 
 
-def ask(python_without_proc: str) -> None:
+def ask() -> None:
     """In a process of its own: print what is said of the engine that the environment names."""
-    if python_without_proc:
-        exists, sys.executable = os.path.exists, python_without_proc
-        os.path.exists = lambda path: not str(path).startswith("/proc") and exists(path)
     print(native.available())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +13,6 @@ import torch
 from conftest import slow
 from support.score_tables import BOS, EOS, Prefixes, step_of
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
@@ -196,46 +194,3 @@ def test_blocks_are_long_on_a_gpu_unless_something_needs_the_host(
         assert block_of(translator, learned, path, device) == expected
         masks = Constraints(masks=[None, None])  # type: ignore[list-item]
         assert block_of(translator, model_of(), path, device, constraints=masks) == 1
-
-
-# Shapes; what is copied between a GPU and its host is counted in test_decoding_counts
-
-
-class Products(TorchDispatchMode):
-    """Notes each product of attention with the shapes of its tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.called: list[tuple[str, ...]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if "bmm" in str(func) or "softmax" in str(func):
-            shapes = [str(tuple(given.shape)) for given in args if isinstance(given, Tensor)]
-            self.called.append((str(func), *shapes))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_shapes_stay_within_a_block(variant: str, width: int) -> None:
-    """Except where a window moves on."""
-    engine, ends = Engine(model_of(**VARIANTS[variant])), []
-    torch.manual_seed(1)
-    limits = [12 + 3 * (i % 10) for i in range(20)]
-    settings = SearchSettings(limits, BOS_ID, EOS_ID, 0.6)
-    with torch.inference_mode(), Products() as products:
-        cache = engine.start(sources(20), width, STEPS_OF_BLOCK)
-
-        def step(*given: Any) -> Tensor:
-            ends.append(len(products.called))
-            return engine.step(*given)
-
-        if width == 1:
-            greedy_search(step, cache, settings, block=STEPS_OF_BLOCK)
-        else:
-            beam_search(step, cache, settings, beam_size=width, block=STEPS_OF_BLOCK)
-    called = [tuple(products.called[a:b]) for a, b in itertools.pairwise(ends)]
-    assert len(called) >= 3 * STEPS_OF_BLOCK
-    for start in (0, 8, 16):
-        different = len(set(called[start : start + STEPS_OF_BLOCK]))
-        assert different == 1 or (variant == "window" and different == 2)

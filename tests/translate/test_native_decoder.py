@@ -149,7 +149,11 @@ def test_engine_and_precision_are_those_of_the_table(
         with pytest.raises(MtkitError, match=f"^{expected}"):
             choosing.choose(config, **given)
     else:
-        assert choosing.choose(config, **given) == expected
+        choice = choosing.choose(config, **given)
+        assert choice == expected
+        # What a resumed translation must have in common with its beginning.
+        is_own = choice.model == "native" and choice.precision != "fp32"
+        assert choice.precision_label == f"{'native ' if is_own else ''}{choice.precision}"
 
 
 def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
@@ -232,20 +236,6 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
         assert [one.score for one in own] == pytest.approx([one.score for one in plain], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("engine", "precision", "expected"),
-    [("native", "auto", "fp32"), ("torch", "auto", "fp32"), ("native", "int8", "native int8")],
-)
-def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
-    engine: str, precision: str, expected: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
-    native_engine.install(monkeypatch.setattr)
-    changes = {"engine": engine, "precision": precision}
-    config = untrained.config.decode.model_copy(update=changes)
-    # What a resumed translation must have in common with its beginning.
-    assert Translator.load(untrained, device="cpu", config=config).precision == expected
-
-
 def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ):
@@ -254,25 +244,6 @@ def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
     monkeypatch.setenv("MTKIT_KERNELS", "none")
     with pytest.raises(MtkitError, match=r"^MTKIT_KERNELS: .* no kernels named none; it has"):
         Translator.load(untrained, device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("settings", "n_best", "expected"),
-    [
-        ({"beam_size": 4}, 1, 384),
-        ({"beam_size": 1}, 1, 1536),
-        ({"beam_size": 4}, 16, 96),
-        ({"mbr_samples": 100}, 1, 15),
-        ({"beam_size": 4, "batch_tokens": 7}, 1, 7),
-    ],
-)
-def test_a_batch_has_so_many_source_tokens_that_its_hypotheses_need_little_memory(
-    settings: dict[str, int], n_best: int, expected: int, translator: Translator
-):
-    model: Any = Copier({}, precision="fp32")
-    config = DecodeConfig(**settings)
-    decoder = Native(model, replace(translator.runs, config=config))
-    assert decoder.batch_budget(config, n_best) == expected
 
 
 # The program

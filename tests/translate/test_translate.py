@@ -208,21 +208,6 @@ def started(run: Run, *arguments: str) -> Forked:
     return Forked(run_mtkit, command(run, *arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
-def test_the_bytes_of_hostile_lines_are_answered_line_by_line(
-    untrained: Run, translator: Translator
-):
-    lines = [*HOSTILE[:7], "with carriage return", *HOSTILE[8:]]
-    raw = [line.encode() for line in lines]
-    raw[7] += b"\r"
-    # A byte-order mark before everything, and no newline after the last line.
-    with started(untrained) as process:
-        out, err = process.communicate(b"\xef\xbb\xbf" + b"\n".join(raw))
-    assert process.returncode == 0, err
-    assert out.endswith(b"\n")
-    found = out.decode().removesuffix("\n").split("\n")
-    assert found == list(translator.translate(lines))
-
-
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_line_is_answered_before_the_next_is_written(
     workers: str, untrained: Run, translator: Translator
