@@ -230,21 +230,16 @@ def line_checks(
     report_verdict(verdict, unit)
     if reject is None and not reject_kinds:
         return
-    done, none = "left {} empty", "line"
-    if unit != "lines":
-        done, none = "rejected {}", "segment"
-    low = [] if reject is None else [f"below {reject:g}"]
-    kinds = [", ".join(sorted(reject_kinds))] if reject_kinds else []
-    if checks.rejected:
-        log.info(
-            "%s: %s; %s of these are marked",
-            done.format(f"{checks.rejected:,} of {checks.counts.pairs:,} {unit}"),
-            " or ".join([*(f"confidence {x}" for x in low), *(f"finding {x}" for x in kinds)]),
-            f"{checks.rejected_and_marked:,}",
-        )
-    else:
-        nots = [*(f"no confidence is {x}" for x in low), *(f"no finding is {x}" for x in kinds)]
-        log.info("%s: %s", done.format(f"no {none}"), ", and ".join(nots))
+    conditions = [] if reject is None else [f"confidence below {reject:g}"]
+    if reject_kinds:
+        conditions.append(f"finding {', '.join(sorted(reject_kinds))}")
+    count = f"{checks.rejected:,} of {checks.counts.pairs:,} {unit}"
+    log.info(
+        "%s: %s; %s of these are marked",
+        f"left {count} empty" if unit == "lines" else f"rejected {count}",
+        " or ".join(conditions),
+        f"{checks.rejected_and_marked:,}",
+    )
 
 
 def report_verdict(verdict: Verdict, unit: str = "lines") -> None:

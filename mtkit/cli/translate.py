@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 
 sampling_option = shared.option_group("Sampling")
 
-# The options that check translations.
 # Segments of a document are longer than lines, and need more time if they have formats.
 _SAVED_SEGMENTS = 512
+# The options that check translations.
 _CHECKS = ("is_checked", "findings_path", "reject", "reject_kinds", "below", "thorough")
 
 
@@ -366,16 +366,10 @@ def _input_file(words: Sequence[str], given: Path | None) -> Path:
             raise click.UsageError("give one input: FILE or --input FILE")
         return Path(words[0])
     text = shlex.quote(" ".join(words))
-    shown = text if len(text) <= 60 else "'...'"
-    reason = "is a folder; give a file" if os.path.isdir(words[0]) else "is not a file that exists"
-    if not any(
-        word.endswith(".txt") or format_of(None, Path(word)) != "text" or os.path.exists(word)
-        for word in words
-    ):
-        reason += f"; text comes from standard input: echo {shown} | mtkit translate"
-    elif len(words) > 1:
-        reason = "is not one file; give one"
-    raise click.UsageError(f"{shown} {reason}")
+    raise click.UsageError(
+        f"{text if len(text) <= 60 else '...'} is not one file that exists; text comes from "
+        "standard input, as in echo 'good morning' | mtkit translate"
+    )
 
 
 def _refuse_useless(run: Run, options: shared.DecodeOptions) -> None:

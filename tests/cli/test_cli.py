@@ -469,20 +469,13 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["in.txt", "a b.txt"], "'in.txt a b.txt' is not one file; give one"),
-        (["in.txt", "missing.docx"], "is not one file; give one"),
-        (["missing.txt"], "missing.txt is not a file that exists"),
-        (["missing.docx"], "missing.docx is not a file that exists"),
-        (["."], ". is a folder; give a file"),
-        (["good", "morning"], "echo 'good morning' | mtkit translate"),
-    ],
+    "words", [["in.txt", "a b.txt"], ["missing.docx"], ["."], ["good", "morning"]]
 )
-def test_text_or_several_files_as_arguments_get_advice(words: list[str], says: str, place: Place):
+def test_text_or_several_files_as_arguments_get_advice(words: list[str], place: Place):
     for name in ("in.txt", "a b.txt"):
         place.write(name, "one two\n")
-    assert f"{says} (see" in place.refused("translate", *words)
+    error = place.refused("translate", *words)
+    assert f"{shlex.quote(' '.join(words))} is not one file that exists; text comes from" in error
 
 
 PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -114,7 +114,7 @@ def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str
     assert lines == [*plain[:3], "", *plain[4:]]
     assert "left 1 of 5 lines empty: finding placeholders, unknown; 1 of these" in outcome.err
     none = place.mtkit(*run, "--reject-findings", "placeholders")
-    assert none.err.endswith("mtkit: left no line empty: no finding is placeholders\n")
+    assert "left 0 of 5 lines empty: finding placeholders; 0 of these" in none.err
     for kind in ("ooops", ""):
         assert f"{kind!r} is none of loop" in place.refused(*run, "--reject-findings", kind)
 
@@ -160,7 +160,7 @@ def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run) -> None:
 def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> None:
     outcome = place.mtkit(*run, "--reject", "0")
     assert outcome.out == place.mtkit(*run).out
-    assert outcome.err.endswith("mtkit: left no line empty: no confidence is below 0\n")
+    assert "left 0 of 5 lines empty: confidence below 0; 0 of these" in outcome.err
 
 
 def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: list[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.command_line import Place
 
 from mtkit.run_folder import Run
-from mtkit.translate import Translator, Window, translate_markup
+from mtkit.translate import Translator, Window, markup_windows, translate_markup
 from mtkit.translate.html.markup import parse
 from mtkit.translate.html.markup_segments import Segment
 
@@ -65,7 +65,8 @@ def test_warnings_name_the_line_of_the_input(untrained: Run, caplog: pytest.LogC
         aligner = translator.aligner
         for first_line, lines in ((1, ["one<br>two", f"<p>one</p><p>{long}"]), (2, [long])):
             caplog.clear()
-            translate_markup(translator, aligner, lines, first_line=first_line)
+            for window in markup_windows([lines], first_line):
+                translate_markup(translator, aligner, window)
             assert len(caplog.messages) > 1
             assert all(message.startswith("line 2: ") for message in caplog.messages)
 
@@ -75,7 +76,8 @@ def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
     config = untrained.config.decode.model_copy(update={"sample": True})
     with Translator.load(untrained, device="cpu", config=config) as translator:
         aligner = translator.aligner
-        (third,) = translate_markup(translator, aligner, [line], first_line=3)
+        (window,) = markup_windows([[line]], first_line=3)
+        (third,) = translate_markup(translator, aligner, window)
         *_, again = translate_markup(translator, aligner, ["", "one<br>two<br>three {x}", line])
         assert again == third
         # Each part of a line is drawn by itself, and the first as a line of plain text.

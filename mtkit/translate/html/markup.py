@@ -117,7 +117,6 @@ def translate_markup(
     aligner: Callable[[], Aligner],
     lines: Sequence[str],
     *,
-    first_line: int = 1,
     doubts: IncompleteTranslations | None = None,
     review: Review | None = None,
 ) -> list[str]:
@@ -126,12 +125,11 @@ def translate_markup(
     Args:
         aligner: makes that of the models of the translator; only called if words must be aligned.
         lines: may be of `markup_windows`, which has read them.
-        first_line: number of the first one, for messages and samples; unless they were read.
         doubts: as in `Translator.translate_windows`.
         review: is asked for each segment with a translation; False leaves it as it was.
     """
     copies = translator.config.copy_numbers
-    steps = markup_steps(lines, first_line=first_line, copies=copies, doubts=doubts, review=review)
+    steps = markup_steps(lines, copies=copies, doubts=doubts, review=review)
     translated, _ = answered(steps, translator, aligner, doubts=doubts)
     return translated
 
@@ -162,7 +160,6 @@ def answered(
 def markup_steps(
     lines: Sequence[str],
     *,
-    first_line: int = 1,
     copies: bool = True,
     doubts: IncompleteTranslations | None = None,
     rules: MarkupRules = HTML,
@@ -176,7 +173,7 @@ def markup_steps(
     Returns:
         The translated lines, and the translations that are in them.
     """
-    parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, first_line, rules)
+    parts = lines.parts if isinstance(lines, MarkupLines) else parse(lines, rules=rules)
     for i, part in enumerate(parts):
         if copies and isinstance(part, Segment) and part.is_copied:
             parts[i] = part.raw
