@@ -101,7 +101,7 @@ HOMES = {
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_run"},
     "xxhash": {"prepare.filters", "base.files"},
     "rapidfuzz": {"prepare.near_duplicates"},
-    "langcodes": {"base.language_id", "base.scripts"},
+    "langcodes": {"base.language_id", "base.scripts", "base.text"},
     "language_data": {"base.language_id"},
     "py3langid": {"base.language_id"},
     "regex": {"base.scripts", "prepare.noise"},

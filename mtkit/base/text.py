@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import functools
 import gzip
 import logging
 import lzma
@@ -249,6 +250,17 @@ WORD = rf"\w{LETTER_MARKS}"
 END_MARKS = ".!?…。．｡！？।॥؟۔።"
 
 
+@functools.lru_cache(1024)
 def base_language(code: str) -> str:
-    """The language of a code, without script and region: `pt` for `pt-BR` and `PT_br`."""
-    return code.replace("_", "-").partition("-")[0].lower()
+    """The language of a code, without script and region: `pt` for `pt-BR` and `por_Latn`.
+
+    A code of three letters becomes that of two, if the language or its macrolanguage has one.
+    """
+    language = code.replace("_", "-").partition("-")[0].lower()
+    if len(language) == 3:
+        # Here, because most programs that import this need no table of languages.
+        import langcodes
+
+        if langcodes.tag_is_valid(language):
+            return langcodes.standardize_tag(language, macro=True)
+    return language

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.text import base_language
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +207,7 @@ class TextMetric:
         if self.metric == "paper":
             if self.tgt_lang is None:
                 raise ValueError("the paper's BLEU needs the language, for its tokeniser")
-            scorer.tokenizer = _paper_tokenizer(self.tgt_lang)
+            scorer.tokenizer = _paper_tokenizer(base_language(self.tgt_lang))
             scorer.tokenizer_signature = scorer.tokenizer.signature()
         if self.test_set:
             scorer.test_set, scorer.langpair = self.test_set.rsplit(":", 1)

@@ -20,6 +20,7 @@ from mtkit.base.language_id import (
     looks_like,
     parts_of,
 )
+from mtkit.base.text import base_language
 
 
 @pytest.mark.parametrize(("words", "language"), [(GERMAN, "de"), (GREEK, "el")])
@@ -102,3 +103,23 @@ def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_
     assert language_id.nearest_codes("cs", [*flores[:1], *flores[2:]], 1) == ["slk_Latn"]
     assert language_id.nearest_codes("eng_Lat", flores, 1) == ["eng_Latn"]
     assert len(language_id.nearest_codes("xx", flores, 5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("codes", "language"),
+    [
+        (["pt", "pt-BR", "PT_br", "por_Latn"], "pt"),
+        (["zh", "zh-Hant", "zho_Hans", "cmn"], "zh"),
+        (["ar", "arb_Arab"], "ar"),
+        (["fil", "tgl_Latn"], "fil"),
+        # Of several languages, of none, and no language tag.
+        (["mul"], "mul"),
+        (["xx"], "xx"),
+        (["1a2"], "1a2"),
+        ([""], ""),
+    ],
+)
+def test_the_language_of_a_code_has_two_letters_where_it_can(
+    codes: list[str], language: str
+) -> None:
+    assert {base_language(code) for code in codes} == {language}

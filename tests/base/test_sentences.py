@@ -54,7 +54,9 @@ def test_a_blank_text_is_one_blank_sentence(text: str):
     assert split(text, "en") == [text]
 
 
-@pytest.mark.parametrize("language", ["ja", "zh", "zh-CN", "ZH_TW", "yue", "de", "ko", ""])
+@pytest.mark.parametrize(
+    "language", ["ja", "jpn_Jpan", "zh", "zh-CN", "ZH_TW", "zho_Hans", "yue", "de", "ko", ""]
+)
 def test_only_chinese_and_japanese_have_no_space_between_sentences(language: str):
     assert separator(language) == (" " if language in ("de", "ko", "") else "")
 

@@ -192,6 +192,7 @@ def test_numbers_in_words_have_their_values(language: str, words: dict[str, floa
         ("the past four decades", "les 40 dernières années", ("en", "fr")),
         ("2.2 trillion cubic feet of gas", "63 milliards de mètres cubes de gaz", ("en", "fr")),
         ("within two weeks", "innerhalb von 14 Tagen", ("en", "de")),
+        ("for 30 years", "depuis trente ans", ("eng_Latn", "fra_Latn")),
         ("12,000 to 16,000 rubles", "entre 12 et 16 milles roubles", ("en", "fr")),
         ("at 1430", "um 14.30", ("en", "de")),
         ("0 30 12", "03012", ("en", "de")),

@@ -303,6 +303,7 @@ def test_the_papers_bleu_equals_its_pipeline_step_by_step(lang: str, reference: 
     assert found.value == pytest.approx(by_the_pipeline(hypotheses, reference, lang), abs=1e-9)
     assert found.name == "BLEU-paper"
     assert found.signature.startswith(f"nrefs:1|case:mixed|eff:no|tok:moses-{lang}-sacremoses-")
+    assert score(hypotheses, [reference], metric="paper", tgt_lang=f"{lang}-XX") == found
     assert "smooth:none" in found.signature
     # The same text by the protocol of WMT is another number.
     assert abs(found.value - score(hypotheses, [reference]).value) > 0.1
