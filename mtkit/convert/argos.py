@@ -95,16 +95,13 @@ class _ArgosModel:
         return [result.hypotheses[0] for result in results]
 
     def is_tie(self, line: str, ours: list[str]) -> bool:
-        """Whether another translation of a line has as good a reason as its own.
-
-        That is, the first subwords that differ are equally probable, or it is empty, which Argos
-        forbids.
-        """
+        """Whether the first subwords that differ are equally probable, or our line is empty."""
         both = [ours, *self.search([line])]
         steps = enumerate(zip(*both, strict=False))
         first = next((i for i, (a, b) in steps if a != b), min(map(len, both)))
         scored = self._engine.score_batch(self._encode([line, line]), both)
         log_probs = [result.log_probs[first] for result in scored]
+        # Argos forbids an empty translation.
         return not ours or abs(log_probs[0] - log_probs[1]) <= BOUNDS["float32"].difference
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
@@ -117,16 +114,12 @@ class _ArgosModel:
 
 @dataclass(frozen=True)
 class _ArgosAgreement(Agreement):
-    """The comparison of a package with its run.
+    """The comparison of a package with its run."""
 
-    Attributes:
-        ties: of the different lines, those of which `_ArgosModel.is_tie` holds; None if it is not
-            float32.
-        bleu_lost: how much less BLEU against the references the package has than the run, in lines
-            that the run does not cut off; None if there are none.
-    """
-
+    # Of the different lines, those of which `_ArgosModel.is_tie` holds; None if it is not float32.
     ties: int | None
+    # How much less BLEU against the references the package has than the run, in lines that the run
+    # does not cut off; None if there are none.
     bleu_lost: float | None
 
     def holds(self, bounds: Bounds) -> bool:
@@ -173,15 +166,12 @@ def _refuse_impossible(translator: Translator, run: Run) -> None:
         raise MtkitError(
             f"--format argos cannot express {reason}; --format safetensors takes every model"
         )
-    for option, language in (
-        ("--src-lang", translator.src_lang),
-        ("--tgt-lang", translator.tgt_lang),
-    ):
+    for side, language in (("src", translator.src_lang), ("tgt", translator.tgt_lang)):
         if not re.fullmatch("[a-z]{2,3}", libretranslate_code(language)):
             known = f"has {language!r}" if language else "does not say it"
             raise MtkitError(
                 f"--format argos needs a code such as en for each language, and {run.path} "
-                f"{known}; give {option}"
+                f"{known}; give --{side}-lang"
             )
 
 
@@ -216,9 +206,8 @@ class _Argos(Target):
     def open(
         self, run: Run, *, src_lang: str | None, tgt_lang: str | None, **more: Any
     ) -> Translator:
-        translator = Translator.load(
-            run, device="cpu", src_lang=src_lang, tgt_lang=tgt_lang, **more
-        )
+        given = {"src_lang": src_lang, "tgt_lang": tgt_lang, **more}
+        translator = Translator.load(run, device="cpu", **given)
         _refuse_impossible(translator, run)
         return translator
 
@@ -227,13 +216,9 @@ class _Argos(Target):
 
     @contextmanager
     def output(self, out: Path, *, force: bool) -> Iterator[Path]:
-        if out.suffix != self.suffix:
+        if out.suffix != self.suffix or out.is_dir():
             raise MtkitError(
-                f"{out}: the name of a file for --format argos must end in {self.suffix}"
-            )
-        if out.is_dir():
-            raise MtkitError(
-                f"{out}: is a folder, and --format argos writes a file; give another OUT"
+                f"{out}: --format argos writes a file, whose name must end in {self.suffix}"
             )
         check_writable(out, force=force, kind="an export", place="OUT", is_kind=_is_archive)
         with new_folder(out, keep=False) as folder:
@@ -308,10 +293,7 @@ class _Argos(Target):
         return _ArgosAgreement(**vars(agreed), ties=ties, bleu_lost=bleu_lost)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
-        src, tgt = (
-            libretranslate_code(translator.src_lang),
-            libretranslate_code(translator.tgt_lang),
-        )
+        src, tgt = map(libretranslate_code, (translator.src_lang, translator.tgt_lang))
         file = out if out.name else Path(f"{src}_{tgt}{self.suffix}")
         return f"""\
 from argostranslate import package, translate

@@ -76,11 +76,10 @@ def _spec_of(model: Transformer, longest: int) -> Any:
         # A copy, because quantization changes arrays in place.
         return tensor.detach().float().numpy().copy()
 
-    def linear(target: Any, weight: Tensor, bias: Tensor) -> None:
-        target.weight, target.bias = array(weight), array(bias)
-
-    def norm(target: Any, source: Any) -> None:
-        target.gamma, target.beta = array(source.weight), array(source.bias)
+    def fill(target: Any, source: Any) -> None:
+        names = ("gamma", "beta") if hasattr(target, "gamma") else ("weight", "bias")
+        for name, tensor in zip(names, (source.weight, source.bias), strict=True):
+            setattr(target, name, array(tensor))
 
     embedding = array(model.embedding.weight)
     positions = array(model.positions(0, longest, like=model.embedding.weight))
@@ -94,33 +93,22 @@ def _spec_of(model: Transformer, longest: int) -> Any:
     if model.output_bias is not None:
         spec.decoder.projection.bias = array(model.output_bias)
     if config.norm == "pre":
-        norm(spec.encoder.layer_norm, model.encoder_norm)
-        norm(spec.decoder.layer_norm, model.decoder_norm)
-
-    def feed_forward(target: Any, layer: Any, residual: Any) -> None:
-        inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-        linear(target.linear_0, inner.weight, inner.bias)
-        linear(target.linear_1, outer.weight, outer.bias)
-        norm(target.layer_norm, residual.norm)
-
-    def self_attention(target: Any, layer: Any) -> None:
-        attention = layer.self_attention
-        linear(target.linear[0], attention.in_proj.weight, attention.in_proj.bias)
-        linear(target.linear[1], attention.out_proj.weight, attention.out_proj.bias)
-        norm(target.layer_norm, layer.residuals[0].norm)
-
+        fill(spec.encoder.layer_norm, model.encoder_norm)
+        fill(spec.decoder.layer_norm, model.decoder_norm)
     layer: Any
-    for target, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        self_attention(target.self_attention, layer)
-        feed_forward(target.ffn, layer, layer.residuals[1])
-    for target, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        self_attention(target.self_attention, layer)
-        cross = layer.cross_attention
-        parts = (cross.q_proj, cross.kv_proj, cross.out_proj)
-        for into, part in zip(target.attention.linear, parts, strict=True):
-            linear(into, part.weight, part.bias)
-        norm(target.attention.layer_norm, layer.residuals[1].norm)
-        feed_forward(target.ffn, layer, layer.residuals[2])
+    targets = (*spec.encoder.layer, *spec.decoder.layer)
+    for target, layer in zip(targets, (*model.encoder, *model.decoder), strict=True):
+        blocks = [(target.self_attention, layer.self_attention, ["in_proj", "out_proj"])]
+        if hasattr(target, "attention"):
+            names = ["q_proj", "kv_proj", "out_proj"]
+            blocks.append((target.attention, layer.cross_attention, names))
+        for (block, ours, names), residual in zip(blocks, layer.residuals, strict=False):
+            for into, name in zip(block.linear, names, strict=True):
+                fill(into, getattr(ours, name))
+            fill(block.layer_norm, residual.norm)
+        fill(target.ffn.linear_0, layer.feed_forward.inner)
+        fill(target.ffn.linear_1, layer.feed_forward.outer)
+        fill(target.ffn.layer_norm, layer.residuals[-1].norm)
     return spec
 
 

@@ -168,11 +168,7 @@ def _new_record(
 
 
 def _agreement(exported: Export, target: Target, text: CheckText, out: Path) -> Agreement:
-    """Load the exported files, and compare them with the run.
-
-    Raises:
-        MtkitError: if they cannot be loaded, or do not agree.
-    """
+    """Load the exported files, and compare them with the run."""
     try:
         theirs = target.load(exported.folder, exported.run.config.decode)
     except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
@@ -200,10 +196,7 @@ def _write_record(exported: Export, agreement: Agreement) -> None:
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckText:
-    """The text for the check, with references if the data of the run have any.
-
-    Blank lines are left out, because other software translates them, and lines that would be cut.
-    """
+    """The text for the check, with references if the data of the run have any."""
     references: list[str] = []
     if check is not None:
         name, lines = str(check), list(read_lines(check))
@@ -226,14 +219,13 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
                     f"there is no text to check the export with ({error}); give source text as "
                     "--check FILE"
                 ) from error
-            name = (
-                f"the samples of {run.path} (its data is not there; --check FILE gives other text)"
-            )
+            name = f"the samples of {run.path} (its data is gone; --check FILE gives other text)"
             lines = [sample["src"] for sample in rows[-1]["samples"]]
     decode = run.config.decode
     longest = longest_sequence(run.config) - decode.max_extra_length
     room = min(decode.max_source_tokens, longest) - 1  # one is EOS
     src = translator.vocabularies.src
+    # Without blank lines, because other software translates them.
     fitting = (i for i, x in enumerate(lines) if x.strip() and 0 < len(src.encode(x)) <= room)
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:

@@ -27,7 +27,7 @@ from mtkit.convert.export_record import (
     plain_greedy,
     power_penalty,
 )
-from mtkit.convert.marian import halves, layer_parts, marian_settings, new_ids
+from mtkit.convert.marian import DROPOUTS, halves, layer_parts, marian_settings, new_ids
 from mtkit.convert.target import Export, Limits, Target, common_limits, example_tag, quoted
 from mtkit.convert.verification import by_length, pieces_of
 from mtkit.model import Transformer
@@ -43,13 +43,21 @@ def to_marian(
 
     The model must be accepted by `Target.check_expressible`; it gets `longest` positions.
     """
-    from transformers import MarianMTModel
+    from transformers import MarianConfig, MarianMTModel
 
     src_rows, tgt_rows, special = _ids(model, subwords)
-    theirs: nn.Module = MarianMTModel(
-        _marian_config(model, longest, len(src_rows), len(tgt_rows), special)
+    of_target = {} if model.src_embedding is None else {"decoder_vocab_size": len(tgt_rows)}
+    # Other settings have their defaults, and are not in the file.
+    config = MarianConfig(
+        vocab_size=len(src_rows),
+        **of_target,
+        **marian_settings(model, longest),
+        **model.config.model_dump(include=DROPOUTS),
+        **special,
+        # The default would add an end token to outputs that were cut off.
+        forced_eos_token_id=None,
     )
-    theirs = theirs.to(model.embedding.weight.dtype)
+    theirs: nn.Module = MarianMTModel(config).to(model.embedding.weight.dtype)
     ours, order = model.state_dict(), halves(model.config.d_model)
     matrix = ours["embedding.weight"][tgt_rows][:, order]
     src_matrix = matrix
@@ -86,41 +94,15 @@ def layers_of(model: Transformer, order: Tensor) -> dict[str, Tensor]:
 def _ids(
     model: Transformer, subwords: OldIdsOfSides | None
 ) -> tuple[list[int], list[int], dict[str, int | None]]:
-    """Our id of each exported id of source and target, and the settings that name ids.
-
-    An imported model gets the ids that it had.
-    """
-    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    """Our id of each exported id of source and target, and the settings that name ids."""
+    src, tgt = (range(n) for n in (model.src_vocab_size or model.vocab_size, model.vocab_size))
+    rows = list(src), list(tgt)
+    special: tuple[int | None, ...] = (PAD_ID, BOS_ID, EOS_ID, BOS_ID)
     if subwords is not None:
         old = subwords.tgt
-        special = dict(zip(names, (old.pad, None, old.eos, old.start), strict=True))
-        return new_ids(subwords.src), new_ids(old), special
-    src, tgt = (
-        list(range(n)) for n in (model.src_vocab_size or model.vocab_size, model.vocab_size)
-    )
-    return src, tgt, dict(zip(names, (PAD_ID, BOS_ID, EOS_ID, BOS_ID), strict=True))
-
-
-def _marian_config(
-    model: Transformer, longest: int, src_size: int, tgt_size: int, special: dict[str, int | None]
-) -> Any:
-    """The configuration of a `MarianMTModel` of the same shape."""
-    from transformers import MarianConfig
-
-    config = model.config
-    of_target = {} if model.src_embedding is None else {"decoder_vocab_size": tgt_size}
-    # Other settings have their defaults, and are not in the file.
-    return MarianConfig(
-        vocab_size=src_size,
-        **of_target,
-        **marian_settings(model, longest),
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        **special,
-        # The default would add an end token to outputs that were cut off.
-        forced_eos_token_id=None,
-    )
+        rows, special = (new_ids(subwords.src), new_ids(old)), (old.pad, None, old.eos, old.start)
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    return *rows, dict(zip(names, special, strict=True))
 
 
 def silence_transformers() -> None:

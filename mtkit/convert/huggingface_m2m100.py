@@ -34,7 +34,7 @@ from mtkit.convert.m2m100 import (
     is_code_of_nllb,
     kind_of_codes,
 )
-from mtkit.convert.marian import marian_settings
+from mtkit.convert.marian import DROPOUTS, marian_settings
 from mtkit.convert.target import Export, Limits, Target, common_limits, quoted
 from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
 from mtkit.kernels.cpu_loss import NEVER
@@ -65,20 +65,11 @@ def to_m2m100(model: Transformer, rows: list[int]) -> Any:
                 f"--format huggingface cannot express {name}, which were trained: M2M-100 has "
                 "none; train with train.freeze, or use --format safetensors"
             )
-    settings = marian_settings(model, config.max_positions)
+    settings = marian_settings(model, config.max_positions) | config.model_dump(include=DROPOUTS)
     del settings["share_encoder_decoder_embeddings"]
-    theirs = M2M100ForConditionalGeneration(
-        M2M100Config(
-            vocab_size=len(rows),
-            **settings,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            encoder_layerdrop=0.0,
-            decoder_layerdrop=0.0,
-        )
-    )
-    theirs = theirs.to(model.embedding.weight.dtype)
+    layer_drops = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+    shape = M2M100Config(vocab_size=len(rows), **settings, **layer_drops)
+    theirs = M2M100ForConditionalGeneration(shape).to(model.embedding.weight.dtype)
     matrix = ours["embedding.weight"][rows]
     names = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     state: dict[str, Tensor] = {f"{name}.weight": matrix for name in names}
@@ -104,15 +95,12 @@ def why_not(vocabularies: Vocabularies) -> str:
 
 
 def _old_order(tokenizer: Tokenizer, bias: Tensor | None) -> tuple[list[int], int]:
-    """Our ids in the order of M2M-100 or NLLB-200, and the number of those before the tags.
-
-    Characters that were added stand there too. Subwords that only a text can have, whose output
-    bias says so, are left out.
-    """
+    """Our ids in the order of M2M-100 or NLLB-200, and the number of those before the tags."""
     first = min(tokenizer.language_tags.values())
     behind = range(first, len(tokenizer))
     tags = [i for i in behind if tokenizer.is_control(i)]
     others = (i for i in behind if not tokenizer.is_control(i))
+    # Characters that were added; what only a text can have is left out, as its bias says.
     added = [i for i in others if bias is None or bias[i] > NEVER / 2]
     text = [4, PAD_ID, EOS_ID, UNK_ID, *range(5, first), *added]
     return text + tags, len(text)
@@ -122,8 +110,7 @@ def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: 
     """Write the tokenizer: the SentencePiece model, and what transformers needs besides."""
     listed = pieces_in(tokenizer.model)
     texts = [listed[row] for row in rows[len(FIRST) : count]]
-    special = [Piece("<unk>", kind="unknown"), Piece("<s>", kind="control")]
-    special.append(Piece("</s>", kind="control"))
+    special = [Piece("<unk>", kind="unknown"), *(Piece(x, kind="control") for x in ("<s>", "</s>"))]
     model = with_pieces(tokenizer.model, [*special, *texts], {"unk": 0, "bos": 1, "eos": 2})
     (folder / SENTENCEPIECE).write_bytes(model)
     codes = list(tokenizer.language_tags)
@@ -133,12 +120,13 @@ def _write_subwords(folder: Path, tokenizer: Tokenizer, rows: list[int], count: 
 
         ids = {name: i for i, name in enumerate(names)}
         (folder / "vocab.json").write_text(json_text(ids, indent=2) + "\n", encoding="utf-8")
-        files = (str(folder / name) for name in ("vocab.json", SENTENCEPIECE))
-        made_up = len(rows) - count - len(codes)
-        more: dict[str, Any] = {"language_codes": kind, "num_madeup_words": made_up}
-        # transformers 5 knows their ids without it, and CTranslate2 does not.
-        more["extra_special_tokens"] = [f"__{code}__" for code in codes]
-        M2M100Tokenizer(*files, **more).save_pretrained(folder)
+        M2M100Tokenizer(
+            *(str(folder / name) for name in ("vocab.json", SENTENCEPIECE)),
+            language_codes=kind,
+            num_madeup_words=len(rows) - count - len(codes),
+            # transformers 5 knows their ids without it, and CTranslate2 does not.
+            extra_special_tokens=[f"__{code}__" for code in codes],
+        ).save_pretrained(folder)
         return
     from transformers import NllbTokenizer
 

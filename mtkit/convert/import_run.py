@@ -15,6 +15,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -34,7 +35,7 @@ from mtkit.checkpoint import load_into
 from mtkit.config import KEPT_FROZEN, Config, DecodeConfig, TrainConfig
 from mtkit.convert.huggingface import MarianModel, silence_transformers
 from mtkit.convert.m2m100 import has_tokenizer
-from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights, tags_of
+from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights
 from mtkit.convert.marian_npz import npz_of, read_npz
 from mtkit.convert.model_card import NO_LICENCE, Card, is_hub_name, read_card
 from mtkit.convert.transformers_folder import (
@@ -188,10 +189,9 @@ def import_model(
 
 
 def _is_import(folder: Path) -> bool:
-    try:
+    with suppress(MtkitError):
         return Run.is_run(folder) and Run.open(folder).manifest.imported is not None
-    except MtkitError:
-        return False
+    return False
 
 
 # ---------------------------------------------------------------------------------------------
@@ -278,10 +278,8 @@ class _TaggedTokenizer(Tokenizer):
     """The tokenizer of a source whose lines begin with a language tag, as in transformers."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text without its tag, after that of the tag."""
         tag, rest = _split_tag(text)
-        ids: list[int] = super().encode(rest)
-        return [self._pieces.piece_to_id(tag), *ids]
+        return [self._pieces.piece_to_id(tag), *super().encode(rest)]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return [self.encode(line) for line in lines]
@@ -343,14 +341,11 @@ def _compare(
 def _check_lines(
     src: Tokenizer, given: list[str] | None, decode: DecodeConfig, *, most: int
 ) -> list[str]:
-    """The given lines or random subwords, with tags if the model has any.
-
-    Without invisible characters, which transformers keeps. Left out are lines of more than `most`
-    subwords, and lines that transformers reads in another way: it takes special tokens in a text,
-    and a tag at its beginning, for what they name.
-    """
+    """The given lines or random subwords, with tags if the model has any."""
+    # transformers takes special tokens in a text, and a tag at its beginning, for what they name,
+    # and keeps invisible characters.
     special = [src.piece(i) for i in range(UNK_ID + 1)]
-    tags = tags_of(src) if src.scheme == "source" else []
+    tags = [src.piece(i) for i in src.language_tags.values() if src.scheme == "source"]
     chosen: list[str] = []
     given = _synthetic_lines(src, decode, most) if given is None else given
     for line in map(visible, given):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.convert.marian import Subwords, listed_pieces, made_up, most_rows, sentencepiece_pieces
+from mtkit.convert.marian import MADE_UP, Subwords, listed_pieces, most_rows, sentencepiece_pieces
 from mtkit.convert.untrusted import MAX_LARGE_SENTENCEPIECE, MAX_VOCABULARY, read_bytes, read_json
 from mtkit.tokenizer import language_tag
 
@@ -111,7 +111,13 @@ def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
             raise MtkitError(f"{file}: some ids below {len(pieces)} have no subword")
         if pieces[: len(FIRST)] != FIRST:
             raise MtkitError(f"{file}: does not begin with {', '.join(FIRST)}")
-        codes = _languages_of_m2m100(folder, words)
+        languages = words.get("language_codes", "m2m100")
+        if not isinstance(languages, str) or languages not in _LANGUAGES:
+            raise MtkitError(
+                f"{folder}: language_codes is {str(languages)[:100]!r}, not one of "
+                f"{', '.join(_LANGUAGES)}"
+            )
+        codes = _LANGUAGES[languages].split()
         count = words.get("num_madeup_words", _MADE_UP_WORDS)
         count = count if type(count) is int and 0 <= count <= size else 0
     else:
@@ -127,29 +133,15 @@ def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
     behind = range(len(pieces), len(pieces) + len(codes) + count)
     codes += [""] * count
     pieces += [
-        language_tag(code, "both") if code else made_up(i)
+        language_tag(code, "both") if code else MADE_UP.format(i)
         for i, code in zip(behind, codes, strict=True)
     ]
     return Subwords(pieces, eos=EOS, unk=UNK, pad=PAD, model=model, file=folder / SENTENCEPIECE)
 
 
-def _languages_of_m2m100(folder: Path, words: dict[str, Any]) -> list[str]:
-    kind = words.get("language_codes", "m2m100")
-    if not isinstance(kind, str) or kind not in _LANGUAGES:
-        raise MtkitError(
-            f"{folder}: language_codes is {str(kind)[:100]!r}, not one of {', '.join(_LANGUAGES)}"
-        )
-    return _LANGUAGES[kind].split()
-
-
 def _languages_of_nllb(folder: Path, words: dict[str, Any], first: int, end: int) -> list[str]:
-    """The language of each id from `first` on, which is below `end`; empty for another subword.
-
-    They are where a version of transformers has put them.
-
-    Raises:
-        MtkitError: if they are nowhere.
-    """
+    """The language of each id from `first` on, which is below `end`; empty for another subword."""
+    # They are where a version of transformers has put them.
     tokens = words.get("added_tokens_decoder")
     names: dict[int, str] = {}
     for number, token in (tokens if isinstance(tokens, dict) else {}).items():

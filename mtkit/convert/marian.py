@@ -47,6 +47,10 @@ from mtkit.tokenizer import (
 # size is a round number.
 _MAX_ROWS_WITHOUT_SUBWORD = 2_000
 _IN_TEXT = ("normal", "symbol", "byte")
+# The names of ids without a subword; those that are made up decode to nothing.
+WITHOUT_SUBWORD, MADE_UP = "<no subword {}>", "<made-up {}>"
+# Settings that have the same names and values in transformers.
+DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 # Subwords that no text has: the tags of languages, and made-up words.
 _NOT_TEXT = re.compile(">>.+<<|<lang:.+>|<made-up [0-9]+>")
 
@@ -104,11 +108,9 @@ class MarianSource:
 
 def new_ids(old: OldIds) -> list[int]:
     """Our id of each old one."""
-    new = [0] * old.size
-    for ours, i in enumerate(_rest(old), UNK_ID + 1):
-        new[i] = ours
-    new[old.pad], new[old.eos], new[old.unk] = PAD_ID, EOS_ID, UNK_ID
-    return new
+    new = {i: ours for ours, i in enumerate(_rest(old), UNK_ID + 1)}
+    new |= {old.pad: PAD_ID, old.eos: EOS_ID, old.unk: UNK_ID}
+    return [new[i] for i in range(old.size)]
 
 
 def _rest(old: OldIds) -> list[int]:
@@ -200,11 +202,10 @@ def check_tensors(
     """
     D, F = config.d_model, config.d_ff
     shapes: dict[str, tuple[int, ...]] = {"final_logits_bias": (1, sizes[1])}
-    if one_matrix:
-        shapes["model.shared.weight"] = (sizes[1], D)
-    else:
-        for stack, size in zip(("encoder", "decoder"), sizes, strict=True):
-            shapes[f"model.{stack}.embed_tokens.weight"] = (size, D)
+    names = ["model.shared"] * 2
+    if not one_matrix:
+        names = ["model.encoder.embed_tokens", "model.decoder.embed_tokens"]
+    shapes |= {f"{name}.weight": (size, D) for name, size in zip(names, sizes, strict=True)}
     for part in layer_parts(config):
         for name in part.theirs:
             rows, columns = {"fc1": (F, D), "fc2": (D, F)}.get(name.rpartition(".")[2], (D, D))
@@ -228,14 +229,12 @@ def new_weights(source: MarianSource, vocabulary: NewVocabulary) -> Tensors:
     """The state of a `Transformer` with the weights of a model."""
     theirs = source.tensors
     order = halves(source.config.d_model).argsort()
-    if source.positions is not None:
-        order = torch.arange(source.config.d_model)
     bias = theirs["final_logits_bias"][0][vocabulary.tgt_rows]
     bias[[PAD_ID, BOS_ID]] = NEVER
-    if vocabulary.tgt_lost:
-        bias[-vocabulary.tgt_lost :] = NEVER
+    bias[len(bias) - vocabulary.tgt_lost :] = NEVER
     state = {"output_bias": bias}
     if source.positions is not None:
+        order = torch.arange(source.config.d_model)
         state["learned_positions"] = source.positions
     tgt_matrix = "model.shared.weight"
     if not source.has_one_matrix:
@@ -290,17 +289,7 @@ def listed_pieces(ids: dict[str, Any], file: Path) -> list[str]:
     size = max(pieces) + 1
     if size > most_rows(len(pieces)):
         raise MtkitError(f"{file}: has the id {size - 1}, but only {len(pieces)} subwords")
-    return [pieces.get(i, without_subword(i)) for i in range(size)]
-
-
-def without_subword(i: int) -> str:
-    """The name of an id that has no subword."""
-    return f"<no subword {i}>"
-
-
-def made_up(i: int) -> str:
-    """The name of an id without a subword, which decodes to nothing."""
-    return f"<made-up {i}>"
+    return [pieces.get(i, WITHOUT_SUBWORD.format(i)) for i in range(size)]
 
 
 def most_rows(subwords: int) -> int:
@@ -336,8 +325,12 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
             size=len(side.pieces), pad=side.pad, eos=side.eos, unk=side.unk, start=source.start
         )
         rest = _rest(old)
-        by_text = {piece.text: piece for piece in pieces}
-        listed = [_as_listed(name, i, by_text) for i, name in enumerate(_names(side, rest, more))]
+        by_text, known = {piece.text: piece for piece in pieces}, side.pieces
+        taken = {*known, *more}
+        bos = next(name for name in ("<s>", "<start>", "<mtkit:start>") if name not in taken)
+        names = [known[side.pad], bos, known[side.eos], known[side.unk]]
+        names += [*(known[i] for i in rest), *more]
+        listed = [_as_listed(name, i, by_text) for i, name in enumerate(names)]
         try:
             tokenizers.append(Tokenizer(with_pieces(side.model, listed, SPECIAL_IDS)))
         except (RuntimeError, ValueError) as error:
@@ -374,24 +367,10 @@ def sentencepiece_pieces(model: bytes, file: Path) -> list[Piece]:
         ) from error
 
 
-def _names(side: Subwords, rest: list[int], lost: list[str]) -> list[str]:
-    old = side.pieces
-    taken = {*old, *lost}
-    bos = next(name for name in ("<s>", "<start>", "<mtkit:start>") if name not in taken)
-    special = [old[side.pad], bos, old[side.eos], old[side.unk]]
-    return [*special, *(old[i] for i in rest), *lost]
-
-
 def _as_listed(name: str, new_id: int, by_text: dict[str, Piece]) -> Piece:
     """A subword of the list as the SentencePiece model of one side gets it."""
-    if new_id < UNK_ID or _NOT_TEXT.fullmatch(name):
-        return Piece(name, kind="control")
     if new_id == UNK_ID:
         return Piece(name, kind="unknown")
     known = by_text.get(name, Piece(name, kind="unused"))
-    return known if known.kind != "unknown" else Piece(name, kind="control")
-
-
-def tags_of(tokenizer: Tokenizer) -> list[str]:
-    """The language tags of a vocabulary, in the order of their ids."""
-    return [tokenizer.piece(i) for i in tokenizer.language_tags.values()]
+    is_control = new_id < UNK_ID or known.kind == "unknown" or _NOT_TEXT.fullmatch(name)
+    return Piece(name, kind="control") if is_control else known

@@ -288,13 +288,9 @@ def _listed(vocabulary: Path) -> list[str]:
     is_complete = all(line.strip() in ("", "---") or line.startswith("#") for line in other)
     if not listed or not is_complete:
         listed |= yaml_mapping("\n".join(other), str(vocabulary))
-    return listed_pieces({text: _number(i) for text, i in listed.items()}, vocabulary)
-
-
-def _number(value: Any) -> Any:
-    """A number that is written as a text of a few digits; everything else as it is."""
-    is_number = isinstance(value, str) and len(value) <= _MAX_DIGITS and value.isdecimal()
-    return int(value) if is_number else value
+    is_id = re.compile(rf"\d{{1,{_MAX_DIGITS}}}").fullmatch
+    ids = {text: int(i) if is_id(str(i)) else i for text, i in listed.items()}
+    return listed_pieces(ids, vocabulary)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -322,12 +318,12 @@ def _arrays(file: Path) -> dict[str, Any]:
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     """An array of numbers, whose shape is checked before memory is reserved."""
     with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, is_fortran, dtype = read(stream, max_header_size=_MAX_HEADER_CHARACTERS)
+        # Longer headers have another version.
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError(f"{member.filename} has an unknown version")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(
+            stream, max_header_size=_MAX_HEADER_CHARACTERS
+        )
         size = math.prod(shape) * dtype.itemsize
         if size != member.file_size - stream.tell():
             raise ValueError(f"{member.filename} has not the bytes of the shape {shape}")
@@ -339,30 +335,25 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
 def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tensors:
     """The tensors by the names of Hugging Face's class."""
 
-    def take(name: str) -> Tensor:
+    def take(name: str, *, is_matrix: bool = False) -> Tensor:
         if name not in arrays:
             raise MtkitError(f"{file}: has no tensor {name}")
         array = arrays[name]
         if array.dtype.kind != "f":
             raise MtkitError(f"{file}: {name} has dtype {array.dtype}")
+        if is_matrix and array.ndim != 2:
+            raise MtkitError(
+                f"{file}: {name} has the shape {list(array.shape)}, which is not that of a matrix"
+            )
         # What is too large for float32 becomes infinite, which is refused later.
         with np.errstate(over="ignore"):
             return torch.from_numpy(array.astype(np.float32))
 
-    def matrix(name: str) -> Tensor:
-        values = take(name)
-        if values.dim() != 2:
-            raise MtkitError(
-                f"{file}: {name} has the shape {list(values.shape)}, which is not that of a matrix"
-            )
-        return values
-
-    tensors: Tensors = {}
-    if "Wemb" in arrays:
-        tensors["model.shared.weight"] = matrix("Wemb")
-    else:
-        tensors["model.encoder.embed_tokens.weight"] = matrix("encoder_Wemb")
-        tensors["model.decoder.embed_tokens.weight"] = matrix("decoder_Wemb")
+    names = {"model.shared": "Wemb"}
+    if "Wemb" not in arrays:
+        stacks = ("encoder", "decoder")
+        names = {f"model.{stack}.embed_tokens": f"{stack}_Wemb" for stack in stacks}
+    tensors = {f"{theirs}.weight": take(own, is_matrix=True) for theirs, own in names.items()}
     if "decoder_ff_logit_out_W" in arrays or "decoder_ff_logit_out_Wt" in arrays:
         raise MtkitError(
             f"{file}: has an output layer of its own; only models whose output layer is the "
@@ -373,6 +364,7 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
         _, stack, _, number, kind = name.split(".", 4)
         weight, bias = (f"{stack}_l{int(number) + 1}_{own}" for own in _NAMES[kind])
         is_norm = kind.endswith("norm")
-        tensors[f"{name}.weight"] = take(weight).flatten() if is_norm else matrix(weight).T
+        values = take(weight, is_matrix=not is_norm)
+        tensors[f"{name}.weight"] = values.flatten() if is_norm else values.T
         tensors[f"{name}.bias"] = take(bias).flatten()
     return tensors

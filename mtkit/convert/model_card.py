@@ -80,10 +80,8 @@ def read_card(folder: Path) -> Card:
 
 
 def _licence(front_matter: str) -> str:
-    """The value of `license`, which may continue on lines that are indented or list items.
-
-    The other facts, some of which are long tables of scores, are not read.
-    """
+    """The value of `license`, which may continue on lines that are indented or list items."""
+    # The other facts, some of which are long tables of scores, are not read.
     if not (lines := _LICENCE.search(front_matter)):
         return ""
     try:
@@ -104,9 +102,8 @@ def write_card(export: Export, target: Target) -> None:
     codes = [base_language(code) for code in dict.fromkeys(code for pair in pairs for code in pair)]
     licence = imported.licence if imported is not None else ""
     step, scores = _scores(run, steps)
-    averaged = f"step {steps[0]:,}"
-    if len(steps) > 1:
-        averaged = f"mean of the checkpoints of steps {', '.join(f'{step:,}' for step in steps)}"
+    averaged = "mean of the checkpoints of steps" if len(steps) > 1 else "step"
+    averaged += f" {', '.join(f'{step:,}' for step in steps)}"
     parameters = sum(parameter.numel() for parameter in translator.model.parameters())
     is_hub = imported is not None and imported.commit and is_hub_name(imported.source)
     text = render_card(
@@ -142,12 +139,10 @@ def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
     what = {"translation": "translates", "parsing": "parses"}[origin.task]
     by_sentence = origin.task == "parsing" or origin.has_single_sentences
     unit = "sentence by sentence" if by_sentence else "line by line"
+    layers = f"encoder layers: {model.encoder_layers}, decoder layers: {model.decoder_layers}"
     facts = {
         "What it does": f"{what} {listed or 'unknown languages'}, {unit}",
-        "Model": (
-            f"Transformer of width {model.d_model}, encoder layers: {model.encoder_layers}, "
-            f"decoder layers: {model.decoder_layers}"
-        ),
+        "Model": f"Transformer of width {model.d_model}, {layers}",
     }
     if imported is not None:
         commit = f", commit {imported.commit}" if imported.commit else ""

@@ -23,11 +23,7 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.export_record import (
-    SENTENCEPIECE_FILES,
-    longest_sequence,
-    power_penalty,
-)
+from mtkit.convert.export_record import SENTENCEPIECE_FILES, longest_sequence, power_penalty
 from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
 from mtkit.convert.target import Export, Limits, Target, example_tag, quoted
@@ -96,12 +92,11 @@ class OnnxModel:
 
     def _text(self, ids: list[int]) -> str:
         kept = [i for i in ids if i > UNK_ID]
+        # Of bytes that are not a character, the tokenizer in Rust leaves out valid neighbours too;
+        # the one in JavaScript does not.
         if self._tgt.is_fallback[kept].any():
-            # Of bytes that are not a character, the tokenizer in Rust leaves out valid neighbours
-            # too; the one in JavaScript does not.
             return self._tgt.decode(kept)
-        text: str = self._tokenizer.decode(kept, skip_special_tokens=False)
-        return text
+        return str(self._tokenizer.decode(kept, skip_special_tokens=False))
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
@@ -201,15 +196,12 @@ class _Onnx(Target):
                 "the model is larger than 2 GB, the limit of an ONNX file; try --quantization int8"
             )
         (folder / _GRAPHS).mkdir()
-        for name, graph in (
-            ("encoder_model", encoder_graph),
-            ("decoder_model_merged", decoder_graph),
-        ):
+        graphs = {"encoder_model": encoder_graph, "decoder_model_merged": decoder_graph}
+        for name, graph in graphs.items():
             content = graph(model, longest=longest, is_int8=is_int8).SerializeToString()
             (folder / _GRAPHS / f"{name}{suffix}.onnx").write_bytes(content)
         special = {name: vocabularies.tgt.piece(i) for name, i in SPECIAL_TOKENS.items()}
-        has_one_list = model.src_embedding is None
-        tokenizer = tokenizer_json(vocabularies, has_one_list=has_one_list)
+        tokenizer = tokenizer_json(vocabularies, has_one_list=model.src_embedding is None)
         files = {
             "config.json": _config(model, longest, dtype),
             _GENERATION: {

@@ -67,8 +67,8 @@ def encoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
         ]
         x = graph.layer(name, x, sublayers)
     graph.node("Identity", graph.final_norm("encoder_norm", x), to_name="last_hidden_state")
-    inputs = [_ids("input_ids", _SOURCE), _ids("attention_mask", _SOURCE)]
-    outputs = [_floats("last_hidden_state", [*_SOURCE, config.d_model])]
+    inputs = [_value(name, "INT64", _SOURCE) for name in ("input_ids", "attention_mask")]
+    outputs = [_value("last_hidden_state", "FLOAT", [*_SOURCE, config.d_model])]
     return graph.model("encoder", inputs, outputs)
 
 
@@ -98,18 +98,17 @@ def decoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
         x = graph.layer(name, x, sublayers)
     graph.node("Identity", graph.logits(graph.final_norm("decoder_norm", x)), to_name="logits")
     inputs = [
-        _ids("encoder_attention_mask", _SOURCE),
-        _ids("input_ids", _TARGET),
-        _floats("encoder_hidden_states", [*_SOURCE, config.d_model]),
+        _value("encoder_attention_mask", "INT64", _SOURCE),
+        _value("input_ids", "INT64", _TARGET),
+        _value("encoder_hidden_states", "FLOAT", [*_SOURCE, config.d_model]),
     ]
-    outputs = [_floats("logits", [*_TARGET, model.vocab_size])]
+    outputs = [_value("logits", "FLOAT", [*_TARGET, model.vocab_size])]
     for name in _cache_names(config.decoder_layers):
         _, side, kind = name.split(".")
         width = config.key_width if kind == "key" else config.value_width
         for values, begin in ((inputs, "past_key_values"), (outputs, "present")):
-            shape: list[str | int]
             shape = ["batch_size", config.n_heads, f"{begin}_{side}_sequence_length", width]
-            values.append(_floats(f"{begin}.{name}", shape))
+            values.append(_value(f"{begin}.{name}", "FLOAT", shape))
     inputs.append(_value("use_cache_branch", "BOOL", [1]))
     return graph.model("decoder", inputs, outputs)
 
@@ -134,10 +133,7 @@ def joint_ids(src_ids: Sequence[int], vocab_size: int) -> list[int]:
 
 
 class _Graph:
-    """A graph that is being written; its methods add nodes, and return the names of results.
-
-    Weights have the names that they have in the model. A branch shares those of its graph.
-    """
+    """A graph that is being written; its methods add nodes, and return the names of results."""
 
     def __init__(self, model: Transformer, *, longest: int, is_int8: bool) -> None:
         self.config, self.weights = model.config, model.state_dict()
@@ -145,17 +141,14 @@ class _Graph:
         self.table = _array(model.positions(0, longest, like=model.embedding.weight))
         self.is_int8 = is_int8
         self.initializers: dict[str, Any] = {}
-        self.start_afresh("")
-
-    def start_afresh(self, prefix: str) -> None:
-        self.prefix = prefix
+        self.prefix = ""
         self.nodes: list[Any] = []
         # The results of rounding.
         self.rounded: dict[str, list[str]] = {}
 
     def branch(self, prefix: str) -> _Graph:
         inner = copy(self)
-        inner.start_afresh(prefix)
+        inner.prefix, inner.nodes, inner.rounded = prefix, [], {}
         return inner
 
     def node(self, op: str, *inputs: str, to_name: str = "", **attributes: Any) -> str:
@@ -228,18 +221,14 @@ class _Graph:
     # Linear maps ----------------------------------------------------------------------------
 
     def linear(self, name: str, x: str) -> str:
-        matrix = _array(self.weights[f"{name}.weight"])
+        matrix: npt.NDArray[Any] = _array(self.weights[f"{name}.weight"])
         if self.config.narrow_attention and name.endswith("in_proj"):
             matrix = full_matrix(matrix, self.config.n_heads)
+        scales = []
         if self.is_int8:
-            bytes_, scale = _rounded(matrix)
-            product = self.product(
-                x,
-                self.constant(f"{name}.weight", bytes_.T),
-                self.constant(f"{name}.scale", scale[:, 0]),
-            )
-        else:
-            product = self.product(x, self.constant(f"{name}.weight", matrix.T))
+            matrix, scale = _rounded(matrix)
+            scales = [self.constant(f"{name}.scale", scale[:, 0])]
+        product = self.product(x, self.constant(f"{name}.weight", matrix.T), *scales)
         return self.node("Add", product, self.weight(f"{name}.bias"))
 
     def product(self, x: str, matrix: str, scale: str = "") -> str:
@@ -314,32 +303,21 @@ class _Graph:
 
     def feed_forward(self, layer: str, x: str) -> str:
         inner = self.linear(f"{layer}.feed_forward.inner", x)
-        activations = {"relu": self.relu, "silu": self.silu}
-        active = activations[self.config.activation](inner)
+        if self.config.activation == "relu":
+            active = self.node("Relu", inner)
+        else:
+            active = self.node("Mul", inner, self.node("Sigmoid", inner))
         return self.linear(f"{layer}.feed_forward.outer", active)
-
-    def relu(self, x: str) -> str:
-        return self.node("Relu", x)
-
-    def silu(self, x: str) -> str:
-        return self.node("Mul", x, self.node("Sigmoid", x))
 
     def attend_to_self(self, layer: str, x: str, *, bias: str, cache: int | None = None) -> str:
         """Self-attention; with `cache`, the number of the layer, also to earlier positions."""
         name = f"{layer}.self_attention"
-        keys, values = self.widths
-        joined = self.linear(f"{name}.in_proj", x)
-        q, k, v = self.split(joined, keys, keys, values)
+        q, k, v = self.split(self.linear(f"{name}.in_proj", x), with_queries=True)
         if cache is not None:
+            names = [f"{cache}.decoder.{kind}" for kind in _KINDS]
             k, v = (
-                self.node(
-                    "Concat",
-                    f"cache.{cache}.decoder.{kind}",
-                    new,
-                    to_name=f"present.{cache}.decoder.{kind}",
-                    axis=2,
-                )
-                for kind, new in zip(_KINDS, (k, v), strict=True)
+                self.node("Concat", f"cache.{of}", new, to_name=f"present.{of}", axis=2)
+                for of, new in zip(names, (k, v), strict=True)
             )
         return self.linear(f"{name}.out_proj", self.attention(q, k, v, bias))
 
@@ -348,11 +326,6 @@ class _Graph:
         q = self.heads(self.linear(f"{name}.q_proj", x))
         k, v = (f"present.{cache}.encoder.{kind}" for kind in _KINDS)
         return self.linear(f"{name}.out_proj", self.attention(q, k, v, bias))
-
-    def project_memory(self, layer: str, states: str) -> list[str]:
-        """Keys and values of the encoder's output."""
-        joined = self.linear(f"{layer}.cross_attention.kv_proj", states)
-        return self.split(joined, *self.widths)
 
     def attention(self, q: str, k: str, v: str, bias: str) -> str:
         """The results of all heads, joined: (B, T, H·Kv)."""
@@ -363,15 +336,10 @@ class _Graph:
         joined = self.node("Transpose", heads, perm=[0, 2, 1, 3])
         return self.node("Reshape", joined, self.integers(0, 0, -1))
 
-    @property
-    def widths(self) -> tuple[int, int]:
-        """The width of the keys of all heads, and that of the values."""
-        H = self.config.n_heads
-        return H * self.config.key_width, H * self.config.value_width
-
-    def split(self, x: str, *widths: int) -> list[str]:
-        """Parts of (B, T, ...), each (B, H, T, width / H)."""
-        sizes = self.integers(*widths)
+    def split(self, x: str, *, with_queries: bool = False) -> list[str]:
+        """Keys and values (B, H, T, K or Kv) of (B, T, ...), which may begin with queries."""
+        widths = [self.config.key_width] * (1 + with_queries) + [self.config.value_width]
+        sizes = self.integers(*(width * self.config.n_heads for width in widths))
         parts = self.nodes_of("Split", x, sizes, outputs=len(widths), axis=-1)
         return [self.heads(part) for part in parts]
 
@@ -405,7 +373,8 @@ def _choose_cache(graph: _Graph) -> None:
     for name in caches:
         given.node("Identity", f"past_key_values.{name}", to_name=f"given/{name}")
     for number in range(graph.config.decoder_layers):
-        projected = new.project_memory(f"decoder.{number}", "encoder_hidden_states")
+        name = f"decoder.{number}.cross_attention.kv_proj"
+        projected = new.split(new.linear(name, "encoder_hidden_states"))
         for kind, vectors in zip(_KINDS, projected, strict=True):
             begin, axis = new.integers(0), new.integers(2)
             new.node("Slice", vectors, begin, begin, axis, to_name=f"new/{number}.decoder.{kind}")
@@ -415,7 +384,7 @@ def _choose_cache(graph: _Graph) -> None:
             branch.nodes,
             condition,
             [],
-            [_floats(f"{branch.prefix}{name}", None) for name in caches],
+            [_value(f"{branch.prefix}{name}", "FLOAT", None) for name in caches],
         )
         for condition, branch in (("then", given), ("else", new))
     }
@@ -443,15 +412,7 @@ def _type(name: str) -> int:
     return value
 
 
-def _value(name: str, kind: str, shape: Sequence[str | int] | None) -> Any:
+def _value(name: str, kind: str, shape: Sequence[object] | None) -> Any:
     from onnx import helper
 
     return helper.make_tensor_value_info(name, _type(kind), shape)
-
-
-def _ids(name: str, shape: Sequence[str | int]) -> Any:
-    return _value(name, "INT64", shape)
-
-
-def _floats(name: str, shape: Sequence[str | int] | None) -> Any:
-    return _value(name, "FLOAT", shape)

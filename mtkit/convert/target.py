@@ -109,13 +109,11 @@ class Target(ABC):
         Raises:
             MtkitError: if the export cannot be written.
         """
-        check_writable(
-            out,
-            force=force,
-            kind="an export",
-            place="OUT",
-            is_kind=lambda folder: (folder / RECORD).is_file(),
-        )
+
+        def is_kind(folder: Path) -> bool:
+            return (folder / RECORD).is_file()
+
+        check_writable(out, force=force, kind="an export", place="OUT", is_kind=is_kind)
         with new_folder(out) as folder:
             yield folder
 

@@ -37,21 +37,16 @@ from mtkit.convert.export_record import (
     recorded_lines,
     recorded_settings,
 )
-from mtkit.convert.m2m100 import (
-    SENTENCEPIECE,
-    SPECIAL,
-    fairseq_positions,
-    read_subwords,
-)
+from mtkit.convert.m2m100 import SENTENCEPIECE, SPECIAL, fairseq_positions, read_subwords
 from mtkit.convert.marian import (
+    MADE_UP,
+    WITHOUT_SUBWORD,
     MarianSource,
     Subwords,
     check_tensors,
     halves,
     listed_pieces,
-    made_up,
     most_rows,
-    without_subword,
 )
 from mtkit.convert.untrusted import (
     MAX_SENTENCEPIECE,
@@ -170,6 +165,7 @@ class _Shape(BaseModel, strict=True, allow_inf_nan=False):
     eos_token_id: int | list[int]
     pad_token_id: int
     decoder_start_token_id: int
+    max_position_embeddings: int
 
 
 class _Settings(_Shape):
@@ -183,7 +179,6 @@ class _Settings(_Shape):
     static_position_embeddings: Literal[True] = True
     share_encoder_decoder_embeddings: bool = True
     decoder_vocab_size: VocabSize | None = None
-    max_position_embeddings: int
 
 
 class _M2M100Settings(_Shape):
@@ -228,11 +223,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     given = content | {key: value for key, value in generation.items() if value is not None}
     ids = {key: given[key] for key in ("eos_token_id", "decoder_start_token_id") if key in given}
     shape = given | content | ids
-    settings: _Settings | _M2M100Settings
-    if is_m2m100:
-        settings = parse_settings(shape, _M2M100Settings, file)
-    else:
-        settings = parse_settings(shape, _Settings, file)
+    settings = parse_settings(shape, _M2M100Settings if is_m2m100 else _Settings, file)
     config = _model_config(settings, file)
     words = read_json(folder / "tokenizer_config.json", required=False)
     # transformers reads it too, without limits.
@@ -252,14 +243,14 @@ def read_transformers_folder(folder: Path) -> MarianSource:
             "different vocabularies"
         )
     keys = ("vocab_size", "decoder_vocab_size")
-    name_of = made_up if is_m2m100 else without_subword
+    name = MADE_UP if is_m2m100 else WITHOUT_SUBWORD
     for side, size, key in zip((src, tgt), sizes, keys, strict=True):
         if not len(side.pieces) <= size <= most_rows(len(side.pieces)):
             raise MtkitError(
                 f"{file}: {key} is {size}, but the vocabulary has {len(side.pieces)} subwords"
             )
         # A matrix may have more rows, so that their number is a round one.
-        side.pieces.extend(name_of(i) for i in range(len(side.pieces), size))
+        side.pieces.extend(name.format(i) for i in range(len(side.pieces), size))
     start = settings.decoder_start_token_id
     if not 0 <= start < len(tgt.pieces):
         raise MtkitError(f"{folder}: decoder_start_token_id is {start}, which is not a subword")
@@ -327,11 +318,12 @@ def _language(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() else ""
 
 
-def _model_config(settings: _Settings | _M2M100Settings, file: Path) -> ModelConfig:
-    more: dict[str, Any] = {}
-    if isinstance(settings, _M2M100Settings):
+def _model_config(settings: _Shape, file: Path) -> ModelConfig:
+    more: dict[str, Any] = settings.model_dump(include=ModelConfig.model_fields.keys())
+    is_m2m100 = isinstance(settings, _M2M100Settings)
+    if is_m2m100:
         # Of the sines and cosines that `fairseq_positions` computes.
-        more = {"positions": "learned", "max_positions": settings.max_position_embeddings}
+        more |= {"positions": "learned", "max_positions": settings.max_position_embeddings}
         more["norm"] = "pre"
     for key in ("attention_heads", "ffn_dim"):
         of_encoder, of_decoder = (getattr(settings, f"{s}_{key}") for s in ("encoder", "decoder"))
@@ -341,20 +333,14 @@ def _model_config(settings: _Settings | _M2M100Settings, file: Path) -> ModelCon
                 "they must be equal"
             )
     width, heads = settings.d_model, settings.encoder_attention_heads
-    if width % 2 or width % heads or (more and width < 4):
+    if width % 2 or width % heads or (is_m2m100 and width < 4):
         raise MtkitError(f"{file}: d_model {width} cannot be divided by 2 and by {heads} heads")
     return ModelConfig(
-        encoder_layers=settings.encoder_layers,
-        decoder_layers=settings.decoder_layers,
-        d_model=width,
         d_ff=settings.encoder_ffn_dim,
         n_heads=heads,
         activation="relu" if settings.activation_function == "relu" else "silu",
         output_bias=True,
         norm_epsilon=_NORM_EPSILON,
-        dropout=settings.dropout,
-        attention_dropout=settings.attention_dropout,
-        activation_dropout=settings.activation_dropout,
         **more,
     )
 
@@ -494,14 +480,7 @@ def _unpickled(file: Path) -> Tensors:
 
 
 def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
-    """Refuse pickles that are too long, or use a value twice that is neither a name nor a tensor.
-
-    A tuple of twice the same tuple, of twice the same tuple, and so on, has few bytes, but it takes
-    hours to compute its hash.
-
-    Raises:
-        ValueError: or any other exception if they are damaged.
-    """
+    """Refuse long pickles, and those that use a value twice that is neither name nor tensor."""
     pickles = [file] * _PICKLES
     if is_zip:
         with zipfile.ZipFile(file) as archive:
@@ -521,6 +500,7 @@ def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
             elif "PUT" in operation.name:
                 known.discard(argument)
             elif "GET" in operation.name and argument not in known:
+                # Nested tuples of twice the same one have few bytes, and are hashed for hours.
                 raise ValueError("a value that is used twice")
             last = operation.name
 
@@ -550,9 +530,9 @@ def _is_sinusoidal(stored: Tensor, config: ModelConfig) -> bool:
     first = 2 if is_table else 0
     if stored.dim() != 2 or stored.shape[1] != width or len(stored) <= first:
         return False
-    stored = stored[first:]
+    count = len(stored) - first
     if is_table:
-        computed = fairseq_positions(len(stored), width)
+        computed = fairseq_positions(count, width)
     else:
-        computed = sinusoidal_positions(len(stored), width)[:, halves(width)].float()
-    return bool((stored - computed).abs().max() < _CLOSE)
+        computed = sinusoidal_positions(count, width)[:, halves(width)].float()
+    return bool((stored[first:] - computed).abs().max() < _CLOSE)

@@ -70,11 +70,9 @@ _FORMATS = {
 
 @dataclass
 class _Entry:
-    """An entry.
+    """An entry: its strings in the file, and before them its comments, as lines.
 
     Attributes:
-        match: its strings in the file; its comments are before it.
-        comments: their lines.
         texts: the text of each string, by its keyword.
         parts: of each text to translate, its lines: text that stays, or the number of a segment.
     """

@@ -8,7 +8,6 @@ parser does not call text stays as it is. A new text is read again, and must hav
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -101,15 +100,14 @@ class Markdown(Document):
         rows = list(_separated(self._file.rows, front.end() if front else 0))
         # Where the search for the next cell begins, in each line.
         begins: dict[int, int] = {}
-        around, kept = "", Counter[str]()
+        around, not_read = "", 0
         for token in self._parser.parse("\n".join(row[2] for row in rows), self._references):
             if token.type in ("inline", "html_block") and token.map:
-                is_read = self._read(token, rows[slice(*token.map)], around, begins)
-                kept["texts that were not understood"] += not is_read
+                not_read += not self._read(token, rows[slice(*token.map)], around, begins)
             is_cell = token.type in ("td_open", "th_open")
             around = token.type if is_cell or token.markup.startswith("#") else ""
-        for what, count in (+kept).items():
-            self.notes.append(f"{what} keep their text: {count:,}")
+        if not_read:
+            self.notes.append(f"texts that were not understood keep their text: {not_read:,}")
 
     def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
         edits, unfit = list[Edit](), 0
@@ -176,10 +174,7 @@ class Markdown(Document):
         return True
 
     def _markdown(self, line: str, codes: Tags) -> str | None:
-        """A line as Markdown that is read as this line again; None if there is none.
-
-        Spaces in codes, at which no line may end, are NUL characters.
-        """
+        """A line as Markdown that is read as this line again; None if there is none."""
         as_html = {
             number: (f"<{tag}>", f"</{tag}>") if (tag := _HTML_OF.get(raw[0])) and raw[1] else raw
             for number, raw in codes.items()
@@ -196,10 +191,8 @@ class Markdown(Document):
 
 
 def _separated(lines: Sequence[Row], front: int) -> Iterator[Row]:
-    """Lines without the front matter, and with a blank one before a definition after a footnote.
-
-    CommonMark has no footnotes, and takes what follows one for a part of its paragraph.
-    """
+    """Lines without the front matter, and with a blank one before a definition after a footnote."""
+    # CommonMark has no footnotes, and takes what follows one for a part of its paragraph.
     is_footnote = False
     for start, stop, line in lines:
         is_definition = re.match(r" {0,3}\[[^\]]+\]:", line) is not None

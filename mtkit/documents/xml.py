@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import ClassVar
 
 from lxml import etree
@@ -57,26 +57,20 @@ class XmlDocument(Document):
 
     @abstractmethod
     def _labelled_parts(self) -> Iterable[tuple[str, str]]:
-        """The parts with texts, in the order of reading, and what each is called in messages.
-
-        The main part of a text is not called anything. `notes` are written here, too.
-        """
+        """The parts with texts, in the order of reading, and their names in messages."""
 
     @abstractmethod
     def _paragraphs(self, name: str, root: Element) -> Iterable[Paragraph]:
-        """The paragraphs of a part; always the same ones for the same bytes.
-
-        Those before it may change while they are read.
-        """
+        """The paragraphs of a part; those before one may change while it is read."""
 
     def _texts(self, name: str, root: Element) -> Iterable[tuple[Paragraph, list[Segment]]]:
         """The paragraphs with texts, and a segment for each text."""
-        label, number, last = self._labels[name], 0, dict[object, tuple[Element, Element, int]]()
+        label, number, numbers = self._labels[name], 0, _numbers_in_tables(root)
         for paragraph in self._paragraphs(name, root):
             segments = list[Segment]()
             for index, text in enumerate(paragraph.texts):
                 number += index == 0 or paragraph.default == "block"
-                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element, last)}"
+                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element, numbers)}"
                 place = f"{label}, {place}" if label else place
                 segments.append(Segment(text.line, place, is_replaced=paragraph.is_replaced))
             if segments:
@@ -131,29 +125,22 @@ class XmlDocument(Document):
         """Change what marks need besides, when all paragraphs are written."""
 
 
-def _cell(element: Element, last: dict[object, tuple[Element, Element, int]]) -> str:
-    """Where an element is in a table, if it is in one; `last` has the rows and cells before."""
+def _numbers_in_tables(root: Element) -> dict[Element, int]:
+    """The number of each row in its table, and of each cell in its row."""
+    numbers, counts = dict[Element, int](), Counter[Element]()
+    # A control of Word may be around a row or a cell.
+    for node in root.iter("{*}tr", "{*}table-row", "{*}tc", "{*}table-cell", "{*}sdt"):
+        counts[node.getparent()] += 1
+        numbers[node] = counts[node.getparent()]
+    return numbers
+
+
+def _cell(element: Element, numbers: Mapping[Element, int]) -> str:
+    """Where an element is in a table, if it is in one."""
     cell = next(element.iterancestors("{*}tc", "{*}table-cell"), None)
     if cell is None or cell.getparent().getparent() is None:
         return ""
-    numbers = []
-    for node in (cell.getparent(), cell):
-        parent = node.getparent()
-        # Of tables in each other, each has its own.
-        key = node.tag, sum(1 for _ in node.iterancestors(node.tag))
-        around, before, number = last.get(key, (None, None, 0))
-        if around is not parent:
-            before, number = None, 0
-        steps = 0
-        for far, other in enumerate(chain([node], node.itersiblings(preceding=True))):
-            if other is before:
-                steps = far
-                break
-            if other.tag == node.tag:
-                steps = far + 1
-        last[key] = parent, node, number + steps
-        numbers.append(number + steps)
-    return " (row {}, cell {})".format(*numbers)
+    return f" (row {numbers.get(cell.getparent(), 1)}, cell {numbers[cell]})"
 
 
 def parsed(data: bytes, name: str) -> Element:

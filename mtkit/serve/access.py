@@ -96,10 +96,7 @@ class Access:
         return min(self.per_minute, left + (now - then) * self.per_minute / 60)
 
     def _forget(self, now: float) -> None:
-        """Forget those who have most of a minute left: a client that is new has all of it.
-
-        Of clients that have the same, those that were quiet for longest.
-        """
+        """Forget those who have most of a minute left: a client that is new has all of it."""
         known = sorted(self._left, key=lambda client: -self._left_now(client, now))
         for client in known[: max(1, _MAX_KNOWN // 10)]:
             del self._left[client]

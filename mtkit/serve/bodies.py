@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Collection
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -97,10 +98,7 @@ async def read_parameters(
 
 
 async def _body(request: Request, most: int, seconds: float) -> bytes:
-    """The body. A larger one is read to its end: a client that is sending does not read answers.
-
-    The connection is closed if it is much larger, or not there in time.
-    """
+    """The body. A larger one is read to its end: a client that is sending does not read answers."""
     announced = request.headers.get("content-length", "0")
     parts, size, discard_limit = [], 0, _TOO_LARGE * most
     too_large = RequestError(413, f"the body is larger than {most} bytes")
@@ -117,9 +115,8 @@ async def _body(request: Request, most: int, seconds: float) -> bytes:
                     too_large.closes_connection = True
                     raise too_large
     except TimeoutError:
-        raise RequestError(
-            408, f"the body did not come within {seconds:g} s", closes_connection=True
-        ) from None
+        message = f"the body did not come within {seconds:g} s"
+        raise RequestError(408, message, closes_connection=True) from None
     except ClientDisconnect:
         raise RequestError(400, "the body is not complete", closes_connection=True) from None
     if size > most:
@@ -154,10 +151,9 @@ async def _of_parts(headers: Headers, body: bytes) -> Parameters:
 
 
 def _of_json(body: bytes) -> Parameters:
-    try:
+    fields = None
+    with suppress(ValueError, RecursionError):
         fields = json.loads(body)
-    except (ValueError, RecursionError):
-        raise RequestError(400, "Invalid JSON format") from None
     if not isinstance(fields, dict):
         raise RequestError(400, "Invalid JSON format")
     parameters = Parameters({name: fields[name] for name in _KNOWN & fields.keys()})

@@ -119,11 +119,7 @@ class Directions:
 
 
 def _checks_of(run: Run, translator: Translator) -> RunChecks | None:
-    """What a run knows of its translations, if its files are in order; the checkers come later.
-
-    Of damaged files it warns, because a server can do without them. It warns of a confidence of
-    another checkpoint too.
-    """
+    """What a run knows of its translations; a server can do without it if files are damaged."""
     try:
         checks = RunChecks.load(run.path)
         if checks is not None and any(direction.coverage for direction in checks.directions):

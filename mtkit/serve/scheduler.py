@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
+from mtkit.serve.http_errors import RequestError
 from mtkit.translate import Sentence, Translation, Translator
 
 Result = TypeVar("Result")
@@ -31,18 +32,6 @@ _MIN_LENGTH = 8
 _TERM = 256
 # Seconds after which a client that was refused may try again: at least, and at most.
 _MIN_RETRY, _MAX_RETRY = 1, 60
-
-
-class QueueFullError(Exception):
-    """More is waiting than the queue may have; `seconds` is when to try again."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(f"the queue is full; try again in {seconds} s")
-        self.seconds = seconds
-
-
-class RequestTooLargeError(Exception):
-    """A request has more tokens than the queue may have."""
 
 
 class _QueuedSentence(NamedTuple):
@@ -92,8 +81,7 @@ class Request:
         """The translations of sentences, which have ids.
 
         Raises:
-            QueueFullError: if too much is waiting, before the request has had any translation.
-            RequestTooLargeError: likewise, if the request alone has more than may wait.
+            RequestError: as `Scheduler.check`, before the request has had any translation.
             Exception: that of the translator, if it cannot translate one of them.
         """
         if not sentences:
@@ -180,14 +168,16 @@ class Scheduler:
         """Refuse more tokens than may wait, counted with those of the other requests.
 
         Raises:
-            RequestTooLargeError: if they are too many for the queue.
-            QueueFullError: if they are too many now.
+            RequestError: 413 if they are too many for the queue, 429 if they are too many now.
         """
         if tokens > self.most_waiting:
-            raise RequestTooLargeError
+            message = f"the texts are larger than the queue of {self.most_waiting} subwords"
+            raise RequestError(413, message)
         if self.waiting - (request.tokens if request else 0) + tokens > self.most_waiting:
-            seconds = self.waiting / self._rate if self._rate else _MIN_RETRY
-            raise QueueFullError(min(max(math.ceil(seconds), _MIN_RETRY), _MAX_RETRY))
+            seconds = math.ceil(self.waiting / self._rate) if self._rate else _MIN_RETRY
+            seconds = min(max(seconds, _MIN_RETRY), _MAX_RETRY)
+            message = f"Slowdown: the queue is full; try again in {seconds} s"
+            raise RequestError(429, message, retry_after=seconds)
 
     def add(self, request: Request, items: Sequence[_QueuedSentence]) -> None:
         """Let sentences of a request wait, and plan to decode."""
@@ -277,13 +267,11 @@ class Scheduler:
 def _decode(
     translator: Translator, sentences: Sequence[Sentence], n_best: int
 ) -> list[list[Translation] | Exception]:
-    """The translations of each sentence, or the error of it.
-
-    If decoding fails, each sentence is decoded alone: one must not make the others fail.
-    """
+    """The translations of each sentence, or the error of it."""
     try:
         return list(translator.decoder.decode(sentences, n_best))
     except Exception as error:
         if len(sentences) == 1:
             return [error]
+    # One must not make the others fail.
     return [result for sentence in sentences for result in _decode(translator, [sentence], n_best)]

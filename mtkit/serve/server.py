@@ -12,7 +12,7 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -94,7 +94,7 @@ def make_app(service: Service) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
     # A redirect would name whatever host the client names.
     app.router.redirect_slashes = False
-    return _WithHeaders(app)
+    return _with_headers(app)
 
 
 def _endpoint(
@@ -192,13 +192,10 @@ async def _no_such_endpoint(request: Request, error: HTTPException) -> Response:
     return JSONResponse({field: error.detail}, error.status_code, error.headers)
 
 
-class _WithHeaders:
+def _with_headers(app: ASGIApp) -> ASGIApp:
     """Lets pages of all origins use the APIs, and keeps answers out of caches."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_api = scope["type"] == "http" and (
             scope["path"] in _API or scope["path"].startswith("/download_file/")
         )
@@ -213,10 +210,11 @@ class _WithHeaders:
                     headers.update(_CORS)
             await send(message)
 
-        app = self._app
-        if is_api and scope["method"] == "OPTIONS":
-            app = Response(headers={"Allow": "GET, HEAD, OPTIONS, POST"})
-        await app(scope, receive, send_with_headers)
+        is_preflight = is_api and scope["method"] == "OPTIONS"
+        asked = Response(headers={"Allow": "GET, HEAD, OPTIONS, POST"}) if is_preflight else app
+        await asked(scope, receive, send_with_headers)
+
+    return answer
 
 
 # ---------------------------------------------------------------------------------------------
@@ -311,13 +309,10 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _protocol(seconds: float) -> type[H11Protocol]:
-    """The HTTP protocol, with limits that uvicorn does not have.
-
-    The head of a request must come, and an answer must be read, within `seconds`; otherwise
-    the connection is closed. It is closed at once if there are too many. A client that has ended
-    its side gets its answers, if it still reads: every second it is sent that its request is
-    processed (RFC 2518, section 10.1), which fails if it has gone.
-    """
+    """The HTTP protocol, with limits that uvicorn does not have."""
+    # The head of a request must come, and an answer must be read, within `seconds`. A client that
+    # has ended its side gets its answers, if it still reads: every second it is sent that its
+    # request is processed (RFC 2518, section 10.1), which fails if it has gone.
 
     class Protocol(H11Protocol):
         _has_ended = False
@@ -411,45 +406,33 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if is_six else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, ValueError) as error:
-        number = error.errno if isinstance(error, OSError) else None
+        number = error.errno if isinstance(error, OSError) else 0
         other = "--port" if number in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        reason = str(error)
         # `create_server` makes an OSError of a gaierror; its numbers are negative.
-        if isinstance(error, socket.gaierror) or (number or 0) < 0:
-            reason = "there is no such address"
-        elif number:
-            reason = os.strerror(number)
+        known = os.strerror(number) if number and number > 0 else "there is no such address"
+        reason = known if number else str(error)
         raise MtkitError(f"--host {host} --port {port}: {reason}; give another {other}") from error
-
-
-class _Counting(logging.Handler):
-    """Counts warnings about texts, which may name words of them, instead of printing them."""
-
-    def __init__(self, service: Service) -> None:
-        super().__init__(logging.WARNING)
-        self._service = service
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._service.metrics.warnings += 1
 
 
 @contextmanager
 def _quiet(service: Service) -> Iterator[None]:
-    """Keep the texts of users out of the log."""
-    counting = _Counting(service)
-    loggers = [logging.getLogger(f"mtkit.{room}") for room in ("translate", "align")]
-    about_requests = [logging.getLogger(name) for name in ("uvicorn", "python_multipart")]
-    levels = [logger.level for logger in about_requests]
-    for logger in about_requests:
-        logger.setLevel(logging.CRITICAL)
-    for logger in loggers:
-        logger.addHandler(counting)
-        logger.propagate = False
-    try:
+    """Keep the texts of users out of the log: warnings that may name words of them are counted."""
+
+    def count(_record: logging.LogRecord) -> bool:
+        service.metrics.warnings += 1
+        return False
+
+    counting = logging.Handler(logging.WARNING)
+    counting.addFilter(count)
+    with ExitStack() as after:
+        for name in ("uvicorn", "python_multipart"):
+            logger = logging.getLogger(name)
+            after.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
+        for room in ("translate", "align"):
+            logger = logging.getLogger(f"mtkit.{room}")
+            after.callback(logger.removeHandler, counting)
+            after.callback(setattr, logger, "propagate", True)
+            logger.addHandler(counting)
+            logger.propagate = False
         yield
-    finally:
-        for logger, level in zip(about_requests, levels, strict=True):
-            logger.setLevel(level)
-        for logger in loggers:
-            logger.removeHandler(counting)
-            logger.propagate = True

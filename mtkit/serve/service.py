@@ -22,7 +22,7 @@ from mtkit.serve.counters import Metrics
 from mtkit.serve.directions import Direction, Directions
 from mtkit.serve.http_errors import RequestError, invalid
 from mtkit.serve.languages import Detected
-from mtkit.serve.scheduler import QueueFullError, RequestTooLargeError, Scheduler
+from mtkit.serve.scheduler import Scheduler
 from mtkit.serve.text_quality import check_texts
 from mtkit.serve.texts import Format, TranslatedText, WordLink, link_words, translate_texts
 from mtkit.translate import Glossary, MarkupRules, Translator, markup_text
@@ -284,13 +284,11 @@ class Service:
 
     def _glossary(self, terms: Mapping[str, str]) -> Glossary:
         limits = self.limits
-        longest = max(map(len, (*terms, *terms.values())))
+        longest, most = max(map(len, (*terms, *terms.values()))), limits.term_characters
         if len(terms) > limits.terms:
             raise RequestError(400, f"the glossary has more than {limits.terms} terms")
-        if longest > limits.term_characters:
-            raise RequestError(
-                400, f"a term of the glossary has more than {limits.term_characters} characters"
-            )
+        if longest > most:
+            raise RequestError(400, f"a term of the glossary has more than {most} characters")
         try:
             return Glossary(terms)
         except MtkitError as error:
@@ -338,12 +336,6 @@ class Service:
             # No Retry-After, because the same text would take as long again.
             message = f"the translation took longer than {limits.seconds:g} s"
             raise RequestError(503, message) from None
-        except RequestTooLargeError:
-            message = f"the texts are larger than the queue of {limits.queue_tokens} subwords"
-            raise RequestError(413, message) from None
-        except QueueFullError as full:
-            message = f"Slowdown: {full}"
-            raise RequestError(429, message, retry_after=full.seconds) from None
         except MtkitError as error:
             # What is wrong with the request was found above, so this is about the server: the
             # message has no text of the user, and may have paths.

@@ -43,17 +43,15 @@ def _work(line: LinePair) -> int:
 
 
 def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[Checked]:
-    return [_check_line(checker, line) for line in lines]
-
-
-def _check_line(checker: Checker, line: LinePair) -> Checked:
-    translation = line.translation
-    checked = checker.check(line.source, translation.text, decoded_of(translation))
-    findings = (
-        replace(f, src=_moved(f.src, line.source_start), tgt=_moved(f.tgt, line.target_start))
-        for f in checked.findings
-    )
-    return replace(checked, findings=tuple(findings))
+    all_checked = []
+    for source, source_start, translation, target_start in lines:
+        checked = checker.check(source, translation.text, decoded_of(translation))
+        findings = (
+            replace(f, src=_moved(f.src, source_start), tgt=_moved(f.tgt, target_start))
+            for f in checked.findings
+        )
+        all_checked.append(replace(checked, findings=tuple(findings)))
+    return all_checked
 
 
 def _joined(lines: Sequence[Checked], sentences: tuple[str, ...]) -> Checked:

@@ -153,48 +153,41 @@ async def _plain(
 ) -> list[list[TranslatedText]]:
     size = sum(map(len, texts))
     lines = await _in_thread_if_long(
-        size, lambda: [list(map(_Line, text.split("\n"))) for text in texts]
+        size, lambda: [list(map(_parted, text.split("\n"))) for text in texts]
     )
-    inner = [line.inner for of_text in lines for line in of_text if line.inner]
-    window = Window(1, inner)
+    window = Window(1, [inner for of_text in lines for _, inner, _ in of_text if inner])
     steps = placeholder_steps(window, await _translated(request, window))
     answers = iter(await _answered(scheduler, request, steps, size))
-    of_lines = [[next(answers) for line in of_text if line.inner] for of_text in lines]
+    of_lines = [[next(answers) for _, inner, _ in of_text if inner] for of_text in lines]
     return await _in_thread_if_long(size, lambda: list(map(_joined, lines, of_lines)))
 
 
-class _Line:
-    """A line: its text, and the white space before and after it."""
-
-    __slots__ = ("after", "before", "inner")
-
-    def __init__(self, line: str) -> None:
-        self.inner = line.strip()
-        start = line.find(self.inner) if self.inner else len(line)
-        self.before, self.after = line[:start], line[start + len(self.inner) :]
+def _parted(line: str) -> tuple[str, str, str]:
+    """The white space before a line, its text, and the white space after it."""
+    # No line has a line end, so a blank one is all before it.
+    return line.partition(line.strip() or "\n")
 
 
-def _joined(lines: Sequence[_Line], results: Sequence[list[Translation]]) -> list[TranslatedText]:
-    """The translations of a text, from those of its lines that are not blank.
-
-    The k-th has the k-th of each line, or its last one.
-    """
+def _joined(
+    lines: Sequence[tuple[str, str, str]], results: Sequence[list[Translation]]
+) -> list[TranslatedText]:
+    """The translations of a text, from those of its lines that are not blank."""
+    # The k-th has the k-th of each line, or its last one.
     texts: dict[str, TranslatedText] = {}
     for k in range(max(map(len, results), default=1)):
         best = iter(of_line[min(k, len(of_line) - 1)] for of_line in results)
         parts, pairs = list[str](), list[LinePair]()
         # Where the line begins, in the text and in its translation.
         source_start = target_start = 0
-        for line in lines:
-            inner, before = line.inner, len(line.before)
+        for before, inner, after in lines:
+            written = inner
             if inner:
                 translation = next(best)
-                pairs.append(
-                    LinePair(inner, source_start + before, translation, target_start + before)
-                )
-                inner = translation.text
-            parts.append(f"{line.before}{inner}{line.after}")
-            source_start += before + len(line.inner) + len(line.after) + 1
+                starts = source_start + len(before), target_start + len(before)
+                pairs.append(LinePair(inner, starts[0], translation, starts[1]))
+                written = translation.text
+            parts.append(f"{before}{written}{after}")
+            source_start += len(before) + len(inner) + len(after) + 1
             target_start += len(parts[-1]) + 1
         text = "\n".join(parts)
         texts.setdefault(text, TranslatedText(text, [pair.translation for pair in pairs], pairs))
@@ -255,21 +248,16 @@ def _aligned(translator: Translator, pairs: MarkupPairs) -> list[Any]:
 
 
 async def _translated(request: Request, window: Window) -> list[list[Translation]]:
-    """The translations of lines.
-
-    Raises:
-        RequestError: if a sentence has too many terms of the glossary, or too long ones.
-    """
+    """The translations of lines."""
     reader, size = request.translator.reader, sum(map(len, window.lines))
     lines = await _in_thread_if_long(size, reader.read, window)
     for terms in (sentence.terms for line in lines for sentence in line if sentence.terms):
-        too_many = ""
-        if len(terms) > _MAX_TERMS:
-            too_many = f"more than {_MAX_TERMS} terms of the glossary"
-        elif sum(len(demand.term) for demand in terms) > _MAX_TERM_CHARACTERS:
-            too_many = f"terms of the glossary with more than {_MAX_TERM_CHARACTERS} characters"
-        if too_many:
-            raise invalid(f"a sentence has {too_many}")
+        characters = sum(len(demand.term) for demand in terms)
+        if len(terms) > _MAX_TERMS or characters > _MAX_TERM_CHARACTERS:
+            raise invalid(
+                f"a sentence has more than {_MAX_TERMS} terms of the glossary, or terms with more "
+                f"than {_MAX_TERM_CHARACTERS} characters"
+            )
     wanted = [sentence for line in lines for sentence in line if sentence.ids]
     translations = await request.translate(wanted)
     if empty := sum(not best.text for best, *_ in translations):

@@ -187,9 +187,7 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
     out = tmp_path / "out.argosmodel"
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
-    assert refusal(tiny_run, tmp_path / "out") == (
-        f"{tmp_path / 'out'}: the name of a file for --format argos must end in .argosmodel"
-    )
+    assert "writes a file, whose name must end in .argos" in refusal(tiny_run, tmp_path / "out")
     short = tiny_run.with_config(
         changed(tiny_run.config, "model", positions="learned", max_positions=1000)
     )
@@ -216,11 +214,8 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
         export(tiny_run, out, format="argos", force=True)
     out.unlink()
     out.mkdir()
-    with pytest.raises(MtkitError) as caught:
+    with pytest.raises(MtkitError, match="--format argos writes a file"):
         export(tiny_run, out, format="argos", force=True)
-    assert str(caught.value) == (
-        f"{out}: is a folder, and --format argos writes a file; give another OUT"
-    )
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -221,7 +221,7 @@ def test_cells_without_text_and_those_in_other_tables_count_too():
     rows += ["", f"<w:trPr/>{empty}{control}{cell}"]
     table = "".join(f"<w:tr>{row}</w:tr>" for row in rows)
     places = [s.place for s in opened("a.docx", word(f"<w:tbl><w:tblPr/>{table}</w:tbl>")).segments]
-    cells = [(2, 1), (1, 2), (2, 2), (2, 3), (3, 1), (5, 3)]
+    cells = [(2, 1), (1, 2), (2, 2), (2, 3), (3, 2), (5, 3)]
     assert places == [
         f"paragraph {number} (row {row}, cell {cell})"
         for number, (row, cell) in enumerate(cells, 1)

@@ -327,22 +327,17 @@ def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str) -
     assert "truncated" not in served.translate(["one", "one " * 5], format=form).json
 
 
-def test_a_sentence_with_too_many_terms_is_refused(
+def test_a_sentence_with_too_many_or_too_long_terms_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "_MAX_TERMS", 4)
-    assert served.translate("one " * 4, glossary={"one": "x"}).status == 200
-    reply = served.translate("one " * 5, glossary={"one": "x"})
-    message = "Invalid request: a sentence has more than 4 terms of the glossary"
-    assert (reply.status, reply.json) == (400, {"error": message})
-
-
-def test_a_sentence_with_too_long_terms_is_refused(served: Served) -> None:
-    # One such sentence would keep the thread of PyTorch busy for minutes.
-    message = "Invalid request: a sentence has terms of the glossary with more than 1000 characters"
-    for fields in ({}, {"format": "html"}):
-        reply = served.translate("one " * 6, glossary={"one": "x" * 200}, **fields)
-        assert (reply.status, reply.json) == (400, {"error": message})
+    # One with too long terms would keep the thread of PyTorch busy for minutes.
+    monkeypatch.setattr(texts, "_MAX_TERMS", 6)
+    for many, fields in ((7, {}), (6, {"format": "html"})):
+        term = "x" * (1 if many > 6 else 200)
+        reply = served.translate("one " * many, glossary={"one": term}, **fields)
+        assert reply.status == 400
+        assert "a sentence has more than 6 terms of the glossary, or terms" in reply.json["error"]
+    assert served.translate("one " * 6, glossary={"one": "x"}).status == 200
     # Of two sentences each has half of them.
     text = f"{'one ' * 3}\n{'one ' * 3}"
     assert served.translate(text, glossary={"one": "x" * 200}).status == 200

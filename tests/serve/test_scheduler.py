@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 from support.served import FakeTranslator, sentence
 
-from mtkit.serve.scheduler import RequestTooLargeError, Scheduler
+from mtkit.serve.http_errors import RequestError
+from mtkit.serve.scheduler import Scheduler
 from mtkit.translate import Sentence, Translation, Translator
 
 
@@ -173,7 +174,8 @@ async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Sche
     with scheduler.request(cast(Translator, fake), 1) as request:
         parts = [spawn(request.translate([sentence(text, 51)])) for text in "ab"]
         found = await asyncio.gather(*parts, return_exceptions=True)
-        assert isinstance(found[1], RequestTooLargeError)
+        assert isinstance(found[1], RequestError)
+        assert found[1].status == 413
 
 
 @pytest.mark.parametrize("count", [0, 2])

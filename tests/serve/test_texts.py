@@ -102,7 +102,7 @@ def test_long_texts_are_read_and_joined_outside_of_the_event_loop(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = set[str]()
-    for name in ("_Line", "_joined"):
+    for name in ("_parted", "_joined"):
         function = getattr(texts, name)
 
         def noted(*arguments: Any, function: Any = function) -> Any:
