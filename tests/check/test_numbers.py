@@ -71,7 +71,7 @@ def test_each_kind_of_answer_is_needed(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_numbers_of_the_cldr_in_twelve_languages_are_judged_right():
-    # What is not found: clocks that are twelve hours late, and some units.
+    # Babel wrote them. What is not found: clocks that are twelve hours late, and some units.
     rows = Path(__file__).with_name("number_pairs.tsv").read_text("utf-8").splitlines()
     marked: dict[str, list[bool]] = {"1": [], "0": []}
     for language, is_right, _, english, text in (row.split("\t") for row in rows):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
 from mtkit.model import Transformer
 from mtkit.native import NativeDecoding, NativeModel
-from mtkit.native.library import Shape, check, check_done, library
+from mtkit.native.library import Shape, check, library
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.pytorch.incremental import Engine
 
@@ -266,38 +265,3 @@ def test_a_row_whose_sum_of_products_may_not_fit_in_32_bits_is_refused_in_int8()
     library().mtkit_free(check(library().mtkit_new(wide, 0)))
     with pytest.raises(MtkitError, match="the widest row in int8"):
         check(library().mtkit_new(wide, 1))
-
-
-def test_sizes_of_tensors_are_checked_by_the_library_too() -> None:
-    engine = library()
-    model = check(engine.mtkit_new(Shape(**SMALLEST), 0))
-    numbers = np.zeros(100, dtype=np.float32).ctypes.data
-    rows, columns = ctypes.c_int64(), ctypes.c_int64()
-    # The vocabulary has 5 tokens, and d_model is 4.
-    name = engine.mtkit_tensor(model, 0, ctypes.byref(rows), ctypes.byref(columns))
-    assert (name, rows.value, columns.value) == (b"embedding.weight", 5, 4)
-    for size in (19, 21, -20, 0):
-        with pytest.raises(MtkitError, match="has size"):
-            check_done(engine.mtkit_set(model, 0, numbers, size))
-    for number in (-1, 1000):
-        assert engine.mtkit_tensor(model, number, rows, columns) is None
-        with pytest.raises(MtkitError, match="the number of a tensor"):
-            check_done(engine.mtkit_set(model, number, numbers, 20))
-    check_done(engine.mtkit_set(model, 0, numbers, 20))
-    with pytest.raises(
-        MtkitError, match=r"encoder\.0\.self_attention\.in_proj\.weight was not set"
-    ):
-        check_done(engine.mtkit_ready(model))
-    ids = np.ones(1, dtype=np.int32).ctypes.data
-    with pytest.raises(MtkitError, match="no weights"):
-        check(engine.mtkit_start(model, ids, 1, ids, 1, 1))
-    engine.mtkit_free(model)
-
-
-def test_lengths_that_are_not_those_of_the_ids_are_refused(draw: Draw, to_native: ToNative) -> None:
-    native = to_native(draw())
-    ids = np.full(4, 5, dtype=np.int32)
-    for lengths in ([1, 2], [1, 4], [0, 4], [-1, 5], [2**31 - 1, 5]):
-        sizes = np.array(lengths, dtype=np.int32)
-        with pytest.raises(MtkitError):
-            check(library().mtkit_start(native.handle, ids.ctypes.data, 4, sizes.ctypes.data, 2, 1))
