@@ -79,7 +79,7 @@ def greedy(run: Run, lines: list[str], *, most: int, **languages: str) -> list[s
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_is_one_folder_with_the_files_that_argos_reads(
     format: str, package: Path, ending_run: Run
-) -> None:
+):
     with zipfile.ZipFile(package) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
@@ -114,7 +114,7 @@ def test_a_package_is_one_folder_with_the_files_that_argos_reads(
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_that_is_read_without_mtkit_translates_as_the_run_does(
     format: str, package: Path, ending_run: Run, tmp_path: Path
-) -> None:
+):
     zipfile.ZipFile(package).extractall(tmp_path)
     done = python("-c", READER, tmp_path, json.dumps(NUMBERS))
     assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def test_a_package_that_is_read_without_mtkit_translates_as_the_run_does(
 @needs_library("argostranslate")
 def test_argos_itself_translates_as_the_run_does_without_a_network(
     format: str, package: Path, ending_run: Run, tmp_path: Path
-) -> None:
+):
     places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path))
     greedy_search = {"ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "default"}
     lines = [*NUMBERS, "One two. Three four."]
@@ -139,7 +139,7 @@ def test_argos_itself_translates_as_the_run_does_without_a_network(
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
     format: str, package: Path, ending_run: Run, tmp_path: Path
-) -> None:
+):
     out = tmp_path / package.name
     command = ("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
     command += ("--quantization", "float32", "--force")
@@ -159,7 +159,7 @@ def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_has_small_numbers_by_default(
     format: str, package: Path, ending_run: Run, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "small.argosmodel"
     done = python("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
     assert done.returncode == 0, done.stderr
@@ -183,7 +183,7 @@ def refusal(run: Run, out: Path, **options: Any) -> str:
 @skipped_without("argos")
 def test_what_a_package_cannot_express_is_refused_in_one_line(
     tiny_run: Run, uneven: Run, parser: Run, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out.argosmodel"
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
@@ -202,7 +202,7 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(
 
 
 @skipped_without("argos")
-def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: Path) -> None:
+def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: Path):
     out = tmp_path / "out.argosmodel"
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("folder/export.json", "")
@@ -226,7 +226,7 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_with_one_other_weight_or_one_other_translation_is_refused(
     format: str, ending_run: Run, tmp_path: Path
-) -> None:
+):
     done = python(EXPORTED, "wrong_packages", ending_run.path, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     in_float32, in_int8, other = json.loads(done.stdout)
@@ -267,7 +267,7 @@ def test_in_float32_only_ties_may_differ_and_small_numbers_may_lose_little(
     bounds: Any,
     difference: float,
     holds: bool,
-) -> None:
+):
     compared = ("text", 500, identical, 99.0, difference, 32)
     assert _ArgosAgreement(*compared, ties=ties, bleu_lost=lost).holds(BOUNDS[bounds]) == holds
 
@@ -288,12 +288,8 @@ def test_in_float32_only_ties_may_differ_and_small_numbers_may_lose_little(
     ],
 )
 def test_a_tie_is_where_the_first_other_subwords_are_equally_probable(
-    ours: str,
-    theirs: str,
-    ours_scored: list[float],
-    theirs_scored: list[float],
-    is_tie: bool,
-) -> None:
+    ours: str, theirs: str, ours_scored: list[float], theirs_scored: list[float], is_tie: bool
+):
     scored = {tuple(ours.split()): ours_scored, tuple(theirs.split()): theirs_scored}
     model = object.__new__(_ArgosModel)
     model._pieces = types.SimpleNamespace(encode=lambda line, out_type: [line])
@@ -320,9 +316,7 @@ SENTENCES = [
 @pytest.mark.parametrize(("language", "sentences"), SENTENCES)
 @skipped_without("argos")
 @needs_library("minisbd")
-def test_minisbd_splits_text_by_the_rules(
-    language: str, sentences: list[str], tmp_path: Path
-) -> None:
+def test_minisbd_splits_text_by_the_rules(language: str, sentences: list[str], tmp_path: Path):
     import minisbd
 
     (tmp_path / "model.onnx").write_bytes(sentence_model(language))
@@ -338,7 +332,7 @@ def test_minisbd_splits_text_by_the_rules(
 
 @skipped_without("argos")
 @needs_library("minisbd")
-def test_minisbd_splits_text_without_spaces(tmp_path: Path) -> None:
+def test_minisbd_splits_text_without_spaces(tmp_path: Path):
     import minisbd
 
     (tmp_path / "model.onnx").write_bytes(sentence_model("zh"))

@@ -91,7 +91,7 @@ def exported(ending_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Expor
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_the_printed_lines_of_python_translate_as_the_run_does(
     format: str, ending_run: Run, exported: Exporter
-) -> None:
+):
     out, printed = exported(format)
     assert "checked: 20 of 20 lines of the validation text of" in printed
     assert "BLEU" not in printed
@@ -109,7 +109,7 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface"), needs("argos")])
 def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
     format: str, ending_run: Run, tmp_path: Path
-) -> None:
+):
     done = python(EXPORTED, "refusals", ending_run.path, tmp_path / "out", format)
     assert done.returncode == 0, done.stderr
     for message in json.loads(done.stdout):
@@ -121,7 +121,7 @@ def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
 @pytest.mark.parametrize("format", [needs("huggingface")])
 def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
     format: str, ending_run: Run, exported: Exporter, tmp_path: Path
-) -> None:
+):
     out, _ = exported(format)
     rng = random.Random(1)
     assigned = [c for c in map(chr, range(1, 0x30000)) if unicodedata.category(c)[0] != "C"]
@@ -149,7 +149,7 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_a_run_with_two_vocabularies_does_the_same_there(
     format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
-) -> None:
+):
     run = random_ending_run(tmp_path / "run", greek_data, 10, tokenizers=uneven.tokenizers())
     out = tmp_path / "out"
     done = python("-m", "mtkit", "export", run.path, out, "--format", format)
@@ -170,7 +170,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
 @pytest.mark.parametrize("format", [needs("huggingface")])
 def test_hugging_faces_tokenizer_has_the_subwords_of_either_side(
     format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     done = python("-m", "mtkit", "export", uneven.path, out, "--format", format)
     assert done.returncode == 0, done.stderr
@@ -185,7 +185,7 @@ def test_hugging_faces_tokenizer_has_the_subwords_of_either_side(
         assert other["tgt"] == [*tgt.encode(text), tgt.eos_id], ascii(text)
 
 
-def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_path: Path) -> None:
+def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_path: Path):
     out = tmp_path / "out"
     export(uneven, out, format="safetensors")
     exported = Run.open(out)
@@ -202,7 +202,7 @@ def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_
 @pytest.mark.parametrize("positions", ["learned", "none"])
 def test_ctranslate2_takes_the_other_norm_and_other_positions(
     positions: str, format: str, tiny_run: Run, tmp_path: Path
-) -> None:
+):
     shape = {"norm": "pre", "positions": positions, "max_positions": 60, "encoder_layers": 2}
     config = changed(tiny_run.config, "model", **shape)
     with torch.random.fork_rng():
@@ -218,7 +218,7 @@ def test_ctranslate2_takes_the_other_norm_and_other_positions(
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
 def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(
     format: str, ending_run: Run, tmp_path: Path
-) -> None:
+):
     done = python(EXPORTED, "quantized", ending_run.path, tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -229,7 +229,7 @@ def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(
 
 def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
     tiny_run: Run, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     usage = export(tiny_run, out, format="safetensors")
     assert usage == f"mtkit translate --run {out} < input.txt\n"
@@ -252,7 +252,7 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
 @pytest.mark.parametrize("restart", [False, True])
 def test_training_neither_continues_nor_deletes_a_run_that_was_converted(
     by: str, restart: bool, tiny_run: Run, tiny_data: PreparedData, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     record = ImportRecord(source="m", commit="", licence="", citations=[], subwords=None)
     made = {"exported": {}} if by == "export" else {"imported": record}
@@ -272,7 +272,7 @@ def test_training_neither_continues_nor_deletes_a_run_that_was_converted(
 @pytest.mark.parametrize("format", ["safetensors", *map(needs, OTHER_FOLDERS)])
 def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
     format: str, exported: Exporter, tiny_run: Run, tmp_path: Path
-) -> None:
+):
     if format == "safetensors":
         out = tmp_path / "out"
         export(tiny_run, out, format="safetensors")
@@ -286,7 +286,7 @@ def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
 @pytest.mark.parametrize("format", ["safetensors", *map(needs, OTHER_FOLDERS)])
 def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(
     format: Any, tiny_run: Run, tmp_path: Path
-) -> None:
+):
     with full_disk(5000), pytest.raises(MtkitError, match="File too large") as caught:
         export(tiny_run, tmp_path / "out", format=format)
     assert str(caught.value).startswith(f"{tmp_path}/out")
@@ -295,7 +295,7 @@ def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(
 
 def test_the_notes_of_an_export_name_the_run_and_no_folder_that_is_not_finished(
     tiny_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     run = Run.open(tiny_run.path)
     with caplog.at_level("INFO", logger="mtkit"):
         export(run, tmp_path / "out", format="safetensors")
@@ -305,7 +305,7 @@ def test_the_notes_of_an_export_name_the_run_and_no_folder_that_is_not_finished(
 
 def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
     tiny_run: Run, tmp_path: Path
-) -> None:
+):
     # The order of sums depends on them: a training after it would have other last digits.
     export(tiny_run, tmp_path / "out", format="ctranslate2")
     assert torch.get_num_threads() == 1
@@ -313,7 +313,7 @@ def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
 
 def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
     begun: Path, tmp_path: Path
-) -> None:
+):
     run = Run.open(begun)
     weights = run.select("last")[0]
     for step, extra in ((5, True), (6, False)):
@@ -328,7 +328,7 @@ def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
 @pytest.mark.parametrize(("which", "steps"), [("2", [2]), ("last", [4]), ("average:1", [4])])
 def test_a_chosen_checkpoint_is_the_one_that_is_exported(
     which: str, steps: list[int], tiny_run: Run, tmp_path: Path
-) -> None:
+):
     export(tiny_run, tmp_path / "out", format="safetensors", checkpoint=which)
     (checkpoint,) = Run.open(tmp_path / "out").checkpoints()
     assert [checkpoint.step] == steps
@@ -339,7 +339,7 @@ def test_a_chosen_checkpoint_is_the_one_that_is_exported(
 
 def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behind(
     ending_run: Run, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     for message in refusals(str(ending_run.path), str(out), "safetensors"):
         assert message.startswith(f"{out}: not written, because the export cannot be loaded")
@@ -349,7 +349,7 @@ def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behin
 
 def test_other_weights_than_the_runs_are_refused_with_the_comparison(
     ending_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     original = Run.save
 
     def save(self: Run, step: int, *, weights: Any, **rest: Any) -> Any:
@@ -364,7 +364,7 @@ def test_other_weights_than_the_runs_are_refused_with_the_comparison(
 
 def test_an_interrupted_export_leaves_what_was_there(
     tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     out = tmp_path / "out"
     export(tiny_run, out, format="safetensors")
     before = contents(tmp_path)
@@ -382,7 +382,7 @@ def test_an_interrupted_export_leaves_what_was_there(
 
 def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for(
     tiny_run: Run, begun: Path, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     export(tiny_run, out, format="safetensors", checkpoint="2")
     with pytest.raises(MtkitError, match="exists already; give --force to replace it, or another"):
@@ -414,7 +414,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     tiny_run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
@@ -437,14 +437,14 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
 )
 def test_standard_streams_are_refused_in_one_line(
     arguments: list[str], message: str, trained: Place
-) -> None:
+):
     error = trained.refused("export", "runs/tiny", *arguments, "--format", "safetensors")
     assert error == f"mtkit: error: {message} (see mtkit export --help)"
 
 
 def test_two_exports_to_one_place_are_refused_before_the_second_one_works(
     tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     out = tmp_path / "out"
     load = Translator.load
 
@@ -476,7 +476,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     tiny_run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     for name in ("ctranslate2", "onnx", "language_data"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         sys.modules[name].__spec__ = ModuleSpec(name, None)
@@ -519,7 +519,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 )
 def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
     settings: dict[str, Any], refused: list[str], key: str
-) -> None:
+):
     for format, target in TARGETS.items():
         config = ModelConfig(**settings)
         if format in refused:
@@ -532,7 +532,7 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
 
 def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(
     tiny_run: Run, begun: Path, tmp_path: Path
-) -> None:
+):
     data = tiny_run.manifest.data.model_copy(update={"path": str(tmp_path / "gone")})
     manifest = tiny_run.manifest.model_copy(update={"data": data})
     run = Run(tiny_run.path, tiny_run.config, manifest)
@@ -555,7 +555,7 @@ def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that
         export(bare, out, format="safetensors", force=True)
 
 
-def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path: Path) -> None:
+def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path: Path):
     text = tmp_path / "text"
     text.write_text("one two\n" * 501)
     export(tiny_run, tmp_path / "out", format="safetensors", check=text)
@@ -578,12 +578,12 @@ def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path:
 )
 def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
     lines: int, identical: int, difference: float, holds: bool
-) -> None:
+):
     found = Agreement("text", lines, identical, 100.0, difference, 32)
     assert found.holds(Bounds(0.99, 1e-3)) == holds
 
 
-def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
+def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path):
     command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
     with pytest.raises(
         MtkitError, match="--format safetensors does not support --quantization int8"

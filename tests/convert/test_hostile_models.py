@@ -506,7 +506,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_hostile_file_is_one_line_and_takes_little_memory(
     places: list[str], step: int, models: Path, tmp_path: Path
-) -> None:
+):
     results = tmp_path / "results"
     with Forked(run_cases, places, step, models, tmp_path, results) as process:
         status = process.wait(600)

@@ -119,7 +119,7 @@ def tokens(source: Path, lines: list[str], tag: str = "") -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_log_probabilities_are_those_of_transformers_to_1e5(
     name: str, sources: dict[str, Path], imported: dict[str, Imported]
-) -> None:
+):
     lines = SHAPES[name].lines[-LINES:]
     tags = SHAPES[name].tags
     tag = f">>{tags[-1]}<<" if tags else ""
@@ -163,7 +163,7 @@ def test_log_probabilities_are_those_of_transformers_to_1e5(
 @pytest.mark.parametrize("name", SOME_FIRST)
 def test_greedy_translations_are_those_of_transformers(
     name: str, count: int, sources: dict[str, Path], imported: dict[str, Imported]
-) -> None:
+):
     from transformers import AutoTokenizer
 
     lines = SHAPES[name].lines[-count:]
@@ -186,7 +186,7 @@ def test_greedy_translations_are_those_of_transformers(
 @pytest.mark.parametrize("name", SOME_FIRST)
 def test_an_export_for_transformers_gives_the_same_files_back(
     name: str, sources: dict[str, Path], imported: dict[str, Imported], tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     text = tmp_path / "text"
     text.write_text("".join(f"{line}\n" for line in SHAPES[name].lines[-5:]))
@@ -214,7 +214,7 @@ def test_a_low_rank_change_of_an_import_keeps_the_other_tensors_of_its_layers_in
     tiny_text: TinyText,
     tiny_config: Config,
     tmp_path: Path,
-) -> None:
+):
     run = imported[name].run
     arguments = tiny_text.prepare_arguments()
     del arguments["vocab_size"]
@@ -241,7 +241,7 @@ def test_a_low_rank_change_of_an_import_keeps_the_other_tensors_of_its_layers_in
 )
 def test_other_exports_agree_with_the_import(
     name: str, format: str, imported: dict[str, Imported], tmp_path: Path
-) -> None:
+):
     program = (
         "import sys; from pathlib import Path; from mtkit.run_folder import Run\n"
         "from mtkit.convert import export\n"
@@ -260,9 +260,7 @@ def test_other_exports_agree_with_the_import(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_an_import_translates_in_each_precision(
-    precision: str, imported: dict[str, Imported]
-) -> None:
+def test_an_import_translates_in_each_precision(precision: str, imported: dict[str, Imported]):
     run = imported["shared"].run
     lines = SHAPES["shared"].lines[-4:]
     limits = {"max_length": 6, "precision": precision}
@@ -278,7 +276,7 @@ def test_an_import_translates_in_each_precision(
 # Subwords
 
 
-def test_padding_and_the_start_are_never_produced(imported: dict[str, Imported]) -> None:
+def test_padding_and_the_start_are_never_produced(imported: dict[str, Imported]):
     for name, found in imported.items():
         language = next(iter(SHAPES[name].tags), None)
         translator = Translator.load(found.run, device="cpu", prepared=False, tgt_lang=language)
@@ -291,7 +289,7 @@ def test_padding_and_the_start_are_never_produced(imported: dict[str, Imported])
 
 def test_characters_outside_the_vocabulary_are_the_unknown_token_and_are_left_out(
     imported: dict[str, Imported],
-) -> None:
+):
     src, tgt = imported["shared"].run.tokenizers()
     ids = src.encode("one 你 two")
     assert UNK_ID in ids
@@ -300,7 +298,7 @@ def test_characters_outside_the_vocabulary_are_the_unknown_token_and_are_left_ou
     assert any("does not have are left out" in note for note in imported["shared"].notes)
 
 
-def test_a_tag_is_one_subword_that_no_text_can_produce(imported: dict[str, Imported]) -> None:
+def test_a_tag_is_one_subword_that_no_text_can_produce(imported: dict[str, Imported]):
     src, _ = imported["tags"].run.tokenizers()
     assert [*src.language_tags] == ["fra", "deu"]
     tag = src.language_tags["fra"]
@@ -313,7 +311,7 @@ def test_a_tag_is_one_subword_that_no_text_can_produce(imported: dict[str, Impor
 # What is kept
 
 
-def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imported]) -> None:
+def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imported]):
     run, notes, _ = imported["shared"]
     record = run.manifest.imported
     assert record is not None
@@ -326,7 +324,7 @@ def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imp
 
 def test_beam_and_length_penalty_of_a_model_of_marian_are_those_of_its_decoder(
     source: Path, tmp_path: Path
-) -> None:
+):
     file = write_npz(tmp_path / "marian", source)
     with (file.parent / "decoder.yml").open("a") as decoder:
         decoder.write("beam-size: 6\nnormalize: 0.7\nword-penalty: 0\n")
@@ -335,7 +333,7 @@ def test_beam_and_length_penalty_of_a_model_of_marian_are_those_of_its_decoder(
     assert decode.length_penalty_form == "power"
 
 
-def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imported]) -> None:
+def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imported]):
     first = SHAPES["shared"].lines[-LINES]
     assert any(note.startswith(f"a translation: {first} -> ") for note in imported["shared"].notes)
     assert "| mtkit translate --run " in imported["shared"].command
@@ -344,7 +342,7 @@ def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imp
 @pytest.mark.usefixtures("without_transformers")
 def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(
     source: Path, tmp_path: Path
-) -> None:
+):
     file = source / "model.safetensors"
     half = {name: tensor.half() for name, tensor in load_file(file).items()}
     save_file(half, file, metadata={"format": "pt"})
@@ -362,7 +360,7 @@ def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(
 
 def test_a_model_of_marian_itself_gives_the_same_weights(
     source: Path, imported: dict[str, Imported], tmp_path: Path
-) -> None:
+):
     write_npz(tmp_path / "npz", source)
     run = import_model(str(tmp_path / "npz"), tmp_path / "run", src_lang="en", tgt_lang="de").run
     assert run.config.model.norm_epsilon == 1e-6
@@ -377,9 +375,7 @@ def test_a_model_of_marian_itself_gives_the_same_weights(
     assert pieces[0] == pieces[1] == pieces[2] == pieces[3]
 
 
-def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(source: Path, tmp_path: Path):
     pytest.importorskip("ctranslate2")
     file = write_npz(tmp_path / "npz", source)
     run = import_model(str(file), tmp_path / "run").run
@@ -426,12 +422,8 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(
     ],
 )
 def test_an_import_says_its_languages_or_how_to_give_them(
-    words: dict[str, Any],
-    given: dict[str, str],
-    note: str,
-    source: Path,
-    tmp_path: Path,
-) -> None:
+    words: dict[str, Any], given: dict[str, str], note: str, source: Path, tmp_path: Path
+):
     edit(source / "tokenizer_config.json", **words)
     assert note in import_model(str(source), tmp_path / "out", **given).notes
 
@@ -439,7 +431,7 @@ def test_an_import_says_its_languages_or_how_to_give_them(
 # The command line and the hub
 
 
-def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[str, Path]) -> None:
+def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[str, Path]):
     done = place.mtkit("import", sources["shared"], "runs/mine")
     assert done.status == 0, done.err
     assert done.out == ""
@@ -457,7 +449,7 @@ def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[s
 
 def test_what_is_not_a_model_is_refused_in_one_line(
     place: Place, sources: dict[str, Path], tiny_run: Run
-) -> None:
+):
     (place.folder / "empty").mkdir()
     shutil.copytree(sources["shared"], place.folder / "model")
     (place.folder / "model" / "onnx").mkdir()
@@ -521,7 +513,7 @@ def on_hub(hub: Hub, home: Path, *names: str) -> tuple[list[str], list[str]]:
 
 def test_a_model_is_downloaded_from_the_hub_and_a_refusal_is_one_line(
     repositories: dict[str, Repository], tmp_path: Path
-) -> None:
+):
     name = "tests/opus-mt-en-de"
     refused = {
         "tests/unknown": "tests/unknown: is not a folder on this machine, and cannot be downloaded",
@@ -555,7 +547,7 @@ def test_a_model_is_downloaded_from_the_hub_and_a_refusal_is_one_line(
 
 def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(
     source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     letters = set("zeronwthfuivsxg ")
     lines = ["".join(filter(letters.__contains__, line)) for line in SHAPES["shared"].lines]
     (source / "source.spm").write_bytes(unigram([line for line in lines if line.strip()], 60))
@@ -575,7 +567,7 @@ def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(
 
 def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     edit(source / "config.json", bad_words_ids=None)
     caplog.set_level(logging.INFO)
     # Some models do not name the token in their settings of search.
@@ -596,7 +588,7 @@ def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
 @pytest.mark.usefixtures("without_transformers")
 def test_without_transformers_an_import_says_that_nothing_was_compared(
     source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     with caplog.at_level(logging.WARNING):
         import_model(str(source), tmp_path / "out")
     advice = "the comparison needs the package transformers; install it with: pip install 'mtkit[ex"

@@ -37,16 +37,14 @@ def refused(source: Path | str, place: Path, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("code", ["", "e n", "en\n"])
-def test_a_text_that_is_not_a_language_code_is_refused(
-    code: str, source: Path, tmp_path: Path
-) -> None:
+def test_a_text_that_is_not_a_language_code_is_refused(code: str, source: Path, tmp_path: Path):
     assert "--src-lang: " in refused(source, tmp_path, src_lang=code)
     assert "--tgt-lang: " in refused(source, tmp_path, tgt_lang=code)
 
 
 def test_a_model_with_too_few_positions_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     for count in (-1, 2, 3, 23):
         edit(source / "config.json", max_position_embeddings=count)
         assert f"has only {count} positions (max_position_emb" in refused(source, tmp_path)
@@ -59,7 +57,7 @@ def test_a_model_with_too_few_positions_is_refused(
 @pytest.mark.parametrize("count", [40, slow(64), 65, slow(100), slow(128), 513])
 def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
     count: int, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     caplog.set_level("INFO")
     edit(source / "config.json", max_position_embeddings=count)
     import_model(str(source), tmp_path / "out")
@@ -94,7 +92,7 @@ def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
 )
 def test_a_setting_that_does_not_fit_is_named(
     changes: dict[str, Any], message: str, source: Path, tmp_path: Path
-) -> None:
+):
     edit(source / "config.json", **changes)
     (source / "generation_config.json").unlink()
     found = refused(source, tmp_path)
@@ -107,9 +105,7 @@ def test_a_setting_that_does_not_fit_is_named(
     "file", ["source.spm", "target.spm", "vocab.json", "model.safetensors", "config.json"]
 )
 @pytest.mark.parametrize("how", ["missing", "cut off", "empty", "other bytes"])
-def test_a_missing_or_damaged_file_is_named(
-    file: str, how: str, source: Path, tmp_path: Path
-) -> None:
+def test_a_missing_or_damaged_file_is_named(file: str, how: str, source: Path, tmp_path: Path):
     content, wanted = (source / file).read_bytes(), str(source / file)
     other = {"cut off": content[: len(content) // 2], "empty": b"", "other bytes": b"\xff" * 50}
     if how == "missing":
@@ -134,7 +130,7 @@ class Surprise:
 @pytest.mark.parametrize("what", ["code", "no weights", "text", "cut off", "numbers"])
 def test_a_pickle_that_is_not_weights_is_refused_and_never_executed(
     what: str, source: Path, tmp_path: Path
-) -> None:
+):
     weights = load_file(source / "model.safetensors")
     (source / "model.safetensors").unlink()
     file = source / "pytorch_model.bin"
@@ -156,7 +152,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "source.spm"])
-def test_a_pointer_of_git_lfs_is_named(file: str, source: Path, tmp_path: Path) -> None:
+def test_a_pointer_of_git_lfs_is_named(file: str, source: Path, tmp_path: Path):
     if file == "pytorch_model.bin":
         (source / "model.safetensors").unlink()
     (source / file).write_text(POINTER)
@@ -165,7 +161,7 @@ def test_a_pointer_of_git_lfs_is_named(file: str, source: Path, tmp_path: Path) 
     assert "(a pointer of git-lfs; git lfs pull downloads the file)" in message
 
 
-def test_a_pointer_of_git_lfs_for_a_model_of_marian_is_named(npz: Path, tmp_path: Path) -> None:
+def test_a_pointer_of_git_lfs_for_a_model_of_marian_is_named(npz: Path, tmp_path: Path):
     content = npz.read_bytes()
     npz.write_text(POINTER)
     assert "(a pointer of git-lfs; git lfs pull downloads" in refused(npz, tmp_path)
@@ -176,7 +172,7 @@ def test_a_pointer_of_git_lfs_for_a_model_of_marian_is_named(npz: Path, tmp_path
     assert "(a pointer of git-lfs; git lfs pull downloads" in message
 
 
-def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path) -> None:
+def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path):
     file = source / "model.safetensors"
     weights = load_file(file)
     for changes, message in (
@@ -202,22 +198,20 @@ def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path) -> 
 )
 def test_a_list_of_subwords_that_is_none_is_refused(
     content: dict[str, Any], message: str, source: Path, tmp_path: Path
-) -> None:
+):
     (source / "vocab.json").write_text(json.dumps(content))
     assert message in refused(source, tmp_path)
 
 
 @pytest.mark.parametrize("value", [["</s>"], {"content": []}, 7])
-def test_a_special_token_that_is_not_a_text_is_refused(
-    value: Any, source: Path, tmp_path: Path
-) -> None:
+def test_a_special_token_that_is_not_a_text_is_refused(value: Any, source: Path, tmp_path: Path):
     edit(source / "tokenizer_config.json", eos_token=value)
     assert f"{source / 'vocab.json'}: has no subword" in refused(source, tmp_path)
 
 
 def test_a_conversion_that_differs_from_transformers_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     # A permutation of the position encodings that is not that of Marian.
     monkeypatch.setattr("mtkit.convert.marian.halves", torch.arange)
     message = refused(source, tmp_path)
@@ -227,13 +221,13 @@ def test_a_conversion_that_differs_from_transformers_is_refused(
 
 def test_settings_that_transformers_cannot_use_are_refused_in_one_line(
     source: Path, tmp_path: Path
-) -> None:
+):
     edit(source / "generation_config.json", early_stopping="maybe")
     message = refused(source, tmp_path)
     assert ": not written, because transformers cannot use the model: " in message
 
 
-def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun: Path) -> None:
+def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun: Path):
     for out, force in ((begun, True), (begun, False), (source, False)):
         with pytest.raises(MtkitError, match="does not replace it, because it is not an import"):
             import_model(str(source), out, force=force)
@@ -257,7 +251,7 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun:
 )
 def test_a_model_of_marian_that_mtkit_has_not_is_refused(
     change: str, message: str, npz: Path, tmp_path: Path
-) -> None:
+):
     with np.load(npz) as opened:
         lines = opened["special:model.yml"].tobytes().decode().rstrip("\0").splitlines()
     key = change.partition(":")[0]
@@ -267,7 +261,7 @@ def test_a_model_of_marian_that_mtkit_has_not_is_refused(
     assert message in refused(npz, tmp_path)
 
 
-def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path):
     content = npz.read_bytes()
     for damaged in (content[:3_000], b"", b"PK\3\4 and more"):
         npz.write_bytes(damaged)
@@ -301,23 +295,19 @@ def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path) -> None:
 )
 def test_an_array_of_marian_that_does_not_fit_is_named(
     name: str, array: Any, message: str, npz: Path, tmp_path: Path
-) -> None:
+):
     edit_npz(npz, **{name: array})
     assert message in refused(npz, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", ".", "/", "a\\0.yml", "a\\0.spm", "a\\ud800.spm"])
-def test_a_vocabulary_whose_name_no_file_can_have_is_refused(
-    name: str, npz: Path, tmp_path: Path
-) -> None:
+def test_a_vocabulary_whose_name_no_file_can_have_is_refused(name: str, npz: Path, tmp_path: Path):
     (npz.parent / "decoder.yml").write_text(f'vocabs: ["{name}", "{name}"]\n')
     assert str(npz.parent) in refused(npz, tmp_path)
 
 
 @pytest.mark.parametrize("number", [f"{0:020}99999999", "1" * 5_000, "4194304"])
-def test_an_id_of_a_vocabulary_that_is_too_large_is_refused(
-    number: str, npz: Path, tmp_path: Path
-) -> None:
+def test_an_id_of_a_vocabulary_that_is_too_large_is_refused(number: str, npz: Path, tmp_path: Path):
     with (npz.parent / "vocab.yml").open("a") as vocabulary:
         vocabulary.write(f"more: {number}\n")
     assert f"{number[:20]}', which is not an id" in refused(npz, tmp_path)

@@ -64,7 +64,7 @@ LACKING = """
 @pytest.mark.parametrize("file", [GENERATION, CONFIG])
 def test_settings_that_mtkit_has_are_taken_without_a_word(
     file: str, given: dict[str, Any], taken: dict[str, Any], source: Path
-) -> None:
+):
     if file == CONFIG:
         edit(source / CONFIG, num_beams=6, max_length=512)
         (source / GENERATION).unlink()
@@ -80,7 +80,7 @@ def test_settings_that_mtkit_has_are_taken_without_a_word(
 @pytest.mark.parametrize("file", [GENERATION, CONFIG])
 def test_settings_that_mtkit_does_not_have_are_named_with_their_values(
     file: str, given: dict[str, Any], source: Path
-) -> None:
+):
     if file == CONFIG:
         (source / GENERATION).unlink()
     edit(source / file, **{"num_beams": 6, **given})
@@ -88,7 +88,7 @@ def test_settings_that_mtkit_does_not_have_are_named_with_their_values(
     assert set(read_transformers_folder(source).lacking) == wanted
 
 
-def test_the_file_of_the_search_wins_over_the_configuration(source: Path) -> None:
+def test_the_file_of_the_search_wins_over_the_configuration(source: Path):
     edit(source / CONFIG, no_repeat_ngram_size=2, repetition_penalty=1.5, max_length=9)
     edit(source / GENERATION, no_repeat_ngram_size=3, repetition_penalty=1.0)
     found = read_transformers_folder(source)
@@ -96,7 +96,7 @@ def test_the_file_of_the_search_wins_over_the_configuration(source: Path) -> Non
 
 
 @pytest.mark.parametrize("key", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
-def test_an_id_may_be_in_the_file_of_the_search_alone(key: str, source: Path) -> None:
+def test_an_id_may_be_in_the_file_of_the_search_alone(key: str, source: Path):
     whole = read_transformers_folder(source)
     edit(source / CONFIG, **{key: None})
     found = read_transformers_folder(source)
@@ -114,7 +114,7 @@ def test_an_id_may_be_in_the_file_of_the_search_alone(key: str, source: Path) ->
     + [{"decoder_start_token_id": bad} for bad in (9**9, -1, "5")],
     ids=str,
 )
-def test_ids_of_the_search_that_do_not_fit_are_refused(given: dict[str, Any], source: Path) -> None:
+def test_ids_of_the_search_that_do_not_fit_are_refused(given: dict[str, Any], source: Path):
     edit(source / GENERATION, **given)
     with pytest.raises(MtkitError, match=next(iter(given))):
         read_transformers_folder(source)
@@ -131,7 +131,7 @@ RESTRICTED = """
 )
 def test_an_import_translates_as_transformers_with_its_own_settings(
     given: dict[str, Any], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     edit(source / GENERATION, forced_eos_token_id=None, max_length=40)
@@ -153,7 +153,7 @@ def test_an_import_translates_as_transformers_with_its_own_settings(
 
 def test_settings_that_mtkit_lacks_are_one_warning_and_are_not_compared(
     source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     edit(source / GENERATION, eos_token_id=[0, 7], suppress_tokens=[5], repetition_penalty=9.0)
     with caplog.at_level(logging.INFO):
         import_model(str(source), tmp_path / "run")

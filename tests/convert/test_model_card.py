@@ -79,7 +79,7 @@ def card(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
     return card_of(tiny_run, tmp_path_factory.mktemp("card"))
 
 
-def test_a_card_says_languages_data_and_weights(card: str) -> None:
+def test_a_card_says_languages_data_and_weights(card: str):
     assert front_matter(card) == {
         "language": ["en", "de"],
         "library_name": "mtkit",
@@ -94,15 +94,13 @@ def test_a_card_says_languages_data_and_weights(card: str) -> None:
     assert "score divided by ((5 + n) / 6) ** 0.6 for n subwords" in card
 
 
-def test_a_card_of_a_model_of_whole_lines_says_line_by_line(tiny_run: Run, tmp_path: Path) -> None:
+def test_a_card_of_a_model_of_whole_lines_says_line_by_line(tiny_run: Run, tmp_path: Path):
     data = tiny_run.manifest.data.model_dump() | {"lines": {"sampled": 100, "several": 50}}
     run = copied(tiny_run, tmp_path / "run", data=data)
     assert "translates en to de, line by line\n" in card_of(run, tmp_path)
 
 
-def test_a_card_has_the_scores_of_the_validation_with_their_signatures(
-    card: str, tiny_run: Run
-) -> None:
+def test_a_card_has_the_scores_of_the_validation_with_their_signatures(card: str, tiny_run: Run):
     row = next(row for row in tiny_run.metrics() if "valid_loss" in row)
     bleu = sacrebleu.BLEU()
     bleu.corpus_score(["a"], [["a"]])
@@ -113,16 +111,14 @@ def test_a_card_has_the_scores_of_the_validation_with_their_signatures(
     assert "by the weights of step 4" in card
 
 
-def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(
-    tiny_run: Run, tmp_path: Path
-) -> None:
+def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(tiny_run: Run, tmp_path: Path):
     card = card_of(copied(tiny_run, tmp_path / "old", versions={}), tmp_path)
     assert "`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`" in card
 
 
 def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
     tiny_run: Run, tmp_path: Path
-) -> None:
+):
     data = tiny_run.manifest.data.model_dump() | {"licence": "research use; see example.org"}
     started = {"run": "/home/someone/opus", "weights": "step 0", "sha256": "0"}
     started |= {"data": "Helsinki-NLP/opus-mt-en-de", "licence": "cc-by-4.0"}
@@ -137,7 +133,7 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
 
 def test_the_licence_and_citation_of_an_imported_model_are_read_again(
     tiny_run: Run, text: Path, tmp_path: Path
-) -> None:
+):
     record = {"source": "Helsinki-NLP/opus-mt-en-de", "commit": "abc", "licence": "cc-by-4.0"}
     record |= {"citations": [BIBTEX], "subwords": None}
     run = copied(tiny_run, tmp_path / "r", imported=record)
@@ -150,7 +146,7 @@ def test_the_licence_and_citation_of_an_imported_model_are_read_again(
 
 def test_names_in_a_card_stay_on_their_line_and_are_no_markup(
     tiny_run: Run, text: Path, tmp_path: Path
-) -> None:
+):
     data = tiny_run.manifest.data.model_dump()
     data |= {"name": "a\n# <b>x</b>", "src_lang": 'no", "x": "', "tgt_lang": "no"}
     run = copied(tiny_run, tmp_path / "r", data=data)
@@ -160,9 +156,7 @@ def test_names_in_a_card_stay_on_their_line_and_are_no_markup(
     assert "<b>" not in card
 
 
-def test_the_command_in_the_card_of_a_run_folder_runs_in_it(
-    tiny_run: Run, place: Place, card: str
-) -> None:
+def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run: Run, place: Place, card: str):
     assert code_of(card) == "mtkit translate --run . < input.txt\n"
     export(tiny_run, place.folder / "out", format="safetensors")
     place.folder /= "out"
@@ -174,7 +168,7 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_the_card_of_a_package_of_one_direction_names_that_direction_only(
     format: str, tiny_run: Run, text: Path, tmp_path: Path
-) -> None:
+):
     data = tiny_run.manifest.data.model_dump()
     one = {"src_lang": "en", "tgt_lang": "de"}
     data["directions"] = [one, one | {"src_lang": "cs"}, one | {"tgt_lang": "fr"}]
@@ -192,7 +186,7 @@ def test_the_card_of_a_package_of_one_direction_names_that_direction_only(
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
     format: str, untrained: Run, tmp_path: Path
-) -> None:
+):
     out = tmp_path / "out"
     exported = python("-m", "mtkit", "export", untrained.path, out, "--format", format)
     assert exported.returncode == 0, exported.stderr
@@ -208,7 +202,7 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
 
 
 @needs_transformers
-def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_path: Path) -> None:
+def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_path: Path):
     decode = {"beam_size": 3, "length_penalty": 1.0, "no_repeat_ngram": 4}
     decode |= {"max_extra_length": 6, "max_source_tokens": 50}
     run = ending_run.with_config(changed(ending_run.config, "decode", **decode))
@@ -230,7 +224,7 @@ def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_
 @needs_transformers
 def test_an_import_of_an_export_knows_what_the_training_lines_were_like(
     tiny_run: Run, text: Path, tmp_path: Path
-) -> None:
+):
     lines = LineFacts(sampled=100, several=40, longest=900, shortest=0.3)
     data = tiny_run.manifest.data.model_dump() | {"lines": lines.model_dump()}
     run = copied(tiny_run, tmp_path / "r", data=data)
@@ -247,9 +241,7 @@ def test_an_import_of_an_export_knows_what_the_training_lines_were_like(
 
 
 @needs_transformers
-def test_a_card_says_that_other_software_must_get_single_sentences(
-    untrained: Run, tmp_path: Path
-) -> None:
+def test_a_card_says_that_other_software_must_get_single_sentences(untrained: Run, tmp_path: Path):
     for format in ("huggingface", "safetensors"):
         export(untrained, tmp_path / format, format=format)
         card = (tmp_path / format / "README.md").read_text(encoding="utf-8")
@@ -257,9 +249,7 @@ def test_a_card_says_that_other_software_must_get_single_sentences(
 
 
 @needs_transformers
-def test_an_impossible_setting_in_the_record_of_an_export_is_named(
-    untrained: Run, tmp_path: Path
-) -> None:
+def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained: Run, tmp_path: Path):
     export(untrained, tmp_path / "out", format="huggingface")
     file = tmp_path / "out" / "export.json"
     record = json.loads(file.read_text())
@@ -269,7 +259,7 @@ def test_an_impossible_setting_in_the_record_of_an_export_is_named(
         import_model(str(tmp_path / "out"), tmp_path / "again")
 
 
-def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path: Path) -> None:
+def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path: Path):
     run = tiny_run.with_config(changed(tiny_run.config, "decode", length_penalty=1.0, beam_size=7))
     export(run, tmp_path / "out", format="safetensors")
     assert Run.open(tmp_path / "out").config.decode == run.config.decode
@@ -294,7 +284,7 @@ def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path:
 )
 def test_settings_of_other_software_are_taken_if_they_are_possible(
     beam: Any, penalty: Any, found: tuple[int, float]
-) -> None:
+):
     decode = given_settings(beam, penalty)
     assert (decode.beam_size, decode.length_penalty) == found
     assert decode.length_penalty_form == "power"

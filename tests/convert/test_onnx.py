@@ -104,7 +104,7 @@ def checked(out: Path) -> dict[str, Any]:
 )
 def test_what_a_model_can_be_the_graphs_can(
     settings: dict[str, Any], tiny_run: Run, tmp_path: Path
-) -> None:
+):
     run = varied(tiny_run, tmp_path / "run", **settings)
     out = tmp_path / "out"
     export(run, out, format="onnx")
@@ -117,7 +117,7 @@ def test_what_a_model_can_be_the_graphs_can(
 
 def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_target(
     uneven: Run, tmp_path: Path
-) -> None:
+):
     assert joint_ids([0, 3, 4, 9], 100) == [0, 3, 100, 105]
     out = tmp_path / "out"
     run = varied(uneven, tmp_path / "run")
@@ -144,7 +144,7 @@ def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_targe
         pytest.param(Shape(tags=("fra", "deu"), lost=5), id="tags", marks=pytest.mark.slow),
     ],
 )
-def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path) -> None:
+def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     write_marian(tmp_path / "marian", shape)
     text = tmp_path / "text"
@@ -156,9 +156,7 @@ def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path) -> None:
     assert facts["difference"] < 1e-4
 
 
-def test_a_translation_does_not_depend_on_others_in_its_batch(
-    tiny_run: Run, tmp_path: Path
-) -> None:
+def test_a_translation_does_not_depend_on_others_in_its_batch(tiny_run: Run, tmp_path: Path):
     run = varied(tiny_run, tmp_path / "run")
     export(run, tmp_path / "out", format="onnx")
     model = OnnxModel(tmp_path / "out", run.config.decode)
@@ -174,7 +172,7 @@ def test_a_translation_does_not_depend_on_others_in_its_batch(
 # The layout
 
 
-def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run: Run, tmp_path: Path) -> None:
+def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run: Run, tmp_path: Path):
     export(tiny_run, tmp_path / "out", format="onnx")
     encoder, decoder = sessions(tmp_path / "out")
     assert {one.name for one in encoder.get_inputs()} == {"input_ids", "attention_mask"}
@@ -214,7 +212,7 @@ def step(decoder: Any, cache_length: int, *, use_cache: bool) -> dict[str, Any]:
     return dict(zip(names, decoder.run(None, inputs), strict=True))
 
 
-def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run: Run, tmp_path: Path) -> None:
+def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run: Run, tmp_path: Path):
     export(tiny_run, tmp_path / "out", format="onnx")
     _, decoder = sessions(tmp_path / "out")
     # transformers.js gives an empty cache, and optimum one with a position.
@@ -228,7 +226,7 @@ def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run: Run, tmp_pa
     assert (later["present.0.encoder.key"] == 1).all()
 
 
-def test_positions_beyond_the_last_one_are_no_error(tiny_run: Run, tmp_path: Path) -> None:
+def test_positions_beyond_the_last_one_are_no_error(tiny_run: Run, tmp_path: Path):
     run = varied(tiny_run, tmp_path / "run", positions="learned", max_positions=60)
     export(run, tmp_path / "out", format="onnx")
     encoder, decoder = sessions(tmp_path / "out")
@@ -239,7 +237,7 @@ def test_positions_beyond_the_last_one_are_no_error(tiny_run: Run, tmp_path: Pat
         assert np.isfinite(step(decoder, length, use_cache=True)["logits"]).all()
 
 
-def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_path: Path) -> None:
+def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_path: Path):
     printed = export(tiny_run, tmp_path / "out", format="onnx")
     assert f'pipeline("translation", "{tmp_path}/out")' in printed
     card = (tmp_path / "out" / "README.md").read_text()
@@ -249,7 +247,7 @@ def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_p
     assert code == printed.replace(f"{tmp_path}/out", ".")
 
 
-def test_the_page_in_the_browser_names_no_other_host() -> None:
+def test_the_page_in_the_browser_names_no_other_host():
     for name in ("index.html", "page.js", "page.css"):
         assert "//" not in re.sub("^ *//.*", "", (PAGE / name).read_text(), flags=re.MULTILINE)
     assert "default-src 'self'" in (PAGE / "index.html").read_text()
@@ -266,7 +264,7 @@ def as_theirs(tokenizer: Tokenizer) -> Any:
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_their_tokenizer_gives_the_same_ids_and_the_same_text(
     model_type: Any, tiny_data: PreparedData
-) -> None:
+):
     lines = [line for side in tiny_data.text("valid") for line in side]
     tokenizer = Tokenizer.learn([*lines, *TEXTS[:6]], 390, model_type=model_type)
     theirs = as_theirs(tokenizer)
@@ -285,7 +283,7 @@ def test_their_tokenizer_gives_the_same_ids_and_the_same_text(
         assert theirs.decode(ids) == tokenizer.decode(ids), ascii(text)
 
 
-def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data: PreparedData) -> None:
+def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data: PreparedData):
     symbols = ["<url>", "｟a｠", "@@", "@@@"]
     tokenizer = Tokenizer.learn(tiny_data.text("valid")[0], 300, symbols=symbols)
     theirs = as_theirs(tokenizer)
@@ -295,7 +293,7 @@ def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data: Prepa
         assert theirs.decode(ids) == tokenizer.decode(ids), text
 
 
-def test_a_tag_before_a_text_is_one_subword_there(tiny_data: PreparedData) -> None:
+def test_a_tag_before_a_text_is_one_subword_there(tiny_data: PreparedData):
     words = [(word, 1) for line in tiny_data.text("valid")[0] for word in line.split()]
     counts = dict(words).items()
     tokenizer = Tokenizer.learn_from_counts(counts, 300, languages=["de", "fr"])
@@ -304,7 +302,7 @@ def test_a_tag_before_a_text_is_one_subword_there(tiny_data: PreparedData) -> No
     assert theirs.encode(">>fr<< one two").ids == [tag, *tokenizer.encode("one two"), EOS_ID]
 
 
-def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run: Run) -> None:
+def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run: Run):
     tokenizer, _ = tiny_run.tokenizers()
     theirs = as_theirs(tokenizer)
     byte = tokenizer.encode("😀")[-1]
@@ -312,7 +310,7 @@ def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run: Run) -> Non
     assert theirs.decode([*one, byte]) == tokenizer.decode([*one, byte]) == "one"
 
 
-def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_run: Run) -> None:
+def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_run: Run):
     from sentencepiece import sentencepiece_model_pb2
 
     tokenizer, _ = tiny_run.tokenizers()
@@ -328,7 +326,7 @@ def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_ru
 
 def test_int8_takes_less_room_and_has_files_of_its_own(
     tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
-) -> None:
+):
     wide = changed(tiny_config, "model", d_model=64, d_ff=256)
     run = random_run(tmp_path / "run", tiny_data, 5, config=wide)
     size = {}
@@ -400,7 +398,7 @@ def confuse_the_cache(graph: Any, _: dict[str, Any]) -> None:
 )
 def test_a_decoder_that_computes_something_else_is_refused(
     change: Any, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     run = varied(tiny_run, tmp_path / "run", decoder_layers=2, output_bias=True)
     monkeypatch.setattr(ONNX, "write", edited(change))
     with pytest.raises(MtkitError, match="does not agree with"):
@@ -410,7 +408,7 @@ def test_a_decoder_that_computes_something_else_is_refused(
 
 def test_a_file_that_was_cut_off_is_refused(
     tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     original = ONNX.write
 
     def write(export: Export) -> None:
@@ -423,7 +421,7 @@ def test_a_file_that_was_cut_off_is_refused(
         export(tiny_run, tmp_path / "out", format="onnx")
 
 
-def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_path: Path) -> None:
+def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_path: Path):
     with pytest.raises(MtkitError, match="--format onnx does not support --quantization float16"):
         export(tiny_run, tmp_path / "out", format="onnx", quantization="float16")
     run = varied(tiny_run, tmp_path / "run", positions="words")

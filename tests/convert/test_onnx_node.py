@@ -60,7 +60,7 @@ LINES = ["one two three", "four five six seven", "nine", "eight eight one two"]
 )
 def test_transformers_js_translates_as_the_run_does(
     settings: dict[str, Any], tiny_run: Run, tmp_path: Path
-) -> None:
+):
     run = varied(tiny_run, tmp_path / "run", **settings)
     found, ours = in_node(run, tmp_path, LINES)
     assert found["translated"] == [line.strip() for line in ours]
@@ -74,19 +74,19 @@ def test_transformers_js_translates_as_the_run_does(
 
 def test_transformers_js_knows_which_file_to_load_of_an_export_in_int8(
     tiny_run: Run, tmp_path: Path
-) -> None:
+):
     run = varied(tiny_run, tmp_path / "run")
     found, _ = in_node(run, tmp_path, LINES, quantization="int8")
     assert all(found["translated"])
 
 
-def test_two_vocabularies_are_one_there(uneven: Run, tmp_path: Path) -> None:
+def test_two_vocabularies_are_one_there(uneven: Run, tmp_path: Path):
     run = varied(uneven, tmp_path / "run")
     found, ours = in_node(run, tmp_path, LINES)
     assert found["translated"] == [line.strip() for line in ours]
 
 
-def test_an_imported_model_does_the_same_there(tmp_path: Path) -> None:
+def test_an_imported_model_does_the_same_there(tmp_path: Path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     shape = Shape(separate=True, activation="relu")
     write_marian(tmp_path / "marian", shape)
@@ -97,7 +97,7 @@ def test_an_imported_model_does_the_same_there(tmp_path: Path) -> None:
     assert [line.strip() for line in found["translated"]] == [line.strip() for line in ours]
 
 
-def test_the_printed_program_translates(tiny_run: Run, tmp_path: Path) -> None:
+def test_the_printed_program_translates(tiny_run: Run, tmp_path: Path):
     run = varied(tiny_run, tmp_path / "run")
     out = tmp_path / "out"
     program = export(run, out, format="onnx").replace("Text to translate.", "one two three")
@@ -129,7 +129,7 @@ console.log(JSON.stringify([button.disabled, status.textContent]));
 """
 
 
-def test_the_page_takes_another_text_after_one_that_failed(tmp_path: Path) -> None:
+def test_the_page_takes_another_text_after_one_that_failed(tmp_path: Path):
     library = tmp_path / "node_modules/@huggingface/transformers/dist/transformers.min.js"
     library.parent.mkdir(parents=True)
     (library.parent / "package.json").write_text('{"type": "module"}')

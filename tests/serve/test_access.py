@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_only_the_hash_of_a_key_is_known() -> None:
+def test_only_the_hash_of_a_key_is_known():
     digest = hashlib.sha256("schlüssel".encode()).hexdigest()
     known = Access([digest])
     assert known.key_hash("schlüssel") == digest
@@ -29,7 +29,7 @@ def test_only_the_hash_of_a_key_is_known() -> None:
     assert Access().key_hash("anything") == ""
 
 
-def test_a_minute_has_so_many_texts(clock: list[float]) -> None:
+def test_a_minute_has_so_many_texts(clock: list[float]):
     counted = Access(per_minute=6)
     assert [counted.wait("a", 1) for _ in range(6)] == [0.0] * 6
     assert counted.wait("a", 1) == pytest.approx(10)
@@ -43,9 +43,7 @@ def test_a_minute_has_so_many_texts(clock: list[float]) -> None:
     assert counted.wait("a", 6) == 0
 
 
-def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(
-    clock: list[float],
-) -> None:
+def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(clock: list[float]):
     counted = Access(per_minute=6)
     assert counted.wait("a", 60) == 0
     # 9 minutes for what was too much, and one that must be full again.
@@ -59,7 +57,7 @@ def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(
     assert counted.wait("a", 60) == 0
 
 
-def test_addresses_of_one_ipv6_network_are_one_client(clock: list[float]) -> None:
+def test_addresses_of_one_ipv6_network_are_one_client(clock: list[float]):
     counted = Access(per_minute=1)
     assert counted.wait("2001:db8:0:1::1", 1) == 0
     assert counted.wait("2001:db8:0:1:ffff:ffff:ffff:ffff", 1) > 0
@@ -69,7 +67,7 @@ def test_addresses_of_one_ipv6_network_are_one_client(clock: list[float]) -> Non
     assert counted.wait("192.0.2.2", 1) == counted.wait("::ffff:192.0.2.3", 1) == 0
 
 
-def test_hashes_of_keys_may_have_capitals(tmp_path: Path) -> None:
+def test_hashes_of_keys_may_have_capitals(tmp_path: Path):
     digest = hashlib.sha256(b"key").hexdigest()
     (tmp_path / "keys").write_text(f"{digest.upper()} the wiki\n")
     assert read_keys(tmp_path / "keys") == {digest}
@@ -77,7 +75,7 @@ def test_hashes_of_keys_may_have_capitals(tmp_path: Path) -> None:
 
 def test_clients_that_have_used_up_their_minute_are_not_forgotten_before_others(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr(access, "_MAX_KNOWN", 3)
     counted = Access(per_minute=60)
     for client, cost in (("much", 200), ("some", 60), ("little", 1)):
@@ -90,7 +88,7 @@ def test_clients_that_have_used_up_their_minute_are_not_forgotten_before_others(
     assert counted.wait("little", 60) == 0
 
 
-def test_without_a_limit_nothing_is_remembered() -> None:
+def test_without_a_limit_nothing_is_remembered():
     counted = Access()
     assert counted.wait("a", 1000) == 0
     assert not counted._left
@@ -98,7 +96,7 @@ def test_without_a_limit_nothing_is_remembered() -> None:
 
 def test_clients_that_were_quiet_for_longest_are_forgotten(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr(access, "_MAX_KNOWN", 3)
     counted = Access(per_minute=1)
     for client in "abcabd":
@@ -106,7 +104,7 @@ def test_clients_that_were_quiet_for_longest_are_forgotten(
     assert set(counted._left) == {"a", "b", "d"}
 
 
-def test_the_client_is_the_last_address_that_is_no_trusted_proxy(untrained: Run) -> None:
+def test_the_client_is_the_last_address_that_is_no_trusted_proxy(untrained: Run):
     known = Access(per_minute=100)
     trusted = ["172.16.0.0/12", "10.0.0.7", "fd00::/8"]
     with Served([untrained], access=known, proxies=trusted) as server:

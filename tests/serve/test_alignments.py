@@ -29,7 +29,7 @@ def by_align(plain: Translator, text: str, translation: str, start: int, begin: 
     ]
 
 
-def test_links_are_those_of_align(served: Served, plain: Translator) -> None:
+def test_links_are_those_of_align(served: Served, plain: Translator):
     text = "onetwothree fourfivesix"
     found = served.translate(text, alignments=True).json
     expected = by_align(plain, text, found["translatedText"], 0, 0)
@@ -39,7 +39,7 @@ def test_links_are_those_of_align(served: Served, plain: Translator) -> None:
 
 def test_links_of_later_lines_have_their_places_in_the_whole_text(
     served: Served, plain: Translator
-) -> None:
+):
     # An emoji is one character here, and two in JavaScript.
     lines = ["one \U0001f600 two", "", "  onetwothree fourfivesix "]
     found = served.translate("\n".join(lines), alignments=True).json
@@ -51,7 +51,7 @@ def test_links_of_later_lines_have_their_places_in_the_whole_text(
     ]
 
 
-def test_each_alternative_has_its_links(served: Served, plain: Translator) -> None:
+def test_each_alternative_has_its_links(served: Served, plain: Translator):
     found = served.translate(TEXTS, alternatives=2, alignments=True).json
     for text, others, links in zip(
         TEXTS, found["alternatives"], found["alternativeAlignments"], strict=True
@@ -60,13 +60,13 @@ def test_each_alternative_has_its_links(served: Served, plain: Translator) -> No
     assert len(found["alignments"]) == 2
 
 
-def test_what_is_copied_and_html_have_no_links(served: Served) -> None:
+def test_what_is_copied_and_html_have_no_links(served: Served):
     for fields in ({"format": "html"}, {"target": "en"}):
         found = served.translate("one two", alignments=True, alternatives=1, **fields).json
         assert found["alignments"] == found["alternativeAlignments"] == []
 
 
-def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator) -> None:
+def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator):
     sizes = []
 
     def watched(translator: Translator) -> None:
@@ -92,7 +92,7 @@ def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator) -> N
 
 def test_other_requests_are_answered_while_words_are_aligned(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     # With one thread, the native engine would share that of PyTorch.
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     begun, goes_on, threads = threading.Event(), threading.Event(), []
@@ -125,7 +125,7 @@ def test_other_requests_are_answered_while_words_are_aligned(
         assert server._thread.name not in threads
 
 
-def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run) -> None:
+def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run):
     asked = []
 
     def watched(translator: Translator) -> None:

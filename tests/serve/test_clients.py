@@ -20,7 +20,7 @@ def expected(untrained: Run) -> str:
     return found
 
 
-def test_mastodon(served: Served, expected: str) -> None:
+def test_mastodon(served: Served, expected: str):
     # app/lib/translation_service/libre_translate.rb
     languages = served.get("/languages", Content_Type="application/json").json
     assert {one["code"]: set(one["targets"]) - {one["code"]} for one in languages}["en"] == {"de"}
@@ -39,7 +39,7 @@ def test_mastodon(served: Served, expected: str) -> None:
             assert "detectedLanguage" not in found
 
 
-def test_weblate(served: Served, expected: str) -> None:
+def test_weblate(served: Served, expected: str):
     # weblate/machinery/libretranslate.py
     body = {"api_key": "", "q": [TEXT, "one"], "source": "en", "target": "de"}
     found = served.post("/translate", body).json
@@ -48,7 +48,7 @@ def test_weblate(served: Served, expected: str) -> None:
     assert [one["code"] for one in served.get("/languages").json] == ["de", "en"]
 
 
-def test_discourse(served: Served, expected: str) -> None:
+def test_discourse(served: Served, expected: str):
     # app/services/discourse_translator/provider/libre_translate.rb
     (best,) = served.form("/detect", {"q": TEXT}).json
     assert best["language"] == "en"
@@ -56,7 +56,7 @@ def test_discourse(served: Served, expected: str) -> None:
     assert served.form("/translate", fields).json["translatedText"] == f"<p>{expected}</p>"
 
 
-def test_mattermost(served: Served, expected: str) -> None:
+def test_mattermost(served: Served, expected: str):
     # Its end-to-end tests have a server that stands in for LibreTranslate.
     fields = {"q": TEXT, "source": "auto", "target": "de"}
     for reply in (served.post("/translate", fields), served.form("/translate", fields)):
@@ -66,7 +66,7 @@ def test_mattermost(served: Served, expected: str) -> None:
     assert served.post("/detect", {"q": TEXT}).json[0]["language"] == "en"
 
 
-def test_a_message_of_emoji_and_a_long_one(served: Served) -> None:
+def test_a_message_of_emoji_and_a_long_one(served: Served):
     fields = {"q": "\U0001f600", "source": "auto", "target": "de"}
     found = json.loads(served.post("/translate", fields).body)
     assert found["translatedText"] == "\U0001f600"

@@ -95,22 +95,20 @@ def failures(run: Run, *pairs: tuple[str, str]) -> list[Any]:
 @pytest.mark.parametrize("name", [one if one == "samples" else slow(one) for one in SETTINGS])
 def test_no_combination_is_an_error_of_the_server(
     name: str, tiny_data: PreparedData, tmp_path: Path
-) -> None:
+):
     config = changed(UNTRAINED, "decode", **SETTINGS[name])
     assert failures(random_run(tmp_path / "run", tiny_data, 5, config=config), ("en", "de")) == []
 
 
 @pytest.mark.slow
-def test_no_combination_is_an_error_with_a_vocabulary_for_each_side(
-    uneven: Run, tmp_path: Path
-) -> None:
+def test_no_combination_is_an_error_with_a_vocabulary_for_each_side(uneven: Run, tmp_path: Path):
     assert failures(Run.open(copied_run(uneven, tmp_path / "run")), ("en", "el")) == []
 
 
 @pytest.mark.slow
 def test_no_combination_is_an_error_with_several_directions(
     many_data: PreparedData, tmp_path: Path
-) -> None:
+):
     run = random_run(tmp_path / "run", many_data, 5)
     pairs = [("en", "de"), ("de", "en")]
     directions = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in pairs]
@@ -120,7 +118,7 @@ def test_no_combination_is_an_error_with_several_directions(
 
 def test_sampling_and_a_glossary_are_refused_with_the_reason(
     tiny_data: PreparedData, tmp_path: Path
-) -> None:
+):
     config = changed(UNTRAINED, "decode", sample=True)
     message = (
         "Invalid request: glossary parameter is not possible, because this server samples its "

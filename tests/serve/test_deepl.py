@@ -27,7 +27,7 @@ def translated(*texts: str, sources: tuple[str, ...] = ("one two", "three")) -> 
     }
 
 
-def test_texts_are_translated_in_order(served: Served, expected: list[str]) -> None:
+def test_texts_are_translated_in_order(served: Served, expected: list[str]):
     key = {"Authorization": "DeepL-Auth-Key anything"}
     wanted = {"text": ["one two", "three"], "target_lang": "DE"}
     for fields in (wanted, wanted | {"source_lang": "EN"}):
@@ -40,7 +40,7 @@ def test_texts_are_translated_in_order(served: Served, expected: list[str]) -> N
     assert single.json == translated(*expected[:1])
 
 
-def test_missing_terms_and_texts_that_are_cut_are_told(served: Served) -> None:
+def test_missing_terms_and_texts_that_are_cut_are_told(served: Served):
     fields = {"text": ["nine", "one " * 200], "target_lang": "DE", "glossary": {"nine": "\x01"}}
     one, other = served.post("/v2/translate", fields).json["translations"]
     assert (one["missing_terms"], other["missing_terms"]) == (["\x01"], [])
@@ -61,7 +61,7 @@ def one(served: Served, text: str, **fields: Any) -> str:
 
 @pytest.mark.parametrize("ignored", [["x"], "x", "keep,x", ["keep", "x"], "X,x", ["a,b", "x"]])
 @pytest.mark.parametrize("kept", ["<x>two two</x>", '<x id="1"></x>', "<x><b>two</b></x>"])
-def test_ignored_tags_keep_their_content(served: Served, ignored: Any, kept: str) -> None:
+def test_ignored_tags_keep_their_content(served: Served, ignored: Any, kept: str):
     # weblate/machinery/deepl.py sends tag_handling=xml and ignore_tags=["x"] with each text.
     for handling in ("xml", "html"):
         found = one(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
@@ -86,13 +86,13 @@ def test_ignored_tags_keep_their_content(served: Served, ignored: Any, kept: str
         "<doc><x/><b>{}</b></doc>",
     ],
 )
-def test_names_of_xml_mean_nothing(served: Served, expected: list[str], text: str) -> None:
+def test_names_of_xml_mean_nothing(served: Served, expected: list[str], text: str):
     assert one(served, text.format("one two"), **XML) == text.format(expected[0])
 
 
 def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(
     served: Served, expected: list[str]
-) -> None:
+):
     two, three = expected
     assert one(served, "<a><b>one two</b> <b>three</b></a>", **XML) == (
         f"<a><b>{two}</b> <b>{three}</b></a>"
@@ -108,7 +108,7 @@ def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(
 
 def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(
     served: Served, expected: list[str]
-) -> None:
+):
     assert one(served, "<a><![CDATA[one two]]></a>", **XML) == f"<a>{expected[0]}</a>"
     assert one(served, "<a><![CDATA[<&]]></a>", **XML, source_lang="EN") == "<a>&lt;&amp;</a>"
     assert "&logo;" in one(served, "<a>one &logo; two</a>", **XML)
@@ -131,7 +131,7 @@ def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(
 )
 def test_line_ends_and_marks_end_sentences_as_is_wished(
     served: Served, untrained: Run, split: Any, texts: list[str]
-) -> None:
+):
     decode = untrained.config.decode.model_copy(update={"split_sentences": str(split) != "0"})
     whole = Translator.load(untrained, device="cpu", config=decode)
     lines = list(whole.translate(texts))
@@ -145,7 +145,7 @@ def test_line_ends_and_marks_end_sentences_as_is_wished(
 
 
 @pytest.mark.parametrize("text", ["a < b & c", "&lt;p&gt; &amp;", "<p>one</p>", "  one\r\n two \n"])
-def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: str) -> None:
+def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: str):
     found = one(served, text, split_sentences="nonewlines")
     assert "&lt;p" not in found or "&lt;p" in text
     assert found.count("\n") == text.count("\n")
@@ -167,9 +167,7 @@ def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: st
         ("tag_handling_version", "v3"),
     ],
 )
-def test_another_value_of_a_parameter_with_few_is_refused(
-    served: Served, name: str, value: Any
-) -> None:
+def test_another_value_of_a_parameter_with_few_is_refused(served: Served, name: str, value: Any):
     fields = {"text": ["a"], "target_lang": "DE", name: value}
     reply = served.post("/v2/translate", fields)
     # As in DeepL's own server for tests, github.com/DeepLcom/deepl-mock.
@@ -190,9 +188,7 @@ def test_another_value_of_a_parameter_with_few_is_refused(
         {"split_sentences": 1, "context": "numbers", "ignore_tags": [], "splitting_tags": None},
     ],
 )
-def test_usual_values_are_accepted(
-    served: Served, expected: list[str], fields: dict[str, Any]
-) -> None:
+def test_usual_values_are_accepted(served: Served, expected: list[str], fields: dict[str, Any]):
     assert one(served, "one two", **fields) == expected[0]
 
 
@@ -203,7 +199,7 @@ PARTS = (
 
 @pytest.mark.parametrize("path", ["/v2/document", "/v2/document/ABC", "/v2/document/ABC/result"])
 @pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "application/json"])
-def test_documents_are_not_supported(served: Served, path: str, kind: str) -> None:
+def test_documents_are_not_supported(served: Served, path: str, kind: str):
     body = b"{}" if "json" in kind else PARTS
     reply = served.ask("POST", path, body, Content_Type=kind)
     assert reply.status == 400
@@ -211,7 +207,7 @@ def test_documents_are_not_supported(served: Served, path: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("handling", ["html", "xml"])
-def test_tags_keep_their_places(served: Served, expected: list[str], handling: str) -> None:
+def test_tags_keep_their_places(served: Served, expected: list[str], handling: str):
     fields = {"text": ["<p>one two</p>"], "target_lang": "DE", "tag_handling": handling}
     (found,) = served.post("/v2/translate", fields).json["translations"]
     assert found["text"] == f"<p>{expected[0]}</p>"
@@ -229,15 +225,13 @@ def test_tags_keep_their_places(served: Served, expected: list[str], handling: s
         ({"formality": "more"}, "'formality' is not supported for given 'target_lang'."),
     ],
 )
-def test_a_wrong_parameter_has_a_message(
-    served: Served, fields: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_parameter_has_a_message(served: Served, fields: dict[str, Any], message: str):
     given = {"text": ["a"], "target_lang": "DE"} | fields
     reply = served.post("/v2/translate", {key: value for key, value in given.items() if value})
     assert (reply.status, reply.json) == (400, {"message": message})
 
 
-def test_languages_are_those_of_a_side(served: Served) -> None:
+def test_languages_are_those_of_a_side(served: Served):
     assert served.get("/v2/languages").json == [{"language": "EN", "name": "English"}]
     targets = [{"language": "DE", "name": "German", "supports_formality": False}]
     assert served.get("/v2/languages?type=target").json == targets
@@ -247,7 +241,7 @@ def test_languages_are_those_of_a_side(served: Served) -> None:
     assert served.get("/v2/languages?type=both").status == 400
 
 
-def test_keys_are_checked_and_usage_is_counted_for_each(untrained: Run) -> None:
+def test_keys_are_checked_and_usage_is_counted_for_each(untrained: Run):
     hashes = [hashlib.sha256(key.encode()).hexdigest() for key in ("one", "two")]
     fields = {"text": ["one two", "three"], "target_lang": "DE"}
     with Served([untrained], access=Access(hashes)) as server:
@@ -264,7 +258,7 @@ def test_keys_are_checked_and_usage_is_counted_for_each(untrained: Run) -> None:
         }
 
 
-def test_usage_counts_the_characters_that_answers_name(untrained: Run) -> None:
+def test_usage_counts_the_characters_that_answers_name(untrained: Run):
     with Served([untrained]) as server:
         # Two of them come back as they are.
         for text, target in (("one two", "DE"), ("12 / 34", "DE"), ("one", "EN")):
@@ -275,7 +269,7 @@ def test_usage_counts_the_characters_that_answers_name(untrained: Run) -> None:
         assert b"mtkit_characters_total 7.0\n" in server.get("/metrics").body
 
 
-def test_errors_of_its_paths_have_its_form(served: Served) -> None:
+def test_errors_of_its_paths_have_its_form(served: Served):
     reply = served.get("/v2/glossaries")
     assert (reply.status, reply.json) == (404, {"message": "Not Found"})
     reply = served.ask("PUT", "/v2/translate")

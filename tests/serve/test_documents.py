@@ -40,7 +40,7 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_document_is_translated_as_by_mtkit_translate(
     served: Served, untrained: Run, place: Place, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+):
     (place.folder / name).write_bytes(FILES[name])
     options = ("--run", untrained.path, "--device", "cpu", "--output", f"out{name[1:]}")
     assert place.mtkit("translate", name, *options).status == 0
@@ -55,7 +55,7 @@ def test_a_document_is_translated_as_by_mtkit_translate(
         assert found != FILES[name]
 
 
-def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate) -> None:
+def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate):
     gate.open()
     data = b"".join(map(SRT.__mod__, [b"one two.", b"three.", b"one two.", b"one two."]))
     with Served([untrained], changed=gate.close) as server:
@@ -76,7 +76,7 @@ def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate) 
 )
 def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(
     served: Served, name: str, saved: str
-) -> None:
+):
     reply = served.upload(name, FILES["a.docx"])
     address = reply.json["translatedFileUrl"]
     base = f"http://127.0.0.1:{served.port}/download_file/"
@@ -92,7 +92,7 @@ def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(
     assert served.upload(name, FILES["a.docx"]).json["translatedFileUrl"] != address
 
 
-def test_the_address_has_the_host_that_the_client_names(served: Served) -> None:
+def test_the_address_has_the_host_that_the_client_names(served: Served):
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one")
     kind = "multipart/form-data; boundary=--x"
     headers = {"Host": "mt.example:81", "X-Forwarded-Proto": "https", "Content_Type": kind}
@@ -101,7 +101,7 @@ def test_the_address_has_the_host_that_the_client_names(served: Served) -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "..", "%2e%2e%2fetc%2fpasswd", "a/b", "", "x" * 5000])
-def test_other_names_are_not_found(served: Served, name: str) -> None:
+def test_other_names_are_not_found(served: Served, name: str):
     reply = served.get(f"/download_file/{name}")
     assert reply.status == 404
     assert reply.json["error"]
@@ -132,7 +132,7 @@ def test_other_names_are_not_found(served: Served, name: str) -> None:
 )
 def test_what_cannot_be_translated_is_refused_with_the_reason(
     served: Served, name: str, data: bytes, fields: dict[str, str], status: int, message: str
-) -> None:
+):
     reply = served.upload(name, data, **fields)
     assert reply.status == status
     assert message in reply.json["error"]
@@ -150,9 +150,7 @@ def test_what_cannot_be_translated_is_refused_with_the_reason(
         (b"PK\3\4\x89", "application/x-www-form-urlencoded", "form: curl -F file=@report.docx"),
     ],
 )  # fmt: skip
-def test_a_request_without_a_file_is_refused(
-    served: Served, body: bytes, kind: str, message: str
-) -> None:
+def test_a_request_without_a_file_is_refused(served: Served, body: bytes, kind: str, message: str):
     reply = served.ask("POST", "/translate_file", body, Content_Type=kind)
     assert reply.status == 400
     assert message in reply.json["error"]
@@ -170,7 +168,7 @@ def test_a_request_without_a_file_is_refused(
         ("a.md", b"one " * 51),
     ],
 )
-def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes) -> None:
+def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes):
     limits = Limits(file_bytes=3000, body_bytes=2000, lines=20, characters=200)
     with Served([untrained], limits=limits) as server:
         reply = server.upload(name, data)
@@ -179,7 +177,7 @@ def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes) ->
         assert server.upload("a.txt", b"\n" * 19).status == 200
 
 
-def test_a_document_may_have_more_than_the_queue(untrained: Run) -> None:
+def test_a_document_may_have_more_than_the_queue(untrained: Run):
     lines = [f"one {word}" for word in ("two", "three", "four", "five", "six")] * 4
     with Served([untrained], limits=Limits(queue_tokens=64)) as server:
         assert server.translate("\n".join(lines)).status == 413
@@ -188,7 +186,7 @@ def test_a_document_may_have_more_than_the_queue(untrained: Run) -> None:
         assert found.decode().split("\n") == expected
 
 
-def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run) -> None:
+def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run):
     limits = Limits(kept_seconds=0.5)
     with Served([untrained], limits=limits) as server:
         reply = server.upload("a.txt", b"one")
@@ -204,7 +202,7 @@ def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run) 
         assert found == [404] * 3 + [200] * 22
 
 
-def test_uploads_at_the_same_time_get_their_own_documents(served: Served) -> None:
+def test_uploads_at_the_same_time_get_their_own_documents(served: Served):
     numbers = range(60)
     with ThreadPoolExecutor(20) as clients:
         replies = clients.map(lambda n: served.upload("a.srt", SRT % b"12 %d" % n), numbers)
@@ -224,7 +222,7 @@ def send(server: Served, body: bytes, cut: int = 0) -> Any:
 
 def test_an_upload_that_is_cut_leaves_nothing(
     untrained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one\n" * 2**19)
     with Served([untrained]) as server:
@@ -238,9 +236,7 @@ def test_an_upload_that_is_cut_leaves_nothing(
         assert not list(tmp_path.iterdir())
 
 
-def test_a_client_that_goes_has_the_rest_of_its_document_dropped(
-    untrained: Run, gate: Gate
-) -> None:
+def test_a_client_that_goes_has_the_rest_of_its_document_dropped(untrained: Run, gate: Gate):
     data = "\n".join(f"three {'x' * n}" for n in range(40)).encode()
     body = parts({"source": "en", "target": "de"}, "a.txt", data)
     with Served([untrained], changed=gate.close) as server:
@@ -254,7 +250,7 @@ def test_a_client_that_goes_has_the_rest_of_its_document_dropped(
     assert len(gate.texts) == 2
 
 
-def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Gate) -> None:
+def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Gate):
     with (
         Served([untrained], limits=Limits(seconds=1), changed=gate.close) as server,
         ThreadPoolExecutor(40) as clients,
@@ -268,7 +264,7 @@ def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Ga
         until(lambda: server.upload("a.txt", b"one").status == 200)
 
 
-def test_a_client_with_many_slow_uploads_does_not_hold_up_others(untrained: Run) -> None:
+def test_a_client_with_many_slow_uploads_does_not_hold_up_others(untrained: Run):
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one")
     headers = {"Content_Type": "multipart/form-data; boundary=--x", "X_Forwarded_For": "192.0.2.1"}
     with Served([untrained], limits=Limits(seconds=600)) as server:
@@ -284,7 +280,7 @@ def test_a_client_with_many_slow_uploads_does_not_hold_up_others(untrained: Run)
             client.close()
 
 
-def test_turns_are_limited_by_client_and_waiting_ends() -> None:
+def test_turns_are_limited_by_client_and_waiting_ends():
     async def take() -> None:
         turns = DocumentTurns(16, 0.01)
         async with AsyncExitStack() as running:
@@ -302,7 +298,7 @@ def test_turns_are_limited_by_client_and_waiting_ends() -> None:
     asyncio.run(take())
 
 
-def test_32_documents_wait_and_others_are_refused_at_once() -> None:
+def test_32_documents_wait_and_others_are_refused_at_once():
     async def take() -> None:
         turns = DocumentTurns(1, 600)
         async with turns.turn("a"):
@@ -324,7 +320,7 @@ def test_32_documents_wait_and_others_are_refused_at_once() -> None:
 
 def test_neither_texts_nor_names_of_files_are_logged(
     untrained: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("mtkit.documents.subtitles.Subtitles.write", lambda *_: 1 / 0)
     with Served([untrained]) as server:
@@ -340,7 +336,7 @@ def test_neither_texts_nor_names_of_files_are_logged(
     assert "boundary" not in caplog.text
 
 
-def test_a_document_needs_a_key_and_its_result_none(untrained: Run) -> None:
+def test_a_document_needs_a_key_and_its_result_none(untrained: Run):
     access = Access([hashlib.sha256(b"right").hexdigest()], per_minute=12)
     with Served([untrained], access=access, limits=Limits(characters=1000)) as server:
         assert server.upload("a.txt", b"one").status == 400
@@ -352,7 +348,7 @@ def test_a_document_needs_a_key_and_its_result_none(untrained: Run) -> None:
         assert server.upload("a.txt", b"12\n" * 3000, api_key="right").status == 429
 
 
-def test_the_language_is_found_and_terms_are_used(both: Served) -> None:
+def test_the_language_is_found_and_terms_are_used(both: Served):
     german = b"Die Kinder spielen heute mit ihrem neuen Ball im Garten."
     found = both.fetch(both.upload("a.txt", german, source="auto", target="en")).decode()
     assert found == both.translate(german.decode(), source="de", target="en").json["translatedText"]
@@ -363,9 +359,7 @@ def test_the_language_is_found_and_terms_are_used(both: Served) -> None:
     assert both.fetch(both.upload("a.txt", german, source="auto")) == german
 
 
-def test_a_lost_format_and_a_signature_are_said(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_format_and_a_signature_are_said(served: Served, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mtkit.documents.document.has_same_codes", lambda *_: False)
     reply = served.upload("a.srt", FILES["a.srt"])
     (note,) = [note for note in reply.json["notes"] if "stay as they are" in note]
@@ -374,7 +368,7 @@ def test_a_lost_format_and_a_signature_are_said(
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.srt", "a.html"])
-def test_cut_segments_and_terms_that_are_missing_are_said(served: Served, name: str) -> None:
+def test_cut_segments_and_terms_that_are_missing_are_said(served: Served, name: str):
     # The run reads 59 subwords, and no text has the second term.
     texts = [b"one two nine", b"nine", b"one " * 200]
     data = b"".join(map({"a.srt": SRT, "a.html": b"<p>%s</p>\n"}.get(name, b"%s\n").__mod__, texts))

@@ -18,7 +18,7 @@ PUBLIC = (
     ("code", "public"),
     [*(pair.split("=") for pair in PUBLIC.split()), ("my language", "my language")],
 )
-def test_a_code_of_a_run_has_a_public_form(code: str, public: str) -> None:
+def test_a_code_of_a_run_has_a_public_form(code: str, public: str):
     assert public_code(code) == public
 
 
@@ -35,7 +35,7 @@ UNKNOWN = ["nn", "de-Cyrl", "sr-Latn", "zz", "", "auto", "en-", "x" * 10_000]
     ("given", "found"),
     [*(pair.split("=") for pair in WRITTEN.split()), *((code, None) for code in UNKNOWN)],
 )
-def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None) -> None:
+def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None):
     codes = ["en", "de", "zh-Hans", "zh-Hant", "pt", "pt-BR", "es", "sr", "no"]
     assert find_code(given, codes) == found
 
@@ -56,13 +56,11 @@ def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None
         ("My Language", ["x-mine", "my language"], "my language"),
     ],
 )
-def test_a_code_is_found_among_others_with_regions(
-    given: str, codes: list[str], found: str | None
-) -> None:
+def test_a_code_is_found_among_others_with_regions(given: str, codes: list[str], found: str | None):
     assert find_code(given, codes) == found
 
 
-def test_unknown_codes_of_clients_are_not_kept() -> None:
+def test_unknown_codes_of_clients_are_not_kept():
     before = len(langcodes.Language._PARSE_CACHE)
     for number in range(500):
         assert find_code(f"de-Q{chr(97 + number % 26)}{chr(97 + number // 26)}x", ["de"]) is None
@@ -78,18 +76,18 @@ LIBRETRANSLATE = (
 
 
 @pytest.mark.parametrize(("code", "found"), [pair.split("=") for pair in LIBRETRANSLATE.split()])
-def test_a_language_has_the_code_of_libretranslate(code: str, found: str) -> None:
+def test_a_language_has_the_code_of_libretranslate(code: str, found: str):
     assert libretranslate_code(code) == found
 
 
-def test_a_language_without_a_name_has_its_code() -> None:
+def test_a_language_without_a_name_has_its_code():
     assert language_name("de") == "German"
     assert language_name("pt-BR") == "Portuguese (Brazil)"
     assert language_name("de-AT") == "German (Austria)"
     assert language_name("x-mine") == "x-mine"
 
 
-def test_the_confidence_is_that_among_all_languages() -> None:
+def test_the_confidence_is_that_among_all_languages():
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
     (best, other) = detect([german], ["en", "de"])
     assert (best.language, other.language) == ("de", "en")
@@ -101,6 +99,6 @@ def test_the_confidence_is_that_among_all_languages() -> None:
     assert detect([german], ["x-mine", "de"])[0].language == "de"
 
 
-def test_a_text_without_letters_is_in_no_language() -> None:
+def test_a_text_without_letters_is_in_no_language():
     assert detect(["\U0001f600 12"], ["de", "en"]) == [("en", 0.0)]
     assert detect(["12"], ["de", "fr"]) == [("de", 0.0)]

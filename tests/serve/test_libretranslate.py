@@ -21,14 +21,14 @@ def one(plain: Translator, text: str) -> str:
     return found
 
 
-def test_a_text_has_a_text_and_a_list_a_list(served: Served, plain: Translator) -> None:
+def test_a_text_has_a_text_and_a_list_a_list(served: Served, plain: Translator):
     assert served.translate("one two").json == {"translatedText": one(plain, "one two")}
     expected = list(plain.translate(["one two", "three"]))
     assert served.translate(["one two", "three"]).json == {"translatedText": expected}
     assert served.translate(["one two"]).json == {"translatedText": expected[:1]}
 
 
-def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Translator) -> None:
+def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Translator):
     fields = {"q": "one zwei fünf", "source": "en", "target": "de"}
     expected = {"translatedText": one(plain, "one zwei fünf")}
     query = "q=one+zwei+f%C3%BCnf&source=en&target=de"
@@ -41,19 +41,19 @@ def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Trans
         assert (reply.status, reply.json) == (200, expected)
 
 
-def test_line_ends_of_a_form_become_those_of_unix(served: Served, plain: Translator) -> None:
+def test_line_ends_of_a_form_become_those_of_unix(served: Served, plain: Translator):
     fields = {"q": "one\r\ntwo", "source": "en", "target": "de"}
     expected = "\n".join(plain.translate(["one", "two"]))
     assert served.form("/translate", fields).json == {"translatedText": expected}
 
 
-def test_only_line_ends_of_windows_change_in_a_form(served: Served) -> None:
+def test_only_line_ends_of_windows_change_in_a_form(served: Served):
     blank = "\n\u2028\x85\x0b\x0c\n"
     fields = {"q": blank.replace("\n", "\r\n"), "source": "en", "target": "de"}
     assert served.form("/translate", fields).json == {"translatedText": blank}
 
 
-def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator) -> None:
+def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator):
     expected = {"translatedText": one(plain, "one two")}
     for source, target in (("EN", "De"), ("en-US", "de_AT"), ("eng", "deu")):
         reply = served.translate("one two", source=source, target=target)
@@ -103,12 +103,12 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
 )
 def test_a_wrong_parameter_has_the_message_of_libretranslate(
     served: Served, changes: dict[str, Any], message: str
-) -> None:
+):
     reply = served.post("/translate", {"q": "one", "source": "en", "target": "de"} | changes)
     assert (reply.status, reply.json) == (400, {"error": message})
 
 
-def test_alternatives_are_other_translations_best_first(served: Served, plain: Translator) -> None:
+def test_alternatives_are_other_translations_best_first(served: Served, plain: Translator):
     ((best, *others),) = plain.translate_nbest(["one two three"], n_best=4)
     found = served.translate("one two three", alternatives=3).json
     assert found["translatedText"] == best.text
@@ -125,7 +125,7 @@ def test_alternatives_are_other_translations_best_first(served: Served, plain: T
 
 def test_with_one_source_language_auto_is_that_with_its_probability(
     served: Served, plain: Translator
-) -> None:
+):
     text = "The children are playing in the garden with their new red ball."
     found = served.translate(text, source="auto").json
     assert found["translatedText"] == one(plain, text)
@@ -137,7 +137,7 @@ def test_with_one_source_language_auto_is_that_with_its_probability(
     assert all(one["confidence"] < 10 for one in unsure)
 
 
-def test_a_text_without_letters_comes_back_with_confidence_zero(served: Served) -> None:
+def test_a_text_without_letters_comes_back_with_confidence_zero(served: Served):
     nothing = {"confidence": 0.0, "language": "en"}
     for text in ("\U0001f600\U0001f44d", "12 / 34", " \n "):
         found = served.translate(text, source="auto").json
@@ -145,7 +145,7 @@ def test_a_text_without_letters_comes_back_with_confidence_zero(served: Served) 
     assert served.form("/detect", {"q": "\U0001f600"}).json == [nothing]
 
 
-def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served) -> None:
+def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served):
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
     english = "The children are playing in the garden with their new red ball."
     found = both.translate(german, source="auto", target="en").json
@@ -191,7 +191,7 @@ def test_codes_mean_a_direction_that_the_server_has(
     untrained: Run,
     also_untrained: Run,
     tmp_path: Path,
-) -> None:
+):
     runs = []
     for run, (src, tgt) in zip((untrained, also_untrained), directions, strict=True):
         place = copied_run(run, tmp_path / src)
@@ -220,7 +220,7 @@ def test_codes_mean_a_direction_that_the_server_has(
 
 def test_a_text_that_is_surely_in_the_target_language_comes_back(
     served: Served, untrained: Run, also_untrained: Run, tmp_path: Path
-) -> None:
+):
     place = copied_run(also_untrained, tmp_path / "french")
     reseal(place / "manifest.json", lambda manifest: manifest["data"].update(src_lang="fr"))
     claim_checkpoints(place)
@@ -234,7 +234,7 @@ def test_a_text_that_is_surely_in_the_target_language_comes_back(
     assert served.translate("Rat", source="auto").json["detectedLanguage"]["language"] == "en"
 
 
-def test_the_language_of_html_is_that_of_its_text(both: Served) -> None:
+def test_the_language_of_html_is_that_of_its_text(both: Served):
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball."
     words = "the page with the latest news from our own readers and what they think about it"
     html = f'<p class="{words}">{german}<!-- {words} --></p>\n<script>// {words}</script>'
@@ -252,7 +252,7 @@ def test_the_language_of_html_is_that_of_its_text(both: Served) -> None:
     assert found["translatedText"] == html
 
 
-def test_languages_have_names_and_targets(served: Served, both: Served) -> None:
+def test_languages_have_names_and_targets(served: Served, both: Served):
     # Clients send bodies with GET too.
     for reply in (served.get("/languages"), served.ask("GET", "/languages", b"api_key=x")):
         assert reply.json == [
@@ -265,7 +265,7 @@ def test_languages_have_names_and_targets(served: Served, both: Served) -> None:
     ]
 
 
-def test_health_settings_and_what_is_not_there(served: Served) -> None:
+def test_health_settings_and_what_is_not_there(served: Served):
     assert served.get("/health").json == {"status": "ok"}
     assert served.get("/frontend/settings").json == {
         # The run has a beam of 3.
@@ -290,7 +290,7 @@ def test_health_settings_and_what_is_not_there(served: Served) -> None:
     assert served.form("/detect", {}).json == {"error": "Invalid request: missing q parameter"}
 
 
-def test_a_glossary_is_as_in_translate(served: Served, plain: Translator) -> None:
+def test_a_glossary_is_as_in_translate(served: Served, plain: Translator):
     terms = {"two": "zwo", "four": "vier"}
     expected = one(plain.variant(glossary=plain_glossary(terms)), "one two three four")
     found = served.translate("one two three four", glossary=terms).json["translatedText"]
@@ -300,7 +300,7 @@ def test_a_glossary_is_as_in_translate(served: Served, plain: Translator) -> Non
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
-def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, form: str) -> None:
+def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, form: str):
     # No text has the second term.
     terms = {"two": "zwo", "nine": "\x01"}
     with Served([untrained]) as server:
@@ -312,13 +312,13 @@ def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, fo
         assert "mtkit_text_warnings_total 3.0" in server.get("/metrics").body.decode()
 
 
-def test_a_text_that_is_copied_lacks_no_terms(served: Served) -> None:
+def test_a_text_that_is_copied_lacks_no_terms(served: Served):
     found = served.translate("one", target="en", glossary={"one": "x"}).json
     assert found == {"translatedText": "one", "missingTerms": []}
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
-def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str) -> None:
+def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str):
     # The run reads 59 subwords.
     long = f"one\n{'one ' * 200}\ntwo"
     assert served.translate(long, format=form).json["truncated"] is True
@@ -329,7 +329,7 @@ def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str) -
 
 def test_a_sentence_with_too_many_or_too_long_terms_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     # One with too long terms would keep the thread of PyTorch busy for minutes.
     monkeypatch.setattr(texts, "_MAX_TERMS", 6)
     for many, fields in ((7, {}), (6, {"format": "html"})):
@@ -345,7 +345,7 @@ def test_a_sentence_with_too_many_or_too_long_terms_is_refused(
 
 def test_a_glossary_is_read_outside_of_the_event_loop(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     threads = set[str]()
 
     def noted(terms: dict[str, str]) -> Any:
@@ -365,7 +365,7 @@ def plain_glossary(terms: dict[str, str]) -> Any:
     return Glossary(terms)
 
 
-def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Served) -> None:
+def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Served):
     replies = (
         served.translate("one"),
         served.translate("one", target="zz"),
@@ -390,13 +390,13 @@ def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Se
             assert not [name for name in names if "access-control" in name]
 
 
-def test_answers_are_not_cached_and_have_the_type_that_they_say(served: Served) -> None:
+def test_answers_are_not_cached_and_have_the_type_that_they_say(served: Served):
     for reply in (served.translate("one"), served.get("/v2/languages"), served.get("/metrics")):
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-def test_metrics_count_requests_and_what_was_decoded(untrained: Run) -> None:
+def test_metrics_count_requests_and_what_was_decoded(untrained: Run):
     with Served([untrained], limits=Limits(characters=10)) as server:
         server.translate("one two")
         server.translate("x" * 11)

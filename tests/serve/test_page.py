@@ -31,7 +31,7 @@ def page_of(served: Served) -> Page:
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_a_file_has_its_type_and_the_policy(served: Served, path: str) -> None:
+def test_a_file_has_its_type_and_the_policy(served: Served, path: str):
     reply = served.get(path)
     assert reply.status == 200
     assert reply.headers["content-type"] == FILES[path]
@@ -42,7 +42,7 @@ def test_a_file_has_its_type_and_the_policy(served: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_head_has_the_headers_of_get_and_no_body(served: Served, path: str) -> None:
+def test_head_has_the_headers_of_get_and_no_body(served: Served, path: str):
     whole, head = served.get(path), served.ask("HEAD", path)
     assert head.status == 200
     assert head.body == b""
@@ -53,7 +53,7 @@ def test_head_has_the_headers_of_get_and_no_body(served: Served, path: str) -> N
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_a_browser_asks_again_and_is_told_that_nothing_changed(served: Served, path: str) -> None:
+def test_a_browser_asks_again_and_is_told_that_nothing_changed(served: Served, path: str):
     first = served.get(path)
     assert first.headers["cache-control"] == "no-cache"
     for known in (first.headers["etag"], f'"other", W/{first.headers["etag"]}'):
@@ -63,12 +63,12 @@ def test_a_browser_asks_again_and_is_told_that_nothing_changed(served: Served, p
     assert served.get(path, If_None_Match='"other"').status == 200
 
 
-def test_the_page_can_only_be_read(served: Served) -> None:
+def test_the_page_can_only_be_read(served: Served):
     for path in FILES:
         assert served.ask("POST", path).status == 405
 
 
-def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(served: Served) -> None:
+def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(served: Served):
     page = page_of(served)
     assert [one["attrs"]["src"] for one in page.all("script")] == ["page.js"]
     assert not any(one["text"].strip() for one in page.all("script"))
@@ -84,13 +84,13 @@ def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(serv
         assert not re.search(r"(?:https?:)?//\w+\.", served.get(path).body.decode())
 
 
-def test_the_script_writes_texts_only_as_texts(served: Served) -> None:
+def test_the_script_writes_texts_only_as_texts(served: Served):
     script = served.get("/page.js").body.decode()
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert name not in script
 
 
-def test_every_field_has_a_label_and_every_button_a_name(served: Served) -> None:
+def test_every_field_has_a_label_and_every_button_a_name(served: Served):
     page = page_of(served)
     labelled = {one["attrs"].get("for") for one in page.all("label")}
     for tag in ("select", "input", "textarea"):
@@ -101,7 +101,7 @@ def test_every_field_has_a_label_and_every_button_a_name(served: Served) -> None
         assert button["text"].strip() or button["attrs"].get("aria-label")
 
 
-def test_every_element_that_the_script_asks_for_is_there(served: Served) -> None:
+def test_every_element_that_the_script_asks_for_is_there(served: Served):
     page = page_of(served)
     ids = [one["attrs"]["id"] for one in page.elements if "id" in one["attrs"]]
     assert len(set(ids)) == len(ids)

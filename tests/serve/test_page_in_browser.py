@@ -77,9 +77,7 @@ def check_is_alone(browser: Browser, server: Served) -> None:
     assert browser.problems == []
 
 
-def test_what_is_typed_is_translated_and_nobody_else_is_asked(
-    browser: Browser, served: Served
-) -> None:
+def test_what_is_typed_is_translated_and_nobody_else_is_asked(browser: Browser, served: Served):
     show(browser, served)
     assert focused(browser) == "text"
     browser.write(TEXT)
@@ -93,7 +91,7 @@ def test_what_is_typed_is_translated_and_nobody_else_is_asked(
     check_is_alone(browser, served)
 
 
-def test_a_translation_that_looks_like_html_stays_text(browser: Browser, untrained: Run) -> None:
+def test_a_translation_that_looks_like_html_stays_text(browser: Browser, untrained: Run):
     def hostile(translator: Translator) -> None:
         found = [Translation(f"{HOSTILE}{number}") for number in range(4)]
         decoder: Any = translator.decoder
@@ -109,7 +107,7 @@ def test_a_translation_that_looks_like_html_stays_text(browser: Browser, untrain
         check_is_alone(browser, server)
 
 
-def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Served) -> None:
+def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Served):
     show(browser, served)
     browser.write(TEXT)
     found = served.translate(TEXT, alternatives=2).json
@@ -120,7 +118,7 @@ def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Serv
     assert browser.value(RESULT) == found["alternatives"][1]
 
 
-def test_confidence_and_findings_stand_below_the_translation(browser: Browser, fitted: Run) -> None:
+def test_confidence_and_findings_stand_below_the_translation(browser: Browser, fitted: Run):
     with Served([fitted]) as server:
         show(browser, server)
         browser.write("猫 one two")
@@ -144,16 +142,14 @@ def test_confidence_and_findings_stand_below_the_translation(browser: Browser, f
         check_is_alone(browser, server)
 
 
-def test_a_run_without_checks_has_no_confidence_on_the_page(
-    browser: Browser, served: Served
-) -> None:
+def test_a_run_without_checks_has_no_confidence_on_the_page(browser: Browser, served: Served):
     show(browser, served)
     browser.write(TEXT)
     browser.until(RESULT)
     assert browser.value("document.getElementById('checks').innerText").strip() == ""
 
 
-def test_languages_are_found_and_swapped(browser: Browser, both: Served) -> None:
+def test_languages_are_found_and_swapped(browser: Browser, both: Served):
     show(browser, both)
     choose(browser, "source", "auto")
     choose(browser, "target", "en")
@@ -171,7 +167,7 @@ def test_languages_are_found_and_swapped(browser: Browser, both: Served) -> None
     browser.until(f"{RESULT} === {json.dumps(back)}")
 
 
-def test_one_direction_cannot_be_swapped(browser: Browser, served: Served) -> None:
+def test_one_direction_cannot_be_swapped(browser: Browser, served: Served):
     show(browser, served)
     assert browser.value("document.getElementById('swap').disabled")
     options = "[...document.querySelectorAll('select')].map((one) => one.innerText.trim())"
@@ -180,7 +176,7 @@ def test_one_direction_cannot_be_swapped(browser: Browser, served: Served) -> No
 
 def test_a_file_is_translated_in_parts_and_downloaded(
     browser: Browser, served: Served, tmp_path: Path
-) -> None:
+):
     # More than a request of the page has, with the line ends of Windows.
     lines = ["one two", "", "  three", *(f"{word} {TEXT}" for word in ["seven"] * 250), "four"]
     (tmp_path / "my.notes.txt").write_bytes("\r\n".join(lines).encode())
@@ -203,7 +199,7 @@ def test_a_file_is_translated_in_parts_and_downloaded(
 
 def test_a_file_that_is_no_text_is_refused_in_words(
     browser: Browser, served: Served, tmp_path: Path
-) -> None:
+):
     (tmp_path / "latin.txt").write_bytes("für".encode("latin-1"))
     show(browser, served)
     browser.choose_file("file", tmp_path / "latin.txt")
@@ -218,7 +214,7 @@ STATE = "document.getElementById('file-state').textContent"
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
     browser: Browser, served: Served, tmp_path: Path, is_dropped: bool
-) -> None:
+):
     data = zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p>"))
     (tmp_path / "my report.docx").write_bytes(data)
     show(browser, served, downloads=tmp_path / "there")
@@ -246,7 +242,7 @@ def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
 
 def test_a_document_that_cannot_be_read_is_refused_in_words(
     browser: Browser, served: Served, tmp_path: Path
-) -> None:
+):
     (tmp_path / "a.docx").write_bytes(b"%PDF-1.7")
     (tmp_path / "b.docx").write_bytes(b"")
     show(browser, served)
@@ -268,7 +264,7 @@ class BusyOnce(Access):
 
 def test_a_file_goes_on_when_the_server_has_time_again(
     browser: Browser, untrained: Run, tmp_path: Path
-) -> None:
+):
     (tmp_path / "notes.txt").write_text(f"{TEXT}\n" * 400, encoding="utf-8")
     access = BusyOnce()
     with Served([untrained], access=access) as server:
@@ -282,7 +278,7 @@ def test_a_file_goes_on_when_the_server_has_time_again(
     assert access.asked == 3
 
 
-def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served) -> None:
+def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served):
     show(browser, both)
     browser.write(TEXT)
     browser.until(RESULT)
@@ -317,7 +313,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served
     browser.until("document.getElementById('source').value === 'de'")
 
 
-def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served) -> None:
+def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served):
     show(browser, served)
     browser.write(TEXT)
     browser.until(RESULT)
@@ -327,7 +323,7 @@ def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served) -> No
         assert words_of(browser, "mirror") == [TEXT.split()[number]]
 
 
-def test_words_can_be_tapped(browser: Browser, served: Served) -> None:
+def test_words_can_be_tapped(browser: Browser, served: Served):
     show(browser, served, width=360)
     browser.send("Emulation.setTouchEmulationEnabled", enabled=True)
     browser.write(TEXT)
@@ -337,7 +333,7 @@ def test_words_can_be_tapped(browser: Browser, served: Served) -> None:
     assert words_of(browser, "mirror")
 
 
-def test_a_text_from_right_to_left_is_shown_so(browser: Browser, served: Served) -> None:
+def test_a_text_from_right_to_left_is_shown_so(browser: Browser, served: Served):
     show(browser, served)
     browser.write("שלום עולם")
     assert browser.value("document.getElementById('text').matches(':dir(rtl)')")
@@ -355,7 +351,7 @@ def test_a_text_from_right_to_left_is_shown_so(browser: Browser, served: Served)
 
 def test_the_words_that_belong_together_are_marked_under_the_pointer(
     browser: Browser, served: Served
-) -> None:
+):
     # An emoji is two characters of JavaScript.
     text = 30 * "\U0001f600" + f"\n{TEXT}"
     show(browser, served)
@@ -381,7 +377,7 @@ def test_the_words_that_belong_together_are_marked_under_the_pointer(
 @pytest.mark.parametrize("width", [360, 1100])
 def test_the_words_behind_the_field_are_where_its_words_are(
     browser: Browser, served: Served, width: int
-) -> None:
+):
     show(browser, served, width=width)
     # A line end at the end has a line of its own.
     browser.write("seven eight nine ten, " * 40 + "eleven" * 20 + "\n\n")
@@ -397,7 +393,7 @@ def test_the_words_behind_the_field_are_where_its_words_are(
     assert field == mirror > 300
 
 
-def test_a_term_is_translated_as_the_reader_says(browser: Browser, served: Served) -> None:
+def test_a_term_is_translated_as_the_reader_says(browser: Browser, served: Served):
     show(browser, served)
     browser.write("one two three four")
     browser.value("document.querySelector('summary').click()")
@@ -411,7 +407,7 @@ def test_a_term_is_translated_as_the_reader_says(browser: Browser, served: Serve
 
 def test_a_key_is_asked_for_only_if_the_server_wants_one(
     browser: Browser, served: Served, untrained: Run
-) -> None:
+):
     show(browser, served)
     assert browser.value("document.getElementById('key-box').hidden")
     hashes = [hashlib.sha256(b"right").hexdigest()]
@@ -431,7 +427,7 @@ def test_a_key_is_asked_for_only_if_the_server_wants_one(
         check_is_alone(browser, server)
 
 
-def test_limits_are_explained_in_words(browser: Browser, untrained: Run) -> None:
+def test_limits_are_explained_in_words(browser: Browser, untrained: Run):
     access = Access(per_minute=1)
     with Served([untrained], limits=Limits(characters=40, alternatives=0), access=access) as server:
         show(browser, server)
@@ -446,9 +442,7 @@ def test_limits_are_explained_in_words(browser: Browser, untrained: Run) -> None
         assert re.search(r"The page tries again in \d+ s\.$", browser.value(PROBLEM))
 
 
-def test_a_server_that_is_gone_is_named_and_can_be_tried_again(
-    browser: Browser, untrained: Run
-) -> None:
+def test_a_server_that_is_gone_is_named_and_can_be_tried_again(browser: Browser, untrained: Run):
     with Served([untrained]) as server:
         show(browser, server)
     browser.write(TEXT)
@@ -465,9 +459,7 @@ def check_one_is_cancelled(browser: Browser) -> None:
     assert len(browser.cancelled) == 1
 
 
-def test_more_typing_cancels_the_earlier_request(
-    browser: Browser, untrained: Run, gate: Gate
-) -> None:
+def test_more_typing_cancels_the_earlier_request(browser: Browser, untrained: Run, gate: Gate):
     with Served([untrained], changed=gate.close) as server:
         show(browser, server)
         browser.write("one")
@@ -479,9 +471,7 @@ def test_more_typing_cancels_the_earlier_request(
         browser.until(f"{RESULT} === {json.dumps(expected)}")
 
 
-def test_a_file_can_be_stopped(
-    browser: Browser, untrained: Run, gate: Gate, tmp_path: Path
-) -> None:
+def test_a_file_can_be_stopped(browser: Browser, untrained: Run, gate: Gate, tmp_path: Path):
     (tmp_path / "notes.txt").write_text(TEXT, encoding="utf-8")
     with Served([untrained], changed=gate.close) as server:
         show(browser, server)
@@ -497,7 +487,7 @@ def test_a_file_can_be_stopped(
         gate.open()
 
 
-def test_the_browser_remembers_the_languages(browser: Browser, both: Served) -> None:
+def test_the_browser_remembers_the_languages(browser: Browser, both: Served):
     show(browser, both)
     selected = "['source', 'target'].map((id) => document.getElementById(id).value)"
     assert browser.value(selected) == ["en", "de"]
@@ -508,7 +498,7 @@ def test_the_browser_remembers_the_languages(browser: Browser, both: Served) -> 
 
 
 @pytest.mark.parametrize("width", [320, 360, 700, 1400])
-def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, width: int) -> None:
+def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, width: int):
     show(browser, served, width=width)
     browser.write("seven" * 60)
     browser.until(RESULT)
@@ -522,7 +512,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, widt
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_can_be_read_in_light_and_dark(browser: Browser, served: Served, scheme: str) -> None:
+def test_texts_can_be_read_in_light_and_dark(browser: Browser, served: Served, scheme: str):
     show(browser, served)
     browser.prefer(prefers_color_scheme=scheme)
     browser.write(TEXT)

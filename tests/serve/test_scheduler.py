@@ -65,7 +65,7 @@ def gate() -> Iterator[threading.Event]:
 @scheduled()
 async def test_each_request_gets_the_translations_of_its_own_sentences_in_order(
     scheduler: Scheduler,
-) -> None:
+):
     fake = FakeTranslator()
     found = await asyncio.gather(
         *(ask(scheduler, fake, *(f"{i}.{k}" for k in range(i))) for i in range(1, 20))
@@ -74,9 +74,7 @@ async def test_each_request_gets_the_translations_of_its_own_sentences_in_order(
 
 
 @scheduled()
-async def test_requests_that_come_at_the_same_time_are_decoded_together(
-    scheduler: Scheduler,
-) -> None:
+async def test_requests_that_come_at_the_same_time_are_decoded_together(scheduler: Scheduler):
     fake = FakeTranslator()
     await asyncio.gather(*(ask(scheduler, fake, text) for text in "abc"))
     assert fake.batches == [["a", "b", "c"]]
@@ -85,7 +83,7 @@ async def test_requests_that_come_at_the_same_time_are_decoded_together(
 @scheduled(threads=2)
 async def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(
     scheduler: Scheduler, gate: threading.Event
-) -> None:
+):
     fake = FakeTranslator(threads=2, gate=gate)
     first = spawn(ask(scheduler, fake, "a"))
     await begun(fake)
@@ -100,7 +98,7 @@ async def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(
 @scheduled(batch_tokens=32)
 async def test_a_long_document_lets_short_requests_go_in_turn(
     scheduler: Scheduler, gate: threading.Event
-) -> None:
+):
     fake = FakeTranslator(gate=gate)
     done: list[str] = []
 
@@ -119,9 +117,7 @@ async def test_a_long_document_lets_short_requests_go_in_turn(
 
 
 @scheduled(batch_tokens=64)
-async def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone(
-    scheduler: Scheduler,
-) -> None:
+async def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone(scheduler: Scheduler):
     fake = FakeTranslator()
     await asyncio.gather(
         ask(scheduler, fake, *"abcde", tokens=30), ask(scheduler, fake, "long", tokens=500)
@@ -132,7 +128,7 @@ async def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone(
 @scheduled(threads=2)
 async def test_waiting_sentences_are_divided_among_the_free_threads(
     scheduler: Scheduler, gate: threading.Event
-) -> None:
+):
     fake = FakeTranslator(threads=2, gate=gate)
     asked = spawn(ask(scheduler, fake, *map(str, range(100))))
     await begun(fake)
@@ -143,7 +139,7 @@ async def test_waiting_sentences_are_divided_among_the_free_threads(
 
 
 @scheduled()
-async def test_sentences_of_a_batch_are_sorted_by_length(scheduler: Scheduler) -> None:
+async def test_sentences_of_a_batch_are_sorted_by_length(scheduler: Scheduler):
     fake = FakeTranslator()
     await asyncio.gather(*(ask(scheduler, fake, str(n), tokens=n) for n in (20, 40, 10, 30, 50)))
     assert fake.batches == [["50", "40", "30", "20", "10"]]
@@ -152,7 +148,7 @@ async def test_sentences_of_a_batch_are_sorted_by_length(scheduler: Scheduler) -
 @scheduled()
 async def test_other_numbers_of_translations_and_other_translators_have_batches_of_their_own(
     scheduler: Scheduler,
-) -> None:
+):
     fake, other = FakeTranslator(), FakeTranslator()
     await asyncio.gather(
         ask(scheduler, fake, "a"),
@@ -166,7 +162,7 @@ async def test_other_numbers_of_translations_and_other_translators_have_batches_
 
 
 @scheduled(queue=100)
-async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Scheduler) -> None:
+async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Scheduler):
     fake = FakeTranslator()
     with scheduler.request(cast(Translator, fake), 1) as request:
         parts = [spawn(request.translate([sentence(text, 50)])) for text in "ab"]
@@ -180,9 +176,7 @@ async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Sche
 
 @pytest.mark.parametrize("count", [0, 2])
 @scheduled()
-async def test_requests_end_if_the_translator_loses_translations(
-    scheduler: Scheduler, count: int
-) -> None:
+async def test_requests_end_if_the_translator_loses_translations(scheduler: Scheduler, count: int):
     fake = FakeTranslator()
     decode = fake.decode
 
@@ -201,7 +195,7 @@ async def test_requests_end_if_the_translator_loses_translations(
 @scheduled(queue=100)
 async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
     scheduler: Scheduler, gate: threading.Event
-) -> None:
+):
     fake = FakeTranslator()
     slow = FakeTranslator(gate=gate)
     with scheduler.request(cast(Translator, fake), 1) as request:
@@ -219,7 +213,7 @@ async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
 
 
 @scheduled()
-async def test_a_sentence_that_fails_does_not_make_others_fail(scheduler: Scheduler) -> None:
+async def test_a_sentence_that_fails_does_not_make_others_fail(scheduler: Scheduler):
     fake = FakeTranslator()
     found = await asyncio.gather(
         ask(scheduler, fake, "a"),
@@ -237,7 +231,7 @@ async def test_a_sentence_that_fails_does_not_make_others_fail(scheduler: Schedu
 @scheduled(batch_tokens=1024)
 async def test_sentences_with_terms_have_small_batches(
     scheduler: Scheduler, texts: int, terms: int
-) -> None:
+):
     fake = FakeTranslator()
     with scheduler.request(cast(Translator, fake), 1) as request:
         await request.translate([sentence(str(i), 20, terms) for i in range(texts)])
@@ -249,7 +243,7 @@ async def test_sentences_with_terms_have_small_batches(
 @scheduled()
 async def test_a_glossary_does_not_hold_up_the_native_engine(
     scheduler: Scheduler, gate: threading.Event, threads: int
-) -> None:
+):
     glossary, native = FakeTranslator(gate=gate), FakeTranslator()
     native.threads, native.needs_torch = threads, False
     with scheduler.request(cast(Translator, glossary), 1) as request:
@@ -265,7 +259,7 @@ async def test_a_glossary_does_not_hold_up_the_native_engine(
 @scheduled(batch_tokens=1024)
 async def test_between_two_sentences_with_terms_others_have_their_turn(
     scheduler: Scheduler, gate: threading.Event
-) -> None:
+):
     begun_before: list[int] = []
 
     class Plain(FakeTranslator):
@@ -286,9 +280,7 @@ async def test_between_two_sentences_with_terms_others_have_their_turn(
 
 
 @scheduled(threads=4)
-async def test_pytorch_decodes_one_batch_at_a_time(
-    scheduler: Scheduler, gate: threading.Event
-) -> None:
+async def test_pytorch_decodes_one_batch_at_a_time(scheduler: Scheduler, gate: threading.Event):
     fake, other = FakeTranslator(gate=gate), FakeTranslator(gate=gate)
     asked = [spawn(ask(scheduler, fake, "a"))]
     await begun(fake)

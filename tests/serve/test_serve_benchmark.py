@@ -23,7 +23,7 @@ def measured(run: Run, *options: str) -> list[str]:
 @pytest.mark.slow
 def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
     ending_run: Run, tiny_text: TinyText
-) -> None:
+):
     *lines, last = measured(ending_run, "--input", str(tiny_text.train[0]), "--soak", "50")
     memory = [line for line in lines if re.fullmatch(r"\d+ requests: [\d.]+ MiB, .* MiB", line)]
     # Half of so few are for the warm-up, and the others are sent one after another.
@@ -41,7 +41,7 @@ def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
 )
 def test_a_server_with_ctranslate2_is_measured_with_the_same_requests(
     ending_run: Run, tiny_text: TinyText
-) -> None:
+):
     lines = measured(
         ending_run,
         *("--input", str(tiny_text.train[0]), "--precisions", "fp32"),

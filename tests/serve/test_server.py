@@ -75,7 +75,7 @@ JSON = "application/json"
 )  # fmt: skip
 def test_a_broken_body_is_answered_with_an_error(
     served: Served, body: bytes, kind: str, status: int
-) -> None:
+):
     reply = served.ask("POST", "/translate", body, Content_Type=kind)
     assert reply.status == status
     assert reply.json["error"]
@@ -102,7 +102,7 @@ def test_a_broken_body_is_answered_with_an_error(
 )
 def test_a_wrong_path_or_method_is_answered_in_json(
     served: Served, method: str, path: str, status: int, message: str | None
-) -> None:
+):
     reply = served.ask(method, path)
     assert reply.status == status
     assert message is None or reply.json == {"error": message}
@@ -110,9 +110,7 @@ def test_a_wrong_path_or_method_is_answered_in_json(
 
 @pytest.mark.parametrize("path", ["/translate", "/detect", "/languages", "/health", "/page.css"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_slash_at_the_end_is_not_answered_with_a_redirect(
-    served: Served, path: str, method: str
-) -> None:
+def test_a_slash_at_the_end_is_not_answered_with_a_redirect(served: Served, path: str, method: str):
     # It would lead to whatever host the client names.
     reply = served.ask(method, f"{path}/", Host="elsewhere.example")
     assert (reply.status, reply.json) == (404, {"error": "Not Found"})
@@ -144,9 +142,7 @@ def sent(served: Served, *parts: bytes) -> bytes:
         b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-def test_bytes_that_are_no_request_do_not_stop_the_server(
-    served: Served, request_bytes: bytes
-) -> None:
+def test_bytes_that_are_no_request_do_not_stop_the_server(served: Served, request_bytes: bytes):
     with served.connect() as client:
         try:
             client.sendall(request_bytes)
@@ -158,7 +154,7 @@ def test_bytes_that_are_no_request_do_not_stop_the_server(
     assert served.get("/health").status == 200
 
 
-def test_a_body_in_chunks_is_read_and_limited(served: Served) -> None:
+def test_a_body_in_chunks_is_read_and_limited(served: Served):
     head = (
         b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -171,7 +167,7 @@ def test_a_body_in_chunks_is_read_and_limited(served: Served) -> None:
     assert sent(served, head, chunks, b"0\r\n\r\n").startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_that_is_much_too_large_is_not_read(untrained: Run) -> None:
+def test_a_body_that_is_much_too_large_is_not_read(untrained: Run):
     with Served([untrained], limits=Limits(body_bytes=1000)) as server:
         head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         announced = sent(server, head, b"Content-Length: 8001\r\n\r\n")
@@ -184,7 +180,7 @@ def test_a_body_that_is_much_too_large_is_not_read(untrained: Run) -> None:
 # Slow clients, and those that go
 
 
-def test_what_is_half_sent_ends_in_time(untrained: Run) -> None:
+def test_what_is_half_sent_ends_in_time(untrained: Run):
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     with Served([untrained], limits=Limits(body_seconds=0.3)) as server:
         slow = sent(server, head + b"Content-Length: 100\r\n\r\n", b'{"q": ')
@@ -198,7 +194,7 @@ def test_what_is_half_sent_ends_in_time(untrained: Run) -> None:
         assert again.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_head_that_comes_in_drops_ends_in_time(untrained: Run) -> None:
+def test_a_head_that_comes_in_drops_ends_in_time(untrained: Run):
     with Served([untrained], limits=Limits(body_seconds=0.5)) as server, server.connect() as client:
         client.settimeout(0.1)
         client.sendall(b"GET /health HTTP/1.1\r\n")
@@ -214,7 +210,7 @@ def test_a_head_that_comes_in_drops_ends_in_time(untrained: Run) -> None:
         assert not is_open
 
 
-def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate) -> None:
+def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate):
     body = b'{"q": "three", "source": "en", "target": "de"}'
     with Served([untrained], changed=gate.close) as server, ThreadPoolExecutor(1) as others:
         threads = server.service.directions.threads
@@ -236,9 +232,7 @@ def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate) -> None:
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 @pytest.mark.parametrize("text", [b"one two", b"\n" * 3000, b"nine"])
-def test_a_client_that_ends_its_side_gets_its_answer(
-    served: Served, version: bytes, text: bytes
-) -> None:
+def test_a_client_that_ends_its_side_gets_its_answer(served: Served, version: bytes, text: bytes):
     body = b'{"q": "%s", "source": "en", "target": "de"}' % text.replace(b"\n", b"\\n")
     with served.connect() as client:
         client.sendall(post(body).replace(b"HTTP/1.1", b"HTTP/" + version))
@@ -263,7 +257,7 @@ CUT = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
 )
 def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
     texts: list[str], rest: bytes, apart: bool, untrained: Run, gate: Gate
-) -> None:
+):
     bodies = [b'{"q": "%s", "source": "en", "target": "de"}' % text.encode() for text in texts]
     requests = [*map(post, bodies), rest]
     with Served([untrained], changed=gate.close) as server, server.connect() as client:
@@ -280,16 +274,14 @@ def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"POST /translate HTTP/1.1\r\n"])
-def test_a_client_that_ends_its_side_before_its_request_is_closed(
-    served: Served, sent: bytes
-) -> None:
+def test_a_client_that_ends_its_side_before_its_request_is_closed(served: Served, sent: bytes):
     with served.connect() as client:
         client.sendall(sent)
         client.shutdown(socket.SHUT_WR)
         assert client.makefile("rb").read() == b""
 
 
-def test_a_request_that_is_refused_while_its_client_goes_is_not_an_error_of_the_server() -> None:
+def test_a_request_that_is_refused_while_its_client_goes_is_not_an_error_of_the_server():
     errors = []
 
     async def refused() -> None:
@@ -338,7 +330,7 @@ def ask_for_much(server: Served, client: socket.socket, header: bytes = b"") -> 
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_a_client_that_does_not_read_its_answer_is_cut_off(
     untrained: Run, header: bytes, is_followed: bool
-) -> None:
+):
     limits = Limits(body_seconds=1, body_bytes=2**25, characters=len(LARGE))
     with Served([untrained], limits=limits) as server, server.connect() as client:
         ask_for_much(server, client, header)
@@ -353,16 +345,14 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(
         assert size < len(LARGE)
 
 
-def test_the_server_ends_while_a_client_does_not_read_its_answer(untrained: Run) -> None:
+def test_the_server_ends_while_a_client_does_not_read_its_answer(untrained: Run):
     limits = Limits(body_seconds=2, body_bytes=2**25, characters=len(LARGE))
     with Served([untrained], limits=limits) as server, server.connect() as client:
         ask_for_much(server, client)
         server.stop()
 
 
-def test_connections_above_the_limit_are_closed(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_above_the_limit_are_closed(untrained: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mtkit.serve.server._MAX_CONNECTIONS", 2)
     with Served([untrained]) as server:
         clients = [server.connect() for _ in range(3)]
@@ -381,7 +371,7 @@ def test_connections_above_the_limit_are_closed(
 # Too much work
 
 
-def test_a_request_that_takes_too_long_is_answered_with_503(untrained: Run, gate: Gate) -> None:
+def test_a_request_that_takes_too_long_is_answered_with_503(untrained: Run, gate: Gate):
     with Served([untrained], limits=Limits(seconds=0.2), changed=gate.close) as server:
         reply = server.translate("one")
         assert reply.status == 503
@@ -391,9 +381,7 @@ def test_a_request_that_takes_too_long_is_answered_with_503(untrained: Run, gate
         until(lambda: server.translate("one").status == 200)
 
 
-def test_a_full_queue_refuses_requests_and_says_when_to_come_again(
-    untrained: Run, gate: Gate
-) -> None:
+def test_a_full_queue_refuses_requests_and_says_when_to_come_again(untrained: Run, gate: Gate):
     limits = Limits(queue_tokens=20)
     with (
         Served([untrained], limits=limits, changed=gate.close) as server,
@@ -433,7 +421,7 @@ def windows_read(monkeypatch: pytest.MonkeyPatch) -> list[Window]:
 
 def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(
     untrained: Run, windows_read: list[Window]
-) -> None:
+):
     with Served([untrained], limits=Limits(queue_tokens=20)) as server:
         for fields in ({}, {"format": "html"}, {"glossary": {"one": "eins"}}):
             reply = server.translate(["one " * 11, "two " * 11], **fields)
@@ -446,7 +434,7 @@ def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(
         assert server.translate("one two").status == 200
 
 
-def test_a_request_has_a_limited_number_of_lines(untrained: Run) -> None:
+def test_a_request_has_a_limited_number_of_lines(untrained: Run):
     with Served([untrained], limits=Limits(lines=4)) as server:
         assert server.translate("one\n\n\n").status == 200
         for q in ("\n" * 4, ["one\ntwo", "", "one\ntwo"]):
@@ -459,7 +447,7 @@ def test_a_request_has_a_limited_number_of_lines(untrained: Run) -> None:
 
 def test_an_unexpected_error_is_500_and_its_log_has_no_text(
     untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     def broken(translator: Translator) -> None:
         def decode(sentences: Sequence[Sentence], n_best: int) -> Any:
             raise RuntimeError(f"cannot decode {sentences[0].text}")
@@ -479,7 +467,7 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
 @pytest.mark.parametrize("fields", [{}, {"glossary": {"one": "x"}}, {"alignments": True}])
 def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
     fields: dict[str, Any], untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     def broken(translator: Translator) -> None:
         def fail(*_: Any, **__: Any) -> Any:
             raise MtkitError("/srv/runs/mine: was deleted; start the command again")
@@ -499,7 +487,7 @@ def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
 
 def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(
     begun: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     with Served([Run.open(begun)]) as server:
         assert server.translate("one").status == 200
         (folder,) = (begun / "checkpoints").glob("step-*4")
@@ -511,7 +499,7 @@ def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(
 
 def test_an_error_outside_of_a_request_is_logged_without_text(
     untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     def broken(text: str) -> None:
         raise RuntimeError(text)
 
@@ -530,7 +518,7 @@ def test_an_error_outside_of_a_request_is_logged_without_text(
     assert "secret" not in caplog.text
 
 
-def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate) -> None:
+def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate):
     with Served([untrained], limits=Limits(seconds=0.2), changed=gate.close) as server:
         assert server.translate("one two").status == 503
         assert server.get("/v2/usage").json["character_count"] == 0
@@ -540,7 +528,7 @@ def test_characters_count_when_they_are_translated(untrained: Run, gate: Gate) -
         assert b"mtkit_characters_total 7.0\n" in server.get("/metrics").body
 
 
-def test_what_the_apis_read_is_what_a_body_keeps() -> None:
+def test_what_the_apis_read_is_what_a_body_keeps():
     sources = "".join(inspect.getsource(module) for module in (deepl, libretranslate))
     read = set(re.findall(r"given(?:\.get\(|\[|, )\"(\w+)\"", sources))
     listed = {"glossary_id", "style_id", "translation_memory_id"}
@@ -551,7 +539,7 @@ def test_what_the_apis_read_is_what_a_body_keeps() -> None:
 # Keys and rates
 
 
-def test_a_key_is_needed_if_there_are_keys(untrained: Run) -> None:
+def test_a_key_is_needed_if_there_are_keys(untrained: Run):
     access = Access([hashlib.sha256(b"right").hexdigest()])
     with Served([untrained], access=access) as server:
         for ask in (server.translate, lambda q, **key: server.post("/detect", {"q": q, **key})):
@@ -570,7 +558,7 @@ def test_a_key_is_needed_if_there_are_keys(untrained: Run) -> None:
         assert settings["apiKeys"] is settings["keyRequired"] is True
 
 
-def test_a_client_that_asks_too_often_is_told_to_slow_down(untrained: Run) -> None:
+def test_a_client_that_asks_too_often_is_told_to_slow_down(untrained: Run):
     with Served([untrained], access=Access(per_minute=3)) as server:
         assert server.translate(["one", "two"]).status == 200
         reply = server.translate(["one", "two"])
@@ -589,7 +577,7 @@ def test_a_client_that_asks_too_often_is_told_to_slow_down(untrained: Run) -> No
 )
 def test_too_many_texts_count_as_the_most_that_a_request_may_have(
     path: str, fields: dict[str, Any], untrained: Run
-) -> None:
+):
     with Served([untrained], access=Access(per_minute=60), limits=Limits(texts=50)) as server:
         assert server.post(path, fields).status == 400
         assert server.translate(["one"] * 10).status == 200
@@ -617,7 +605,7 @@ def start(run: Run, *options: str) -> tuple[subprocess.Popen[str], str]:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(
     untrained: Run, number: signal.Signals, status: int
-) -> None:
+):
     process, address = start(untrained)
     try:
         port = int(address.rpartition(":")[2])
@@ -652,7 +640,7 @@ def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_requests(untrained: Run) -> None:
+def test_memory_does_not_grow_with_requests(untrained: Run):
     process, address = start(untrained)
     port = int(address.rpartition(":")[2])
     choose = random.Random(1)

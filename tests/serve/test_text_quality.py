@@ -56,7 +56,7 @@ def asked(served: Served, q: object, **more: object) -> Reply:
     return served.post("/translate", {"q": q, "source": "en", "target": "de", **more})
 
 
-def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Place) -> None:
+def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Place):
     place.write("in.txt", "".join(f"{line}\n" for line in LINES))
     command = ["translate", "--run", fitted.path, "--input", "in.txt", "--json", "--check"]
     rows = [
@@ -69,7 +69,7 @@ def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Pl
     assert "unknown" in [one["kind"] for one in answer["findings"][1]]
 
 
-def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> None:
+def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served):
     alone = asked(checked, LINES, check=True).json
     text = "\n".join(["", f"  {LINES[0]}", LINES[1], LINES[2]])
     together = asked(checked, text, check=True).json
@@ -79,7 +79,7 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served) -> Non
     assert text[start:end] == "猫"
 
 
-def test_all_lines_of_a_request_have_a_verdict(checked: Served) -> None:
+def test_all_lines_of_a_request_have_a_verdict(checked: Served):
     for line in LINES:
         # Of one line, the mean is no news.
         said = asked(checked, line, check=True).json["verdict"]
@@ -93,20 +93,20 @@ def test_all_lines_of_a_request_have_a_verdict(checked: Served) -> None:
     assert f"and {low} of {len(LINES)} lines are below 50" in first
 
 
-def test_there_are_no_checks_unless_they_are_asked_for(checked: Served) -> None:
+def test_there_are_no_checks_unless_they_are_asked_for(checked: Served):
     assert not {"confidence", "findings"} & asked(checked, "one").json.keys()
     for value in (False, None):
         assert not {"confidence", "findings"} & asked(checked, "one", check=value).json.keys()
 
 
-def test_a_text_that_is_not_translated_has_no_confidence(checked: Served) -> None:
+def test_a_text_that_is_not_translated_has_no_confidence(checked: Served):
     answer = asked(checked, "...", check=True).json
     assert answer["translatedText"] == "..."
     assert answer["confidence"] is None
 
 
 @pytest.mark.parametrize("name", ["check", "alignments"])
-def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name: str) -> None:
+def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name: str):
     message = f"Invalid request: {name} parameter is not true or false"
     for value in ("yes", "true", "", 1, 0, [True], {}):
         reply = asked(checked, "one", **{name: value})
@@ -122,14 +122,14 @@ def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name
 )
 def test_a_form_says_true_and_false_in_words_or_digits(
     checked: Served, value: str, is_checked: bool
-) -> None:
+):
     form = {"q": "one", "source": "en", "target": "de", "check": value}
     reply = checked.form("/translate", form)
     assert reply.status == 200
     assert ("findings" in reply.json) == is_checked
 
 
-def test_html_is_not_checked(checked: Served) -> None:
+def test_html_is_not_checked(checked: Served):
     reply = asked(checked, "<b>one</b>", check=True, format="html")
     assert reply.status == 400
     assert "check parameter requires the text format" in reply.json["error"]
@@ -137,7 +137,7 @@ def test_html_is_not_checked(checked: Served) -> None:
 
 def test_a_run_that_cannot_be_checked_is_a_clear_answer(
     untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     with Served([untrained]) as served:
         for _ in range(3):
             reply = asked(served, "one two", check=True)
@@ -151,7 +151,7 @@ def test_a_run_that_cannot_be_checked_is_a_clear_answer(
 
 def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
     fitted: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     run = Run.open(copied_run(fitted, tmp_path / "run"))
     (run.path / LEXICON).unlink()
     with Served([run]) as served:
@@ -164,7 +164,7 @@ def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
 
 def test_the_settings_are_of_the_start_until_a_check_fails(
     fitted: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     run = Run.open(copied_run(fitted, tmp_path / "run"))
     with Served([run]) as served:
         (run.path / LEXICON).unlink()
@@ -179,7 +179,7 @@ def test_the_settings_are_of_the_start_until_a_check_fails(
 
 def test_requests_that_come_together_load_the_checks_once(
     fitted: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     threads = []
     load = RunChecks.checker
 
@@ -197,7 +197,7 @@ def test_requests_that_come_together_load_the_checks_once(
 
 def test_lines_that_are_checked_in_parts_have_the_same_checks(
     checked: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     texts = ["\n".join(LINES), "", LINES[1], "\n".join(LINES[1:])]
     together = asked(checked, texts, check=True).json
     monkeypatch.setattr(checks, "_CHARACTERS", 1)
@@ -206,7 +206,7 @@ def test_lines_that_are_checked_in_parts_have_the_same_checks(
 
 def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
     fitted: Run, slow: SlowChecks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     # Two lines are a part, and one is none, whatever their translations of a few subwords.
     monkeypatch.setattr(checks, "_CHARACTERS", 2 * checks._LINE)
     content = {"q": "one two\nthree\nfour", "source": "en", "target": "de", "check": True}
@@ -225,7 +225,7 @@ def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
     assert slow.sources == ["one two", "three", "seven"]
 
 
-def test_checks_are_a_part_of_the_time_of_a_request(fitted: Run, slow: SlowChecks) -> None:
+def test_checks_are_a_part_of_the_time_of_a_request(fitted: Run, slow: SlowChecks):
     with Served([fitted], limits=Limits(seconds=0.2)) as served:
         reply = asked(served, "one two", check=True)
         message = "the translation took longer than 0.2 s"

@@ -32,16 +32,14 @@ def some_lines(count: int) -> list[str]:
     return [" ".join(choose.choices(WORDS, k=choose.randint(1, 30))) for _ in range(count)]
 
 
-def test_lines_blank_lines_and_spaces_stay_as_they_are(served: Served, plain: Translator) -> None:
+def test_lines_blank_lines_and_spaces_stay_as_they_are(served: Served, plain: Translator):
     one, two = plain.translate(["one two.", "three. Four five."])
     text = "\n  one two.\t\r\n\r\n \nthree. Four five. \n\n"
     expected = f"\n  {one}\t\r\n\r\n \n{two} \n\n"
     assert served.translate(text).json["translatedText"] == expected
 
 
-def test_placeholders_stay_and_what_has_no_letters_is_copied(
-    served: Served, plain: Translator
-) -> None:
+def test_placeholders_stay_and_what_has_no_letters_is_copied(served: Served, plain: Translator):
     lines = ["one {$name} two", "42", "http://example.org/a", "nine [X0X].", "one {x} two"]
     windows = plain.translate_windows([Window(1, lines)], n_best=2)
     ((_, found),) = with_placeholders(plain, windows, n_best=2)
@@ -57,9 +55,7 @@ def test_placeholders_stay_and_what_has_no_letters_is_copied(
 
 
 @pytest.mark.parametrize("line", HOSTILE)
-def test_a_strange_line_is_translated_as_by_translate(
-    served: Served, plain: Translator, line: str
-) -> None:
+def test_a_strange_line_is_translated_as_by_translate(served: Served, plain: Translator, line: str):
     (best,) = plain.translate([line.strip()])
     start = len(line) - len(line.lstrip())
     expected = line[:start] + best + line[len(line.rstrip()) :] if line.strip() else line
@@ -67,17 +63,13 @@ def test_a_strange_line_is_translated_as_by_translate(
     assert found["translatedText"] == [expected]
 
 
-def test_half_characters_become_the_replacement_character(
-    served: Served, plain: Translator
-) -> None:
+def test_half_characters_become_the_replacement_character(served: Served, plain: Translator):
     body = rb'{"q": "one \ud83d two", "source": "en", "target": "de"}'
     found = served.ask("POST", "/translate", body, Content_Type="application/json")
     assert found.json == {"translatedText": next(plain.translate(["one \ufffd two"]))}
 
 
-def test_many_clients_at_a_time_get_what_translate_writes(
-    served: Served, plain: Translator
-) -> None:
+def test_many_clients_at_a_time_get_what_translate_writes(served: Served, plain: Translator):
     lines = some_lines(300)
     expected = list(plain.translate(lines))
     nbest = list(plain.translate_nbest(lines[:50], n_best=3))
@@ -100,7 +92,7 @@ def test_many_clients_at_a_time_get_what_translate_writes(
 
 def test_long_texts_are_read_and_joined_outside_of_the_event_loop(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     threads = set[str]()
     for name in ("_parted", "_joined"):
         function = getattr(texts, name)
@@ -120,7 +112,7 @@ def test_long_texts_are_read_and_joined_outside_of_the_event_loop(
         assert loop not in threads
 
 
-def test_html_is_what_translate_writes(served: Served, plain: Translator) -> None:
+def test_html_is_what_translate_writes(served: Served, plain: Translator):
     aligner = plain.aligner
     expected = ["\n".join(translate_markup(plain, aligner, text.split("\n"))) for text in HTML]
     assert served.translate(HTML, format="html").json == {"translatedText": expected}
