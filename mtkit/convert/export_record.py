@@ -8,7 +8,6 @@ the exact settings of mtkit in its record, which an import reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError, parse_record
 from mtkit.base.sentences import LineFacts
 from mtkit.config import Config, DecodeConfig, change_decoding, parse_config
+from mtkit.convert.untrusted import read_json
 from mtkit.tokenizer import VocabularyFiles
 
 Format = Literal["ctranslate2", "huggingface", "onnx", "argos", "safetensors"]
@@ -56,43 +56,27 @@ class ExportRecord:
     lines: dict[str, Any] | None
 
 
-def check_record_format(record: Mapping[str, Any], file: Path) -> None:
-    """Refuse a record of a newer version: its `record_format` is above 1, which it is without one.
-
-    `format` is the other software.
+def recorded(folder: Path) -> tuple[DecodeConfig | None, LineFacts]:
+    """What the record in a folder says of search and of the training lines; nothing without one.
 
     Raises:
-        NewerFormatError: naming `file`.
+        NewerFormatError: if it is of a newer version, with a `record_format` above 1.
+        MtkitError: naming a value that is not possible.
     """
+    file = folder / RECORD
+    record = read_json(file, required=False)
     version = record.get("record_format", 1)
     if isinstance(version, int) and version > 1:
         raise NewerFormatError(file, version, 1)
-
-
-def recorded_settings(record: Mapping[str, Any], file: Path) -> DecodeConfig | None:
-    """The settings of translation in the content of a record; None if it has none.
-
-    Raises:
-        MtkitError: naming a setting that is not possible.
-    """
-    settings = record.get("decode")
-    if not isinstance(settings, dict):
-        return None
-    # A later version may have more settings.
-    known = {key: value for key, value in settings.items() if key in DecodeConfig.model_fields}
-    return parse_config({"decode": known}, origin=str(file)).decode
-
-
-def recorded_lines(record: Mapping[str, Any], file: Path) -> LineFacts:
-    """What the content of a record says of the training lines.
-
-    Raises:
-        MtkitError: naming a value that is not possible.
-    """
-    facts = record.get("lines")
-    if not isinstance(facts, dict):
-        return LineFacts()
-    return parse_record(facts, LineFacts, name=str(file), advice="export the model again")
+    settings, facts = record.get("decode"), record.get("lines")
+    decode, lines = None, LineFacts()
+    if isinstance(settings, dict):
+        # A later version may have more settings.
+        known = {key: value for key, value in settings.items() if key in DecodeConfig.model_fields}
+        decode = parse_config({"decode": known}, origin=str(file)).decode
+    if isinstance(facts, dict):
+        lines = parse_record(facts, LineFacts, name=str(file), advice="export the model again")
+    return decode, lines
 
 
 def given_settings(beam_size: Any, length_penalty: Any) -> DecodeConfig:

@@ -80,8 +80,5 @@ class _RunCopy(Target):
 
 
 RUN_COPY = _RunCopy()
-
-
-def trimmed_copy(trimming: Trimming) -> Target:
-    """mtkit itself, with the subwords that are left."""
-    return _RunCopy(trimming)
+# With the subwords that are left.
+trimmed_copy = _RunCopy

@@ -30,13 +30,7 @@ from mtkit.config import (
     Width,
     change_decoding,
 )
-from mtkit.convert.export_record import (
-    RECORD,
-    check_record_format,
-    given_settings,
-    recorded_lines,
-    recorded_settings,
-)
+from mtkit.convert.export_record import RECORD, given_settings, recorded
 from mtkit.convert.m2m100 import SENTENCEPIECE, SPECIAL, fairseq_positions, read_subwords
 from mtkit.convert.marian import (
     MADE_UP,
@@ -258,8 +252,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     _remove_copies(tensors, config, shared=shared, file=weights)
     tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
     check_tensors(tensors, config, sizes, one_matrix=shared, file=weights)
-    record = read_json(folder / RECORD, required=False)
-    check_record_format(record, folder / RECORD)
+    decode_of_record, lines = recorded(folder)
     longest = settings.max_position_embeddings
     usual = _USUAL_MAX_LENGTH_OF_M2M100 if is_m2m100 else _USUAL_MAX_LENGTH
     decode, lacking = _decoding(given, tgt, longest, usual)
@@ -272,12 +265,12 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         longest=longest,
         positions=fairseq_positions(longest, config.d_model) if is_m2m100 else None,
         has_prefixes=has_prefixes,
-        decode=recorded_settings(record, folder / RECORD) or decode,
+        decode=decode_of_record or decode,
         lacking=lacking,
         folder=folder,
         src_lang=_language(words.get("source_lang")),
         tgt_lang=_language(words.get("target_lang")),
-        lines=recorded_lines(record, folder / RECORD),
+        lines=lines,
     )
 
 

@@ -311,30 +311,12 @@ def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
     assert torch.get_num_threads() == 1
 
 
-def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
-    begun: Path, tmp_path: Path
-):
-    run = Run.open(begun)
-    weights = run.select("last")[0]
-    for step, extra in ((5, True), (6, False)):
-        run.save(step, weights=weights, optimizer={}, state={}, extra=extra)
-    export(run, tmp_path / "out", format="safetensors")
-    exported = Run.open(tmp_path / "out").manifest.exported
-    assert exported is not None
-    assert exported["steps"] == [4, 6]
-    assert exported["checkpoint"] == "average:2"
-
-
-@pytest.mark.parametrize(("which", "steps"), [("2", [2]), ("last", [4]), ("average:1", [4])])
-def test_a_chosen_checkpoint_is_the_one_that_is_exported(
-    which: str, steps: list[int], tiny_run: Run, tmp_path: Path
-):
-    export(tiny_run, tmp_path / "out", format="safetensors", checkpoint=which)
+def test_a_chosen_checkpoint_is_the_one_that_is_exported(tiny_run: Run, tmp_path: Path):
+    export(tiny_run, tmp_path / "out", format="safetensors", checkpoint="2")
     (checkpoint,) = Run.open(tmp_path / "out").checkpoints()
-    assert [checkpoint.step] == steps
-    weights, _ = tiny_run.select(which)
-    for name, tensor in checkpoint.load_weights().items():
-        torch.testing.assert_close(tensor, weights[name], rtol=0, atol=0)
+    assert checkpoint.step == 2
+    weights, _ = tiny_run.select("2")
+    assert all(tensor.equal(weights[name]) for name, tensor in checkpoint.load_weights().items())
 
 
 def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behind(
@@ -400,10 +382,7 @@ def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for
     ("name", "message"),
     [
         ("file", "{}: exists already, and --force does not replace it, because it is not an ex"),
-        ("full", "{}: exists already, and --force does not replace it, because it is not an ex"),
-        ("link", "{}: exists already, and --force does not replace it, because it is not an ex"),
         ("link/out", "{}: cannot be written, because {.parent} is not a writable folder"),
-        ("file/out", "{}: cannot be written, because {.parent} is not a writable folder"),
         (f"{'n' * 250}", "{}: cannot be locked: File name too long"),
     ],
 )
@@ -416,8 +395,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ):
     (tmp_path / "file").touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").touch()
     (tmp_path / "link").symlink_to("nowhere")
     before = contents(tmp_path)
     monkeypatch.setattr(Translator, "load", None)
@@ -487,34 +464,22 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
         export(tiny_run, out, format=format)
 
 
+# What the attention of these always does.
+USUAL = ["ctranslate2", "huggingface", "argos"]
+
+
 @pytest.mark.parametrize(
     ("settings", "refused", "key"),
     [
-        ({"norm": "pre"}, ["huggingface"], "model.norm pre"),
-        ({"positions": "learned"}, ["huggingface"], "model.positions learned"),
-        ({"positions": "none"}, ["huggingface"], "model.positions none"),
-        (
-            {"positions": "words"},
-            ["ctranslate2", "huggingface", "argos", "onnx"],
-            "model.positions words",
-        ),
-        (
-            {"attention_window": 4},
-            ["huggingface", "ctranslate2", "argos"],
-            "model.attention_window 4",
-        ),
-        (
-            {"attention_scale": 1.0},
-            ["huggingface", "ctranslate2", "argos"],
-            "model.attention_scale 1.0",
-        ),
-        (
-            {"narrow_attention": True},
-            ["huggingface", "ctranslate2", "argos"],
-            "model.narrow_attention True",
-        ),
-        ({"d_k": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_k 32"),
-        ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2", "argos"], "model.d_v 32"),
+        ({"norm": "pre"}, ["huggingface"], "norm pre"),
+        ({"positions": "learned"}, ["huggingface"], "positions learned"),
+        ({"positions": "none"}, ["huggingface"], "positions none"),
+        ({"positions": "words"}, [*USUAL, "onnx"], "positions words"),
+        ({"attention_window": 4}, USUAL, "attention_window 4"),
+        ({"attention_scale": 1.0}, USUAL, "attention_scale 1.0"),
+        ({"narrow_attention": True}, USUAL, "narrow_attention True"),
+        ({"d_k": 32}, USUAL, "d_k 32"),
+        ({"d_k": 64, "d_v": 32}, USUAL, "d_v 32"),
     ],
 )
 def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
@@ -523,7 +488,7 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
     for format, target in TARGETS.items():
         config = ModelConfig(**settings)
         if format in refused:
-            with pytest.raises(MtkitError, match=f"cannot express {key}: "):
+            with pytest.raises(MtkitError, match=rf"cannot express model\.{key}: "):
                 target.check_expressible(config)
         else:
             target.check_expressible(config)

@@ -18,7 +18,7 @@ from conftest import TinyText, changed, slow
 from safetensors.torch import load_file, save_file
 from support.command_line import Place
 from support.hub import Hub, Repository, client_environment
-from support.marian import Shape, edit, unigram, write_marian, write_npz
+from support.marian import Shape, edit, lines_in, unigram, write_marian, write_npz
 from support.program import python
 from support.translators import loaded
 
@@ -82,8 +82,7 @@ def imported(
     place = tmp_path_factory.mktemp("imported")
     found = {}
     for name, source in sources.items():
-        text = place / f"{name}.txt"
-        text.write_text("".join(f"{line}\n" for line in SHAPES[name].lines[-LINES:]))
+        text = lines_in(place / f"{name}.txt", SHAPES[name].lines[-LINES:])
         found[name] = import_model(str(source), place / name, check=text)
     return found
 
@@ -188,8 +187,7 @@ def test_an_export_for_transformers_gives_the_same_files_back(
     name: str, sources: dict[str, Path], imported: dict[str, Imported], tmp_path: Path
 ):
     out = tmp_path / "out"
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in SHAPES[name].lines[-5:]))
+    text = lines_in(tmp_path / "text", SHAPES[name].lines[-5:])
     export(imported[name].run, out, format="huggingface", check=text)
     before, after = (load_file(place / "model.safetensors") for place in (sources[name], out))
     assert before.keys() == after.keys()
@@ -242,17 +240,10 @@ def test_a_low_rank_change_of_an_import_keeps_the_other_tensors_of_its_layers_in
 def test_other_exports_agree_with_the_import(
     name: str, format: str, imported: dict[str, Imported], tmp_path: Path
 ):
-    program = (
-        "import sys; from pathlib import Path; from mtkit.run_folder import Run\n"
-        "from mtkit.convert import export\n"
-        "run, out, text, format = sys.argv[1:]\n"
-        "export(Run.open(Path(run)), Path(out), format=format, check=Path(text))\n"
-    )
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in SHAPES[name].lines[-8:]))
-    out = tmp_path / "out"
+    text = lines_in(tmp_path / "text", SHAPES[name].lines[-8:])
+    run, out = imported[name].run, tmp_path / "out"
     # CTranslate2 changes how its process computes.
-    done = python("-c", program, imported[name].run.path, out, text, format)
+    done = python("-m", "mtkit", "export", run.path, out, "--format", format, "--check", text)
     assert done.returncode == 0, done.stderr
     facts = json.loads((out / "export.json").read_text())
     assert facts["check"]["identical"] == facts["check"]["lines"] >= 7

@@ -127,23 +127,10 @@ class Surprise:
         return (os.mkdir, (str(self.file),))
 
 
-@pytest.mark.parametrize("what", ["code", "no weights", "text", "cut off", "numbers"])
-def test_a_pickle_that_is_not_weights_is_refused_and_never_executed(
-    what: str, source: Path, tmp_path: Path
-):
-    weights = load_file(source / "model.safetensors")
+def test_a_pickle_is_refused_and_never_executed(source: Path, tmp_path: Path):
     (source / "model.safetensors").unlink()
     file = source / "pytorch_model.bin"
-    values: dict[str, Any] = {
-        "code": {"model.shared.weight": Surprise(tmp_path / "executed")},
-        "no weights": [1, 2],
-        "numbers": weights | {"final_logits_bias": torch.zeros(1, 5, dtype=torch.int64)},
-    }
-    torch.save(values.get(what, weights), file)
-    if what == "text":
-        file.write_text("any text\n")
-    if what == "cut off":
-        file.write_bytes(file.read_bytes()[:5_000])
+    torch.save({"model.shared.weight": Surprise(tmp_path / "executed")}, file)
     assert str(file) in refused(source, tmp_path)
     assert not (tmp_path / "executed").exists()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed, random_run
-from support.marian import Shape, write_marian
+from support.marian import Shape, lines_in, write_marian
 from support.runs import remade
 
 from mtkit.base.errors import MtkitError
@@ -147,8 +147,7 @@ def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_targe
 def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     write_marian(tmp_path / "marian", shape)
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in shape.lines[-12:]))
+    text = lines_in(tmp_path / "text", shape.lines[-12:])
     run = import_model(str(tmp_path / "marian"), tmp_path / "run", check=text).run
     export(run, tmp_path / "out", format="onnx", check=text)
     facts = checked(tmp_path / "out")
@@ -419,11 +418,3 @@ def test_a_file_that_was_cut_off_is_refused(
     monkeypatch.setattr(ONNX, "write", write)
     with pytest.raises(MtkitError, match=r"cannot be loaded: encoder_model.onnx: "):
         export(tiny_run, tmp_path / "out", format="onnx")
-
-
-def test_half_precision_and_positions_by_words_are_refused(tiny_run: Run, tmp_path: Path):
-    with pytest.raises(MtkitError, match="--format onnx does not support --quantization float16"):
-        export(tiny_run, tmp_path / "out", format="onnx", quantization="float16")
-    run = varied(tiny_run, tmp_path / "run", positions="words")
-    with pytest.raises(MtkitError, match=r"--format onnx cannot express model\.positions words"):
-        export(run, tmp_path / "out", format="onnx")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.marian import Shape, write_marian
+from support.marian import Shape, lines_in, write_marian
 from test_onnx import TEXTS, varied
 
 from mtkit.convert import import_model
@@ -91,7 +91,7 @@ def test_an_imported_model_does_the_same_there(tmp_path: Path):
     shape = Shape(separate=True, activation="relu")
     write_marian(tmp_path / "marian", shape)
     lines = shape.lines[-12:]
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines))
+    lines_in((tmp_path / "text"), lines)
     run = import_model(str(tmp_path / "marian"), tmp_path / "run", check=tmp_path / "text").run
     found, ours = in_node(run, tmp_path, lines, check=tmp_path / "text")
     assert [line.strip() for line in found["translated"]] == [line.strip() for line in ours]

@@ -13,6 +13,7 @@ import torch
 from conftest import number_pairs, random_run, write_pairs
 from support.command_line import Place
 from support.kinds_of_runs import KINDS, USUAL, run_of_kind
+from support.marian import lines_in
 from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
@@ -35,9 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    file = tmp_path / "text"
-    file.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    return file
+    return lines_in(tmp_path / "text", LINES)
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def test_lines_that_are_held_back_tell_of_other_text(
 ):
     # The first of ten lines is held back; half of these have words that no other line has.
     block = ["one two"] + ["one two"] * 9 + ["nine four"] + ["one two"] * 9
-    text.write_text("".join(f"{line}\n" for line in block))
+    lines_in(text, block)
     with caplog.at_level(logging.INFO):
         trimmed(run, tmp_path / "out", text)
     assert "a tenth of the text, if it is held back: 50.0 % of its lines" in caplog.text

@@ -25,6 +25,12 @@ SPREAD = 0.2
 _LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß"
 
 
+def lines_in(file: Path, lines: Sequence[str]) -> Path:
+    """A new file with these lines."""
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return file
+
+
 def text(words: Sequence[str], count: int, seed: int) -> list[str]:
     """Lines of these words, and of words that are made up."""
     rng = random.Random(seed)
