@@ -199,6 +199,14 @@ def claim_checkpoints(run: Path) -> None:
         reseal(state, lambda content: content.update(run=identity))
 
 
+def relabelled(run: Run, place: Path, **languages: str) -> Run:
+    """A copy of a run that says other languages."""
+    copied_run(run, place)
+    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
+    claim_checkpoints(place)
+    return Run.open(place)
+
+
 @pytest.fixture(autouse=True)
 def _network_is_forbidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refuse every connection that would leave the machine."""
@@ -497,11 +505,9 @@ def both(
     """A server that translates from English to German and back."""
     from support.served import Served
 
-    place = copied_run(also_untrained, tmp_path_factory.mktemp("back") / "back")
-    languages = {"src_lang": "de", "tgt_lang": "en"}
-    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
-    claim_checkpoints(place)
-    with Served([untrained, Run.open(place)]) as server:
+    place = tmp_path_factory.mktemp("back") / "back"
+    back = relabelled(also_untrained, place, src_lang="de", tgt_lang="en")
+    with Served([untrained, back]) as server:
         yield server
 
 

@@ -119,8 +119,6 @@ def test_the_client_is_the_last_address_that_is_no_trusted_proxy(untrained: Run)
             "1.2.3.4, x": "x",
             "": "127.0.0.1",
         }.items():
-            body = b'{"q": "1", "source": "en", "target": "de"}'
-            server.ask(
-                "POST", "/translate", body, Content_Type="application/json", X_Forwarded_For=chain
-            )
+            fields = {"q": "1", "source": "en", "target": "de"}
+            server.post("/translate", fields, X_Forwarded_For=chain)
             assert list(known._left)[-1].startswith(client), chain

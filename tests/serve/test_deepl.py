@@ -206,13 +206,6 @@ def test_documents_are_not_supported(served: Served, path: str, kind: str):
     assert reply.json == {"message": "Document translation is not supported."}
 
 
-@pytest.mark.parametrize("handling", ["html", "xml"])
-def test_tags_keep_their_places(served: Served, expected: list[str], handling: str):
-    fields = {"text": ["<p>one two</p>"], "target_lang": "DE", "tag_handling": handling}
-    (found,) = served.post("/v2/translate", fields).json["translations"]
-    assert found["text"] == f"<p>{expected[0]}</p>"
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

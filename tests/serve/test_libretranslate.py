@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import claim_checkpoints, copied_run, reseal
+from conftest import relabelled
 from support.served import Served
 
 from mtkit.documents import FORMATS
 from mtkit.run_folder import Run
 from mtkit.serve import Limits, texts
-from mtkit.translate import Translator
+from mtkit.translate import Glossary, Translator
 
 
 def one(plain: Translator, text: str) -> str:
@@ -41,16 +41,12 @@ def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Trans
         assert (reply.status, reply.json) == (200, expected)
 
 
-def test_line_ends_of_a_form_become_those_of_unix(served: Served, plain: Translator):
-    fields = {"q": "one\r\ntwo", "source": "en", "target": "de"}
-    expected = "\n".join(plain.translate(["one", "two"]))
-    assert served.form("/translate", fields).json == {"translatedText": expected}
-
-
-def test_only_line_ends_of_windows_change_in_a_form(served: Served):
+def test_only_line_ends_of_windows_change_in_a_form(served: Served, plain: Translator):
     blank = "\n\u2028\x85\x0b\x0c\n"
-    fields = {"q": blank.replace("\n", "\r\n"), "source": "en", "target": "de"}
-    assert served.form("/translate", fields).json == {"translatedText": blank}
+    fields = {"q": f"one{blank}two".replace("\n", "\r\n"), "source": "en", "target": "de"}
+    expected = "\n".join(plain.translate(["one", "", "two"]))
+    found = served.form("/translate", fields).json["translatedText"]
+    assert found.replace(blank, "\n\n") == expected
 
 
 def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator):
@@ -192,15 +188,10 @@ def test_codes_mean_a_direction_that_the_server_has(
     also_untrained: Run,
     tmp_path: Path,
 ):
-    runs = []
-    for run, (src, tgt) in zip((untrained, also_untrained), directions, strict=True):
-        place = copied_run(run, tmp_path / src)
-        languages = {"src_lang": src, "tgt_lang": tgt}
-        reseal(
-            place / "manifest.json", lambda manifest, new=languages: manifest["data"].update(new)
-        )
-        claim_checkpoints(place)
-        runs.append(Run.open(place))
+    runs = [
+        relabelled(run, tmp_path / src, src_lang=src, tgt_lang=tgt)
+        for run, (src, tgt) in zip((untrained, also_untrained), directions, strict=True)
+    ]
     text = "one two three"
     with Served(runs) as server:
         of_each = {
@@ -221,11 +212,9 @@ def test_codes_mean_a_direction_that_the_server_has(
 def test_a_text_that_is_surely_in_the_target_language_comes_back(
     served: Served, untrained: Run, also_untrained: Run, tmp_path: Path
 ):
-    place = copied_run(also_untrained, tmp_path / "french")
-    reseal(place / "manifest.json", lambda manifest: manifest["data"].update(src_lang="fr"))
-    claim_checkpoints(place)
+    french = relabelled(also_untrained, tmp_path / "french", src_lang="fr")
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
-    with Served([untrained, Run.open(place)]) as server:
+    with Served([untrained, french]) as server:
         answers = [one.translate(german, source="auto").json for one in (server, served)]
     for found in answers:
         assert found["translatedText"] == german
@@ -292,7 +281,7 @@ def test_health_settings_and_what_is_not_there(served: Served):
 
 def test_a_glossary_is_as_in_translate(served: Served, plain: Translator):
     terms = {"two": "zwo", "four": "vier"}
-    expected = one(plain.variant(glossary=plain_glossary(terms)), "one two three four")
+    expected = one(plain.variant(glossary=Glossary(terms)), "one two three four")
     found = served.translate("one two three four", glossary=terms).json["translatedText"]
     assert found == expected
     assert "zwo" in found
@@ -350,19 +339,13 @@ def test_a_glossary_is_read_outside_of_the_event_loop(
 
     def noted(terms: dict[str, str]) -> Any:
         threads.add(threading.current_thread().name)
-        return plain_glossary(terms)
+        return Glossary(terms)
 
     monkeypatch.setattr("mtkit.serve.service.Glossary", noted)
     with Served([untrained]) as server:
         assert server.translate("one", glossary={"one": "x"}).status == 200
         assert threads
         assert server._thread.name not in threads
-
-
-def plain_glossary(terms: dict[str, str]) -> Any:
-    from mtkit.translate import Glossary
-
-    return Glossary(terms)
 
 
 def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Served):

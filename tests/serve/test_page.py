@@ -63,11 +63,6 @@ def test_a_browser_asks_again_and_is_told_that_nothing_changed(served: Served, p
     assert served.get(path, If_None_Match='"other"').status == 200
 
 
-def test_the_page_can_only_be_read(served: Served):
-    for path in FILES:
-        assert served.ask("POST", path).status == 405
-
-
 def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(served: Served):
     page = page_of(served)
     assert [one["attrs"]["src"] for one in page.all("script")] == ["page.js"]

@@ -13,7 +13,7 @@ import pytest
 from support.browsed import HOSTILE
 from support.browser import Browser
 from support.documents import run, word, zipped
-from support.served import Gate, Served
+from support.served import Gate, Served, until
 
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 TEXT = "onetwothree fourfivesix"
 RESULT = "document.getElementById('result').textContent"
+STATE = "document.getElementById('file-state').textContent"
 PROBLEM = "document.getElementById('problem').textContent"
 GERMAN = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
 
@@ -189,10 +190,7 @@ def test_a_file_is_translated_in_parts_and_downloaded(
     result = tmp_path / "there" / "my.notes.de.txt"
     browser.until("document.getElementById('download').download === 'my.notes.de.txt'")
     expected = served.translate("\r\n".join(lines)).json["translatedText"]
-    deadline = time.monotonic() + 600
-    while not result.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(result.exists)
     assert result.read_bytes().decode() == expected
     check_is_alone(browser, served)
 
@@ -204,11 +202,7 @@ def test_a_file_that_is_no_text_is_refused_in_words(
     show(browser, served)
     browser.choose_file("file", tmp_path / "latin.txt")
     browser.value("document.getElementById('file-start').click()")
-    state = "document.getElementById('file-state').textContent"
-    browser.until(f"{state}.startsWith('The file is not text in UTF-8')")
-
-
-STATE = "document.getElementById('file-state').textContent"
+    browser.until(f"{STATE}.startsWith('The file is not text in UTF-8')")
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
@@ -231,10 +225,7 @@ def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
     assert browser.value(STATE).startswith("my report.docx is translated into German.\n")
     browser.value("document.getElementById('download').click()")
     result = tmp_path / "there" / "my report.de.docx"
-    deadline = time.monotonic() + 600
-    while not result.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(result.exists)
     terms = json.dumps({"two": "zwo"})
     assert result.read_bytes() == served.fetch(served.upload("a.docx", data, glossary=terms))
     check_is_alone(browser, served)
@@ -271,9 +262,8 @@ def test_a_file_goes_on_when_the_server_has_time_again(
         show(browser, server)
         browser.choose_file("file", tmp_path / "notes.txt")
         browser.value("document.getElementById('file-start').click()")
-        state = "document.getElementById('file-state').textContent"
-        browser.until(f"{state}.endsWith('It goes on in 1 s.')")
-        browser.until(f"{state} === 'notes.txt is translated into German.'")
+        browser.until(f"{STATE}.endsWith('It goes on in 1 s.')")
+        browser.until(f"{STATE} === 'notes.txt is translated into German.'")
     # Two parts, the second of them twice.
     assert access.asked == 3
 
@@ -481,7 +471,7 @@ def test_a_file_can_be_stopped(browser: Browser, untrained: Run, gate: Gate, tmp
         assert gate.begun.acquire(timeout=600)
         assert browser.value(f"{button}.textContent") == "Stop"
         browser.value(f"{button}.click()")
-        browser.until("document.getElementById('file-state').textContent === 'Stopped.'")
+        browser.until(f"{STATE} === 'Stopped.'")
         assert browser.value(f"{button}.textContent") == "Translate file"
         check_one_is_cancelled(browser)
         gate.open()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import copied_run
 from support.command_line import Place
-from support.served import Reply, Served, until
+from support.served import Served, request_bytes, until
 
 from mtkit.check import Checker, RunChecks
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
@@ -52,10 +52,6 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowChecks]:
     slow.goes_on.set()
 
 
-def asked(served: Served, q: object, **more: object) -> Reply:
-    return served.post("/translate", {"q": q, "source": "en", "target": "de", **more})
-
-
 def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Place):
     place.write("in.txt", "".join(f"{line}\n" for line in LINES))
     command = ["translate", "--run", fitted.path, "--input", "in.txt", "--json", "--check"]
@@ -63,16 +59,16 @@ def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Pl
         json.loads(line)
         for line in place.mtkit(*command, "--precision", "fp32").out.split("\n")[:-1]
     ]
-    answer = asked(checked, LINES, check=True).json
+    answer = checked.translate(LINES, check=True).json
     assert answer["confidence"] == [row["confidence"] for row in rows]
     assert answer["findings"] == [row["findings"] for row in rows]
     assert "unknown" in [one["kind"] for one in answer["findings"][1]]
 
 
 def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served):
-    alone = asked(checked, LINES, check=True).json
+    alone = checked.translate(LINES, check=True).json
     text = "\n".join(["", f"  {LINES[0]}", LINES[1], LINES[2]])
-    together = asked(checked, text, check=True).json
+    together = checked.translate(text, check=True).json
     assert together["confidence"] == min(alone["confidence"])
     (finding,) = (one for one in together["findings"] if one["kind"] == "unknown")
     start, end = finding["src"]
@@ -82,10 +78,10 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served):
 def test_all_lines_of_a_request_have_a_verdict(checked: Served):
     for line in LINES:
         # Of one line, the mean is no news.
-        said = asked(checked, line, check=True).json["verdict"]
+        said = checked.translate(line, check=True).json["verdict"]
         assert not any("mean" in sentence for sentence in said)
-    alone = asked(checked, LINES, check=True).json
-    first, *rest = asked(checked, "\n".join([*LINES, ""]), check=True).json["verdict"]
+    alone = checked.translate(LINES, check=True).json
+    first, *rest = checked.translate("\n".join([*LINES, ""]), check=True).json["verdict"]
     assert alone["verdict"] == [first, *rest]
     mean = sum(alone["confidence"]) / len(LINES)
     assert first.startswith(f"the mean confidence is {mean:.0f} (of the validation set: ")
@@ -94,13 +90,13 @@ def test_all_lines_of_a_request_have_a_verdict(checked: Served):
 
 
 def test_there_are_no_checks_unless_they_are_asked_for(checked: Served):
-    assert not {"confidence", "findings"} & asked(checked, "one").json.keys()
+    assert not {"confidence", "findings"} & checked.translate("one").json.keys()
     for value in (False, None):
-        assert not {"confidence", "findings"} & asked(checked, "one", check=value).json.keys()
+        assert not {"confidence", "findings"} & checked.translate("one", check=value).json.keys()
 
 
 def test_a_text_that_is_not_translated_has_no_confidence(checked: Served):
-    answer = asked(checked, "...", check=True).json
+    answer = checked.translate("...", check=True).json
     assert answer["translatedText"] == "..."
     assert answer["confidence"] is None
 
@@ -109,7 +105,7 @@ def test_a_text_that_is_not_translated_has_no_confidence(checked: Served):
 def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name: str):
     message = f"Invalid request: {name} parameter is not true or false"
     for value in ("yes", "true", "", 1, 0, [True], {}):
-        reply = asked(checked, "one", **{name: value})
+        reply = checked.translate("one", **{name: value})
         assert (reply.status, reply.json) == (400, {"error": message}), value
     for value in ("yes", "", "True"):
         form = {"q": "one", "source": "en", "target": "de", name: value}
@@ -130,7 +126,7 @@ def test_a_form_says_true_and_false_in_words_or_digits(
 
 
 def test_html_is_not_checked(checked: Served):
-    reply = asked(checked, "<b>one</b>", check=True, format="html")
+    reply = checked.translate("<b>one</b>", check=True, format="html")
     assert reply.status == 400
     assert "check parameter requires the text format" in reply.json["error"]
 
@@ -140,11 +136,11 @@ def test_a_run_that_cannot_be_checked_is_a_clear_answer(
 ):
     with Served([untrained]) as served:
         for _ in range(3):
-            reply = asked(served, "one two", check=True)
+            reply = served.translate("one two", check=True)
             assert reply.status == 400
             message = "Invalid request: en to de cannot be checked on this server"
             assert reply.json["error"] == message
-        assert asked(served, "one two").status == 200
+        assert served.translate("one two").status == 200
     # A client must not be able to fill the log.
     assert "not checked" not in caplog.text
 
@@ -158,8 +154,8 @@ def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
         assert f"translations are not checked: {run.path / LEXICON}: is missing" in caplog.text
         # The page asks for checks of these.
         assert served.get("/frontend/settings").json["checks"] == []
-        assert asked(served, "one two").status == 200
-        assert asked(served, "one two", check=True).status == 400
+        assert served.translate("one two").status == 200
+        assert served.translate("one two", check=True).status == 400
 
 
 def test_the_settings_are_of_the_start_until_a_check_fails(
@@ -171,7 +167,7 @@ def test_the_settings_are_of_the_start_until_a_check_fails(
         (run.path / CONFIDENCE).unlink()
         assert served.get("/frontend/settings").json["checks"] == [["en", "de"]]
         for _ in range(3):
-            assert asked(served, "one two", check=True).status == 400
+            assert served.translate("one two", check=True).status == 400
         assert served.get("/frontend/settings").json["checks"] == []
     # A client must not be able to fill the log.
     assert caplog.text.count("are not checked") == 1
@@ -190,7 +186,7 @@ def test_requests_that_come_together_load_the_checks_once(
 
     monkeypatch.setattr(RunChecks, "checker", slow)
     with Served([fitted]) as served, ThreadPoolExecutor(4) as clients:
-        replies = clients.map(lambda line: asked(served, line, check=True), ["one"] * 4)
+        replies = clients.map(lambda line: served.translate(line, check=True), ["one"] * 4)
         assert [reply.status for reply in replies] == [200] * 4
     assert threads == ["mtkit-check_0"]
 
@@ -199,9 +195,9 @@ def test_lines_that_are_checked_in_parts_have_the_same_checks(
     checked: Served, monkeypatch: pytest.MonkeyPatch
 ):
     texts = ["\n".join(LINES), "", LINES[1], "\n".join(LINES[1:])]
-    together = asked(checked, texts, check=True).json
+    together = checked.translate(texts, check=True).json
     monkeypatch.setattr(checks, "_CHARACTERS", 1)
-    assert asked(checked, texts, check=True).json == together
+    assert checked.translate(texts, check=True).json == together
 
 
 def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
@@ -209,25 +205,22 @@ def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
 ):
     # Two lines are a part, and one is none, whatever their translations of a few subwords.
     monkeypatch.setattr(checks, "_CHARACTERS", 2 * checks._LINE)
-    content = {"q": "one two\nthree\nfour", "source": "en", "target": "de", "check": True}
-    body = json.dumps(content).encode()
-    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     with Served([fitted]) as served:
         client = served.connect()
-        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        client.sendall(request_bytes("one two\nthree\nfour", check=True))
         assert slow.begun.wait(600)
         # Others are answered meanwhile.
-        assert asked(served, "six").status == 200
+        assert served.translate("six").status == 200
         client.close()
         until(lambda: served.service.metrics.in_flight == 0)
         slow.goes_on.set()
-        assert asked(served, "seven", check=True).status == 200
+        assert served.translate("seven", check=True).status == 200
     assert slow.sources == ["one two", "three", "seven"]
 
 
 def test_checks_are_a_part_of_the_time_of_a_request(fitted: Run, slow: SlowChecks):
     with Served([fitted], limits=Limits(seconds=0.2)) as served:
-        reply = asked(served, "one two", check=True)
+        reply = served.translate("one two", check=True)
         message = "the translation took longer than 0.2 s"
         assert (reply.status, reply.json) == (503, {"error": message})
         slow.goes_on.set()

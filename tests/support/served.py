@@ -121,6 +121,15 @@ def parts(fields: dict[str, str], name: str, data: bytes) -> bytes:
     return body + b"Content-Type: text/plain\r\n\r\n%s\r\n----x--\r\n" % data
 
 
+def request_bytes(q: Any, **fields: Any) -> bytes:
+    """A request for a translation as it is sent."""
+    body = json.dumps({"q": q, "source": "en", "target": "de"} | fields).encode()
+    return (
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+
+
 class FakeTranslator:
     """Translates every sentence into its number of tokens, when it may.
 
