@@ -44,12 +44,9 @@ from mtkit.translate import Translator
 
 
 def to_m2m100(model: Transformer, rows: list[int]) -> Any:
-    """Hugging Face's `M2M100ForConditionalGeneration` with the weights of a model.
+    """Hugging Face's `M2M100ForConditionalGeneration`; `rows` is our id of each exported one.
 
-    `rows` is our id of each exported one.
-
-    Raises:
-        MtkitError: if the positions are not fairseq's, or the output has a bias.
+    MtkitError if the positions are not fairseq's, or the output has a bias.
     """
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 

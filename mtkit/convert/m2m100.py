@@ -85,10 +85,8 @@ def fairseq_positions(count: int, width: int) -> Tensor:
 def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
     """The subwords of both sides; those of languages are tags. `size` is the number of rows.
 
-    `words` is the content of `tokenizer_config.json`.
-
-    Raises:
-        MtkitError: if the tokenizer is another one, or a file is missing, damaged or does not fit.
+    `words` is `tokenizer_config.json`. MtkitError if the tokenizer is another one, or
+    a file is missing, damaged or does not fit.
     """
     name = words.get("tokenizer_class")
     kind = _TOKENIZERS.get(str(name)) if name is not None else None

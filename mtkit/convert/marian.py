@@ -193,12 +193,9 @@ def marian_settings(model: Transformer, longest: int) -> dict[str, Any]:
 def check_tensors(
     tensors: Tensors, config: ModelConfig, sizes: tuple[int, int], *, one_matrix: bool, file: Path
 ) -> None:
-    """Refuse tensors that are not those of a model of this shape, or are not finite.
+    """Refuse tensors of `MarianMTModel` that do not fit this shape, or are not finite.
 
-    They have the names of `MarianMTModel`; `sizes` are those of the vocabularies.
-
-    Raises:
-        MtkitError: naming the file and the tensor.
+    `sizes` are those of the vocabularies. An MtkitError names the file and the tensor.
     """
     D, F = config.d_model, config.d_ff
     shapes: dict[str, tuple[int, ...]] = {"final_logits_bias": (1, sizes[1])}
@@ -272,11 +269,7 @@ class NewVocabulary:
 
 
 def listed_pieces(ids: dict[str, Any], file: Path) -> list[str]:
-    """The subwords of a list by id; an id without a subword gets a name.
-
-    Raises:
-        MtkitError: if an id is not possible, or given twice.
-    """
+    """The subwords of a list by id; one without gets a name. MtkitError if an id is impossible."""
     pieces: dict[int, str] = {}
     for text, i in ids.items():
         if type(i) is not int or not 0 <= i < LARGEST_VOCABULARY:
@@ -350,11 +343,7 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
 
 
 def sentencepiece_pieces(model: bytes, file: Path) -> list[Piece]:
-    """The subwords of a SentencePiece model.
-
-    Raises:
-        MtkitError: if it is damaged.
-    """
+    """The subwords of a SentencePiece model; MtkitError if it is damaged."""
     try:
         if not model:
             raise ValueError("it is empty")

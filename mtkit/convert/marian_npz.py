@@ -117,11 +117,7 @@ class _Settings(BaseModel, alias_generator=lambda name: name.replace("_", "-")):
 
 
 def npz_of(source: Path) -> Path | None:
-    """The `.npz` file that is meant, if this is one or a folder with one.
-
-    Raises:
-        MtkitError: if a folder has several, and no `decoder.yml` that names one.
-    """
+    """The `.npz` file that is meant, this one or that of a folder; MtkitError if it has several."""
     if source.is_file():
         return source if source.suffix == ".npz" else None
     if (source / _DECODER).is_file():
@@ -139,9 +135,7 @@ def npz_of(source: Path) -> Path | None:
 def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource:
     """The model in an `.npz` file; its vocabularies are by default those that files beside it name.
 
-    Raises:
-        MtkitError: if the model has settings that mtkit has not, or if a file is missing or
-            damaged.
+    MtkitError if it has settings that mtkit has not, or a file is missing or damaged.
     """
     arrays = _arrays(file)
     config = _model_config(arrays, file)

@@ -87,11 +87,7 @@ class Target(ABC):
     def open(
         self, run: Run, *, src_lang: str | None, tgt_lang: str | None, **more: Any
     ) -> Translator:
-        """The translator of a run.
-
-        Raises:
-            MtkitError: if the software cannot express it, by what is not a setting of the model.
-        """
+        """The translator of a run; MtkitError if the software cannot express its vocabularies."""
         return load_untagged(run, **more)
 
     def languages(self, export: Export) -> list[tuple[str, str]]:
@@ -104,11 +100,7 @@ class Target(ABC):
 
     @contextmanager
     def output(self, out: Path, *, force: bool) -> Iterator[Path]:
-        """A folder for the files, which becomes the export if there is no error.
-
-        Raises:
-            MtkitError: if the export cannot be written.
-        """
+        """A folder for the files, which becomes the export; MtkitError if it cannot be written."""
 
         def is_kind(folder: Path) -> bool:
             return (folder / RECORD).is_file()
@@ -122,11 +114,7 @@ class Target(ABC):
         return compare(RunModel(export.translator), theirs, text)
 
     def check_expressible(self, config: ModelConfig) -> None:
-        """Refuse a model that the software cannot express.
-
-        Raises:
-            MtkitError: naming the setting.
-        """
+        """Refuse a model that the software cannot express: an MtkitError names the setting."""
         for key, (is_impossible, difference) in self.limits(config).items():
             if is_impossible:
                 value = getattr(config, key)

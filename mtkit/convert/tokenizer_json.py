@@ -43,14 +43,10 @@ _LAST_RESORT = -1e4
 
 
 def tokenizer_json(vocabularies: Vocabularies, *, has_one_list: bool) -> dict[str, Any]:
-    """The content of `tokenizer.json`.
+    """The content of `tokenizer.json`; MtkitError if the normalisation cannot be expressed.
 
-    Args:
-        has_one_list: whether both sides have the same subwords with the same ids; an import may
-            have two SentencePiece models of one list.
-
-    Raises:
-        MtkitError: if the normalisation of an imported SentencePiece model cannot be expressed.
+    With `has_one_list`, both sides have the same subwords with the same ids; an import may have two
+    SentencePiece models of one list.
     """
     import tokenizers
     from tokenizers import decoders, normalizers, pre_tokenizers, processors

@@ -382,11 +382,7 @@ def _weights(folder: Path) -> tuple[Path, Tensors, bool]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The file with the weights, or an index and the files that it names.
-
-    Raises:
-        MtkitError: if there is none, or the index is damaged.
-    """
+    """The file with the weights, or an index and its files; MtkitError if there is none."""
     first = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
     if first is None:
         raise MtkitError(

@@ -33,22 +33,14 @@ SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 def open_file(path: Path) -> Any:
-    """A regular file, opened to read bytes; another kind could have no end.
-
-    Raises:
-        OSError: if it cannot be opened.
-    """
+    """A regular file, opened to read bytes; another kind, an OSError, could have no end."""
     if path.exists() and not path.is_file():
         raise OSError(0, "is not a file")
     return path.open("rb")
 
 
 def read_bytes(path: Path, most: int, *, what: str = "file") -> bytes:
-    """The content of a file of at most `most` bytes.
-
-    Raises:
-        MtkitError: if it cannot be read, or has more bytes.
-    """
+    """The content of a file of at most `most` bytes; MtkitError if it has more, or is not there."""
     try:
         with open_file(path) as file:
             content: bytes = file.read(most + 1)
@@ -69,11 +61,7 @@ def read_text(path: Path, most: int, *, what: str = "file") -> str:
 
 
 def read_json(path: Path, most: int = MAX_JSON, *, required: bool = True) -> dict[str, Any]:
-    """The object in a JSON file; empty if the file may be missing and is.
-
-    Raises:
-        MtkitError: if there is none, or one of too many levels.
-    """
+    """The object in a JSON file, not too deep (MtkitError); empty if it may be missing and is."""
     if not required and not path.exists():
         return {}
     try:
@@ -93,11 +81,7 @@ def _is_at_most(levels: int, value: Any) -> bool:
 
 
 def yaml_mapping(text: str, name: str) -> dict[str, Any]:
-    """The keys and values of at most `MAX_YAML` characters, in which every word is a string.
-
-    Raises:
-        MtkitError: if the text is something else.
-    """
+    """The mapping of words in at most `MAX_YAML` characters; MtkitError if it is something else."""
     if len(text) > MAX_YAML:
         raise MtkitError(f"{name}: has more than {MAX_YAML:,} characters of YAML, too many")
     try:
@@ -110,11 +94,7 @@ def yaml_mapping(text: str, name: str) -> dict[str, Any]:
 
 
 def parse_settings(settings: dict[str, Any], kind: type[SettingsT], file: Path | str) -> SettingsT:
-    """The settings of a model in a file.
-
-    Raises:
-        MtkitError: naming the first key that is missing, or has a value that cannot be imported.
-    """
+    """The settings in a file; an MtkitError names the first key that is missing or impossible."""
     try:
         return kind.model_validate(settings)
     except ValidationError as error:

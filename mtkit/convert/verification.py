@@ -110,11 +110,7 @@ class LoadedModel(Protocol):
 
 
 def accept(agreed: Agreement, bounds: Bounds, *, refusal: str) -> None:
-    """Report a comparison, or refuse one that is not within bounds, after these words.
-
-    Raises:
-        MtkitError: if it is not.
-    """
+    """Report a comparison, or refuse one that is not within bounds: MtkitError with these words."""
     if not agreed.holds(bounds):
         raise MtkitError(f"{refusal}: {agreed}; {agreed.required(bounds)} are required")
     log.info("checked: %s", agreed)

@@ -137,10 +137,8 @@ def _look(formats: Iterable[Element]) -> tuple[object, ...]:
 class OfficeDocument(XmlDocument):
     """What Word and PowerPoint files have in common: parts with types and relations.
 
-    Attributes:
-        main_type: what the media type of the main part looks like.
-        labels: what parts are called in messages, by the end of their media type; empty for the
-            main part of a text.
+    `main_type` is how the media type of the main part looks, and `labels` what parts are called in
+    messages, by the end of their media type; empty for the main part of a text.
     """
 
     main_type: ClassVar[re.Pattern[str]]

@@ -69,11 +69,7 @@ class Piece:
 
 
 class Text:
-    """A text in a paragraph; its pieces change with `put`.
-
-    Attributes:
-        line: the text with inline codes, without the spaces at its ends.
-    """
+    """A text in a paragraph; `line` has its inline codes, and `put` changes its pieces."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         self._pieces = pieces

@@ -43,8 +43,7 @@ _PUNCTUATION_BONUS = 0.2
 class TextFile:
     """The characters of a text file, which is written with its mark, line ends and charset.
 
-    Raises:
-        MtkitError: if the bytes are not in the charset.
+    MtkitError if the bytes are not in the charset.
     """
 
     def __init__(self, data: bytes, charset: str = "utf-8") -> None:
@@ -124,8 +123,7 @@ def words_of(pieces: Sequence[Piece], *, pairs: bool = True) -> tuple[str, list[
 def line_of(pieces: Sequence[Piece], is_shown: Callable[[str], bool] = bool) -> tuple[str, Tags]:
     """The line of some pieces, and the tags of its codes.
 
-    Args:
-        is_shown: whether readers see something at the place of a tag without a partner.
+    `is_shown` says whether readers see something at a tag without a partner.
     """
     partners = partners_of([piece.name or "" for piece in pieces])
     parts: list[tuple[str, Any]] = []
@@ -165,10 +163,8 @@ def _joined(words: Sequence[_Word]) -> str:
 def cut(text: str, shares: Sequence[float], tag: str = _NO_TAG) -> list[str]:
     """A text cut between words into parts that have about these shares of it.
 
-    Each part has a word if there are enough. A cut after punctuation is preferred.
-
-    Args:
-        tag: matches what is not shown.
+    Each part has a word if there are enough. A cut after punctuation is preferred. `tag` matches
+    what is not shown.
     """
     words, number = _words_of(text, tag), len(shares)
     count = len(words)
@@ -187,11 +183,8 @@ def cut(text: str, shares: Sequence[float], tag: str = _NO_TAG) -> list[str]:
 def refilled(text: str, number: int, width: int = 0, tag: str = _NO_TAG) -> list[str]:
     """A text in at most this number of lines, which are as short as possible.
 
-    NUL characters become spaces at which no line ends.
-
-    Args:
-        width: if one is given, there are more lines if they would be wider otherwise.
-        tag: matches what is not shown.
+    NUL characters become spaces at which no line ends. If a width is given, there are more lines
+    where they would be wider otherwise. `tag` matches what is not shown.
     """
     words = _words_of(text, tag)
 

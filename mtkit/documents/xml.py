@@ -31,12 +31,9 @@ Doubt = tuple[str, str]
 
 
 class XmlDocument(Document):
-    """A document whose paragraphs are elements in parts.
+    """A document whose paragraphs are elements in parts, which `package` reads and writes.
 
     A part is read again if something in it changes: its tree needs ten times as much memory.
-
-    Attributes:
-        package: reads the parts, and writes the document with those that changed.
     """
 
     package: ClassVar[type[Package]] = Package
@@ -146,8 +143,7 @@ def _cell(element: Element, numbers: Mapping[Element, int]) -> str:
 def parsed(data: bytes, name: str) -> Element:
     """The root of some XML; nothing outside of it is read.
 
-    Raises:
-        MtkitError: it is no XML, too large, or declares entities.
+    MtkitError if it is no XML, too large, or declares entities.
     """
     if data.count(b"<") + data.count(b"=") > 2 * MAX_TAGS:
         raise TooLargeError(f"{name} has more than {MAX_TAGS:,} tags; divide the document")

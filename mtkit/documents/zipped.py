@@ -36,10 +36,8 @@ class Package:
     """The members of a zip; no name of a member is ever used as a path.
 
     It may unpack to `max_unpacked` bytes, or to twice its own size: text that is larger is no
-    document, and films and pictures do not become larger.
-
-    Raises:
-        MtkitError: it is no zip, is damaged or encrypted, or becomes too large.
+    document, and films and pictures do not become larger. MtkitError if it becomes too large, or is
+    no zip, damaged or encrypted.
     """
 
     def __init__(self, data: bytes, max_unpacked: int = MAX_UNPACKED) -> None:

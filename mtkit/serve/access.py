@@ -29,8 +29,7 @@ _HASH = re.compile("[0-9a-fA-F]{64}")
 def read_keys(path: Path) -> frozenset[str]:
     """The SHA-256 of each key in a file: one on each line, and a comment after a space.
 
-    Raises:
-        MtkitError: naming the line that does not begin with a SHA-256 hash, or if there is no key.
+    An MtkitError names the line that does not begin with a hash, or a file without a key.
     """
     hashes = set()
     for number, line in enumerate(read_lines(path), start=1):
@@ -118,11 +117,7 @@ class DocumentTurns:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
-        """A turn of a client; addresses are clients as in `Access.wait`.
-
-        Raises:
-            RequestError: if too many documents wait, or this one has waited too long.
-        """
+        """A turn of a client as in `Access.wait`; RequestError if it waits too long, or many do."""
         client = _network(client)
         refused = RequestError(429, "Slowdown: the queue of documents is full", _RETRY)
         if self.waiting[client] >= _MAX_WAITING or self.waiting.total() >= _MAX_ALL_WAITING:

@@ -67,15 +67,10 @@ class Parameters(dict[str, Any]):
 async def read_parameters(
     request: Request, *, most: int, seconds: float, has_file: bool = False
 ) -> Parameters:
-    """The parameters of a request.
+    """The parameters of a request; RequestError if they cannot be read.
 
-    Args:
-        most: bytes of the body.
-        seconds: in which the body must come.
-        has_file: whether the body may also be a form in parts, with a file.
-
-    Raises:
-        RequestError: if they cannot be read.
+    The body has `most` bytes and must come within `seconds`. With `has_file`, it may also be a form
+    in parts, with a file.
     """
     query = _fields(request.scope["query_string"])
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -176,11 +171,7 @@ def _fields(text: bytes) -> Parameters:
 
 
 def texts_of(value: Any, name: str) -> list[str]:
-    """A text or a list of texts, as a list; half characters of UTF-16 become U+FFFD.
-
-    Raises:
-        RequestError: if it is something else.
-    """
+    """A text or a list of texts (else a RequestError), as a list; half characters become U+FFFD."""
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         raise invalid(f"{name} parameter is not a text or a list of texts")
@@ -188,12 +179,9 @@ def texts_of(value: Any, name: str) -> list[str]:
 
 
 def flag_of(parameters: Parameters, name: str) -> bool:
-    """A parameter that is true or false; false if it is not given.
+    """A parameter that is true or false, false if it is not given; else a RequestError.
 
     In a form or a query it is `true`, `false`, `1` or `0`.
-
-    Raises:
-        RequestError: if it is something else.
     """
     value = parameters.first(name)
     if value is None or isinstance(value, bool):
@@ -215,10 +203,6 @@ def choice_of(parameters: Parameters, name: str, choices: Collection[str]) -> st
 
 
 def text_of(parameters: Parameters, name: str) -> str:
-    """A parameter that is a text; empty if it is not given.
-
-    Raises:
-        RequestError: if it is something else.
-    """
+    """A parameter that is a text (else a RequestError); empty if it is not given."""
     value = parameters.first(name)
     return "" if value is None else texts_of([value], name)[0]

@@ -29,11 +29,8 @@ async def translate_document(
 ) -> tuple[ClientFile, list[str]]:
     """Translate a document; `request` has its languages and a glossary.
 
-    Returns:
-        The translated file, and lines about what could not be translated or kept.
-
-    Raises:
-        RequestError: 400 if it cannot be read, 413 if it is too large; or as `Service.translate`.
+    Gives the translated file, and lines about what could not be translated or kept. RequestError:
+    400 if it cannot be read, 413 if it is too large; or as `Service.translate`.
     """
     if file.ending not in ENDINGS:
         raise invalid(f"file format not supported; it is none of {', '.join(ENDINGS)}")

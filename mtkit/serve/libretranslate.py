@@ -193,10 +193,9 @@ def key_of(given: Parameters, _authorization: str) -> str:
 
 
 def glossary_of(given: Parameters) -> dict[str, str]:
-    """The terms of a request: `glossary`, an extension of mtkit, in JSON; in a form, as its text.
+    """The terms of a request (an extension of mtkit) in JSON, in a form as its text.
 
-    Raises:
-        RequestError: if it is not a mapping of texts to texts.
+    RequestError if they are not a mapping of texts to texts.
     """
     terms = given.get("glossary")
     if terms is None:

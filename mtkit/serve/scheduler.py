@@ -80,9 +80,7 @@ class Request:
     async def translate(self, sentences: Sequence[Sentence]) -> list[list[Translation]]:
         """The translations of sentences, which have ids.
 
-        Raises:
-            RequestError: as `Scheduler.check`, before the request has had any translation.
-            Exception: that of the translator, if it cannot translate one of them.
+        RequestError as `Scheduler.check`, before it has had any; or the error of the translator.
         """
         if not sentences:
             return []
@@ -156,19 +154,14 @@ class Scheduler:
         function: Callable[..., Result],
         *arguments: object,
     ) -> Result:
-        """Call a function that uses PyTorch, checks translations, or reads or writes a document.
-
-        Raises:
-            Exception: that of the function.
-        """
+        """Call a function that uses PyTorch, checks translations, or reads or writes a document."""
         pool = self._groups[0].pool if task == "torch" else self._others[task]
         return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     def check(self, tokens: float, request: Request | None = None) -> None:
-        """Refuse more tokens than may wait, counted with those of the other requests.
+        """Refuse more tokens than may wait, with those of other requests.
 
-        Raises:
-            RequestError: 413 if they are too many for the queue, 429 if they are too many now.
+        RequestError: 413 if they are too many for the queue, 429 if they are too many now.
         """
         if tokens > self.most_waiting:
             message = f"the texts are larger than the queue of {self.most_waiting} subwords"

@@ -155,10 +155,8 @@ class Service:
     def admit(self, caller: Caller, cost: int = 1) -> str:
         """The key of a caller as `Access.key_hash` gives it; texts to translate count for the rate.
 
-        More than a request may have count as that many, because the request will be refused.
-
-        Raises:
-            RequestError: if the key is missing or wrong, or the caller has asked too often.
+        More than a request may have count as that many, because it will be refused. RequestError if
+        the key is missing or wrong, or the caller has asked too often.
         """
         key_hash = self.access.key_hash(caller.key)
         if key_hash is None:
@@ -172,11 +170,7 @@ class Service:
         return key_hash
 
     async def translate(self, request: TranslationRequest, key_hash: str) -> TranslationResult:
-        """Translate the texts of a request.
-
-        Raises:
-            RequestError: if it is over a limit, or a language is not available.
-        """
+        """Translate texts; RequestError if they are over a limit, or a language is not there."""
         limits = self.limits
         if not request.is_document:
             _check_size(len(request.texts), "text", limits.texts)
@@ -238,19 +232,14 @@ class Service:
     async def detect(self, texts: Sequence[str]) -> list[Detected]:
         """The languages of texts, at most three, the most probable first.
 
-        Raises:
-            RequestError: if the texts are too long together, or languages cannot be detected.
+        RequestError if the texts are too long together, or languages cannot be detected.
         """
         _check_size(sum(map(len, texts)), "text", self.limits.characters)
         detected = await self._detected(texts, self.directions.languages)
         return [language for language in detected if language.confidence][:3] or detected[:1]
 
     def codes(self, source: str, target: str) -> Direction:
-        """The public codes that a client means; the source is empty if it is not given.
-
-        Raises:
-            RequestError: if the server does not have one of them.
-        """
+        """The public codes that a client means (else a RequestError); the source may be empty."""
         directions = self.directions
         usual = self._known(source) if source else "", self._known(target)
         if directions.find(*usual):

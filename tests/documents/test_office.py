@@ -148,29 +148,6 @@ def test_all_parts_with_texts_are_read_and_say_where_a_text_is():
     ]
 
 
-def test_a_text_in_a_table_says_its_row_and_cell():
-    def table(*rows: list[str]) -> str:
-        cells = ("".join(f"<w:tc><w:tcPr/>{cell}</w:tc>" for cell in row) for row in rows)
-        inside = "".join(f"<w:tr><w:trPr/>{row}</w:tr>" for row in cells)
-        return f"<w:tbl><w:tblPr/><w:tblGrid/>{inside}</w:tbl>"
-
-    a, b, c, d = (f"<w:p>{run(text)}</w:p>" for text in "abcd")
-    body = a + table([b, c + d], ["<w:p/>", table([a], [b]) + c]) + d
-    assert [
-        (s.line, s.place) for s in opened("a.docx", word(body, header1=table([a]))).segments
-    ] == [
-        ("a", "paragraph 1"),
-        ("b", "paragraph 2 (row 1, cell 1)"),
-        ("c", "paragraph 3 (row 1, cell 2)"),
-        ("d", "paragraph 4 (row 1, cell 2)"),
-        ("a", "paragraph 5 (row 1, cell 1)"),
-        ("b", "paragraph 6 (row 2, cell 1)"),
-        ("c", "paragraph 7 (row 2, cell 2)"),
-        ("d", "paragraph 8"),
-        ("a", "header 1, paragraph 1 (row 1, cell 1)"),
-    ]
-
-
 def test_a_text_box_is_translated_for_new_and_old_programs():
     text = f"<w:p>{run('before ')}{BOX.format(run('inside'))}{run(' after')}</w:p>"
     document = opened("a.docx", word(text))
