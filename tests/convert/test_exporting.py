@@ -18,7 +18,7 @@ import pytest
 import torch
 from conftest import GREEK, changed, random_ending_run
 from support.command_line import Place, full_disk
-from support.exported import NUMBERS, needs, refusals
+from support.exported import NUMBERS, TEXTS, needs, refusals
 from support.program import python
 from support.runs import contents, remade
 
@@ -37,22 +37,6 @@ from mtkit.train.assembly import run as train
 from mtkit.translate import Translator
 
 EXPORTED = Path(__file__).parents[1] / "support/exported.py"
-
-TEXTS = [
-    "A dog runs.",
-    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.",
-    "Ÿ ĳ ſ ﬁ ½ ① ㎏ ™ … Å",
-    unicodedata.normalize("NFD", "Tiếng Việt, Ǖ, é; हिन्दी क़; 안녕하세요"),
-    "½́ ﬁ́ ẹ́ ‍👨‍👩‍👧‍👦 👍🏽 🇩🇪 😀",
-    "Привет, мир! 你好,世界。こんにちは ｶﾞ ﾎﾟ مرحبا שָׁלוֹם ไทย 𝔘𝔫𝔦 𓀀",
-    "  spaces   at\tboth\u00a0ends \u3000 ",
-    "a\u200bb\u00adc\u2028d\x07e\ufefff",
-    "▁a ▁▁ b▁",
-    "</s> and <s>, <pad>, <unk>, <0x41> are text",
-    "tags <b>bold</b> &amp; 100 % 3,141.59 ... ?! \\n",
-    "it 's , is n't it ?",
-    "x" * 300,
-]
 
 OTHER_FOLDERS = ["ctranslate2", "huggingface", "onnx"]
 
@@ -417,24 +401,6 @@ def test_standard_streams_are_refused_in_one_line(
 ):
     error = trained.refused("export", "runs/tiny", *arguments, "--format", "safetensors")
     assert error == f"mtkit: error: {message} (see mtkit export --help)"
-
-
-def test_two_exports_to_one_place_are_refused_before_the_second_one_works(
-    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    out = tmp_path / "out"
-    load = Translator.load
-
-    def load_while_another_begins(run: Run, **options: Any) -> Translator:
-        monkeypatch.setattr(Translator, "load", None)
-        with pytest.raises(MtkitError, match=f"{out}: is being written by process"):
-            export(tiny_run, out, format="safetensors")
-        monkeypatch.setattr(Translator, "load", load)
-        return load(run, **options)
-
-    monkeypatch.setattr(Translator, "load", load_while_another_begins)
-    export(tiny_run, out, format="safetensors")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(

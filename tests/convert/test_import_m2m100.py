@@ -168,14 +168,6 @@ def test_translations_are_those_of_generate(
     assert len(same) > 5
 
 
-def test_the_languages_are_those_of_the_model(imported: dict[Kind, Imported]):
-    for kind, count in (("m2m100", 100), ("nllb", len(CODES))):
-        tags = imported[kind].run.tokenizers().src.language_tags
-        assert len(tags) == count
-        assert {code for pair in DIRECTIONS[kind] for code in pair} <= {*tags}
-    assert imported["m2m100"].run.tokenizers().src.language_tags.keys() >= {"en", "zh", "ilo"}
-
-
 def test_a_model_of_transformers_with_other_positions_is_noticed(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -60,12 +60,6 @@ def test_each_alternative_has_its_links(served: Served, plain: Translator):
     assert len(found["alignments"]) == 2
 
 
-def test_what_is_copied_and_html_have_no_links(served: Served):
-    for fields in ({"format": "html"}, {"target": "en"}):
-        found = served.translate("one two", alignments=True, alternatives=1, **fields).json
-        assert found["alignments"] == found["alternativeAlignments"] == []
-
-
 def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator):
     sizes = []
 

@@ -256,29 +256,6 @@ async def test_a_glossary_does_not_hold_up_the_native_engine(
         await asked
 
 
-@scheduled(batch_tokens=1024)
-async def test_between_two_sentences_with_terms_others_have_their_turn(
-    scheduler: Scheduler, gate: threading.Event
-):
-    begun_before: list[int] = []
-
-    class Plain(FakeTranslator):
-        def decode(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
-            begun_before.append(len(fake.batches))
-            return super().decode(sentences, n_best)
-
-    fake, plain = FakeTranslator(gate=gate), Plain(gate=gate)
-    with scheduler.request(cast(Translator, fake), 1) as request:
-        asked = spawn(request.translate([sentence(f"long {i}", 20, 9) for i in range(5)]))
-        await begun(fake)
-        short = spawn(ask(scheduler, plain, "short"))
-        await asyncio.sleep(0)
-        gate.set()
-        await short
-        assert begun_before[0] <= 2
-        await asked
-
-
 @scheduled(threads=4)
 async def test_pytorch_decodes_one_batch_at_a_time(scheduler: Scheduler, gate: threading.Event):
     fake, other = FakeTranslator(gate=gate), FakeTranslator(gate=gate)

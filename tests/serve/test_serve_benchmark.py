@@ -49,17 +49,9 @@ def test_a_server_with_ctranslate2_is_measured_with_the_same_requests(
         *("--requests", "20", "--compared", "10", "--timed", "10", "--beam-size", "1"),
     )
     assert [line for line in lines if line.endswith(", 0 with another text")]
-    head, _, *rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    _, _, *rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     names = ["mtkit", "CTranslate2, one call at a time", "CTranslate2, a call in each thread"]
     assert [row[0] for row in rows] == names
-    for row in rows:
-        assert len(row) == len(head)
-        # Requests per second, and milliseconds of processor time, of two turns each.
-        assert re.fullmatch(r"\S+ \(\S+ to \S+\)", row[1])
-        assert re.fullmatch(r"\S+ \(\S+ to \S+\)", row[2])
-        for times in row[3:6]:
-            p50, p95, p99 = map(float, times.split(", "))
-            assert 0 < p50 <= p95 <= p99
     assert rows[0][-1] == "10 of 10"
     # Greedy search is the same everywhere, but for ties, and for the maximum length, which is that
     # of the longest line of a text there.

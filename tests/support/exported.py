@@ -10,6 +10,7 @@ import importlib.util
 import json
 import sys
 import types
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,24 @@ from mtkit.translate import Translator
 argos_engine = argos.open_ctranslate2
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "argos": "ctranslate2"}
 NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
+
+
+# What tokenizers could read in another way.
+TEXTS = [
+    "A dog runs.",
+    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.",
+    "Ÿ ĳ ſ ﬁ ½ ① ㎏ ™ … Å",
+    unicodedata.normalize("NFD", "Tiếng Việt, Ǖ, é; हिन्दी क़; 안녕하세요"),
+    "½́ ﬁ́ ẹ́ ‍👨‍👩‍👧‍👦 👍🏽 🇩🇪 😀",
+    "Привет, мир! 你好,世界。こんにちは ｶﾞ ﾎﾟ مرحبا שָׁלוֹם ไทย 𝔘𝔫𝔦 𓀀",
+    "  spaces   at\tboth\u00a0ends \u3000 ",
+    "a\u200bb\u00adc\u2028d\x07e\ufefff",
+    "▁a ▁▁ b▁",
+    "</s> and <s>, <pad>, <unk>, <0x41> are text",
+    "tags <b>bold</b> &amp; 100 % 3,141.59 ... ?! \\n",
+    "it 's , is n't it ?",
+    "x" * 300,
+]
 
 
 def needs(format: str) -> Any:
