@@ -163,9 +163,7 @@ def _refuse_impossible(translator: Translator, run: Run) -> None:
     elif not translator.vocabularies.is_joint:
         reason = "a vocabulary for each side, because a package has one SentencePiece model"
     if reason:
-        raise MtkitError(
-            f"--format argos cannot express {reason}; --format safetensors takes every model"
-        )
+        raise MtkitError(f"--format argos cannot express {reason}; use --format safetensors")
     for side, language in (("src", translator.src_lang), ("tgt", translator.tgt_lang)):
         if not re.fullmatch("[a-z]{2,3}", libretranslate_code(language)):
             known = f"has {language!r}" if language else "does not say it"

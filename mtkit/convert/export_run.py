@@ -94,17 +94,11 @@ def export(
     if keep_languages and not keep_text:
         raise MtkitError("--keep-language: requires --keep-text FILE")
     if keep_text and target is not RUN_COPY:
-        raise MtkitError(
-            "--keep-text: requires --format safetensors, whose output can be exported again (that "
-            "of M2M-100 only with all languages)"
-        )
+        raise MtkitError("--keep-text: requires --format safetensors; export its output again")
     vocabularies = run.tokenizers()
     if vocabularies.has_tags_on_both_sides and target is not RUN_COPY:
         if reason := why_not(vocabularies):
-            raise MtkitError(
-                f"--format {format} cannot express tags on both sides of this run: {reason}; it "
-                "stays in mtkit (--format safetensors, mtkit serve)"
-            )
+            raise MtkitError(f"--format {format} cannot express tags on both sides: {reason}")
         M2M100.check_expressible(run.config.model)
         if target is not HUGGINGFACE:
             raise MtkitError(
@@ -215,10 +209,8 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
         except MtkitError as error:
             rows = run.samples()
             if not rows:
-                raise MtkitError(
-                    f"there is no text to check the export with ({error}); give source text as "
-                    "--check FILE"
-                ) from error
+                reason = f"there is no text to check the export with ({error})"
+                raise MtkitError(f"{reason}; give source text as --check FILE") from error
             name = f"the samples of {run.path} (its data is gone; --check FILE gives other text)"
             lines = [sample["src"] for sample in rows[-1]["samples"]]
     decode = run.config.decode
@@ -230,8 +222,7 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> CheckTe
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
         raise MtkitError(
-            f"{name}: has no line that can be checked, because all are blank or too long; give "
-            "other source text as --check FILE"
+            f"{name}: has no line that can be checked; give other text as --check FILE"
         )
     return CheckText(
         name, [visible(lines[i]) for i in chosen], [references[i] for i in chosen if references]

@@ -59,8 +59,8 @@ def to_m2m100(model: Transformer, rows: list[int]) -> Any:
     ):
         if differs:
             raise MtkitError(
-                f"--format huggingface cannot express {name}, which were trained: M2M-100 has "
-                "none; train with train.freeze, or use --format safetensors"
+                f"--format huggingface cannot express {name}, which were trained; train with "
+                "train.freeze, or use --format safetensors"
             )
     settings = marian_settings(model, config.max_positions) | config.model_dump(include=DROPOUTS)
     del settings["share_encoder_decoder_embeddings"]

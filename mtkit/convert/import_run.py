@@ -155,20 +155,15 @@ def import_model(
     # One is EOS, and one a tag.
     most = min(longest - EXTRA_CHECKED, MAX_CHECKED_LENGTH) - 2
     if most < SYNTHETIC_LENGTH:
-        raise MtkitError(
-            f"{source}: has only {model.longest} positions (max_position_embeddings); at least "
-            f"{SYNTHETIC_LENGTH + EXTRA_CHECKED + 2} are needed"
-        )
+        raise MtkitError(f"{source}: has only {model.longest} positions (max_position_embeddings)")
     with new_folder(out) as folder:
         run = Run.create(folder, config, vocabulary.vocabularies, manifest=manifest)
         run.save(0, weights=new_weights(model, vocabulary), optimizer=None, state={})
         translator = _translator(run)
         lines = _check_lines(translator.src_tokenizer, given, config.decode, most=most)
         if not lines and (given is not None or peer is not None):
-            raise MtkitError(
-                f"no line to check with in {check or 'random subwords'}; give other source text as "
-                "--check FILE"
-            )
+            name = check or "random subwords"
+            raise MtkitError(f"no line to check with in {name}; give other text as --check FILE")
         if peer is None:
             log.warning(
                 "not compared with other software%s",
@@ -213,8 +208,7 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
     if not path.exists():
         if not is_hub_name(source):
             raise MtkitError(
-                f"{source}: there is no such folder or file, and it is not a name on the hub, "
-                "such as Helsinki-NLP/opus-mt-en-de"
+                f"{source}: there is no such folder or file, and it is not a name on the hub"
             )
         path, commit = _download(source, revision)
     elif revision is not None:
@@ -230,8 +224,7 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
         raise MtkitError(f"{source}: is a file; give the folder, {path.parent}, as SOURCE")
     if file is None:
         raise MtkitError(
-            f"{source}: has neither config.json (a model for transformers) nor an .npz file (a "
-            "model of Marian)"
+            f"{source}: has neither config.json (transformers) nor an .npz file (Marian)"
         )
     return _Found(name, commit, read_npz(file, vocabularies), read_card(file.parent))
 
@@ -248,9 +241,7 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
             weights = next((file for file in WEIGHTS if file in files), None)
             if CONFIG not in files or weights is None:
                 missing = CONFIG if CONFIG not in files else " or ".join(WEIGHTS)
-                raise MtkitError(
-                    f"{name}: has no {missing} on the hub, as models for transformers have"
-                )
+                raise MtkitError(f"{name}: has no {missing} on the hub")
             log.info("downloading %s (%s)", name, weights)
             patterns = [weights, *OTHER_FILES]
             if weights.endswith(".json"):
@@ -259,9 +250,8 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
             folder = snapshot_download(name, revision=info.sha, allow_patterns=patterns)
             return Path(folder), info.sha or ""
     except RevisionNotFoundError as error:
-        raise MtkitError(
-            f"--revision {revision}: {name} has no such revision on {the_hub()}"
-        ) from error
+        message = f"--revision {revision}: {name} has no such revision on {the_hub()}"
+        raise MtkitError(message) from error
     except (OSError, *transport_errors(), RuntimeError, ValueError) as error:
         raise MtkitError(
             f"{name}: is not a folder on this machine, and cannot be downloaded from {the_hub()} "
@@ -322,18 +312,17 @@ def _compare(
                     old = model.tgt.pieces.index(language_tag(code, "both"))
                     if theirs.id_of(code) != old:
                         raise MtkitError(
-                            f"{out}: not written, because the tag of {code} has the id "
-                            f"{theirs.id_of(code)} in transformers, and {old} here"
+                            f"{out}: not written, because the tag of {code} has another id in "
+                            "transformers"
                         )
             agreement = compare(RunModel(translator), theirs, checked)
     except (MtkitError, MemoryError):
         raise
     except Exception as error:
         # Settings that make no sense can raise any exception in it.
-        raise MtkitError(
-            f"{out}: not written, because transformers cannot use the model: "
-            f"{reason_of(error, most=300)}"
-        ) from error
+        reason = reason_of(error, most=300)
+        message = f"{out}: not written, because transformers cannot use the model: {reason}"
+        raise MtkitError(message) from error
     refusal = f"{out}: not written, because it does not agree with transformers"
     accept(agreement, BOUNDS["float32"], refusal=refusal)
 

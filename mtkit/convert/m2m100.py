@@ -93,8 +93,7 @@ def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
     if (name is not None and kind is None) or words.get("legacy_behaviour") is True:
         what = "legacy_behaviour: true" if kind else f"the tokenizer {str(name)[:100]}"
         raise MtkitError(
-            f"{folder}: has {what}, which puts the tags of languages elsewhere than M2M-100 and "
-            "NLLB-200; such a model cannot be imported"
+            f"{folder}: cannot be imported, because {what} puts the tags of languages elsewhere"
         )
     if kind is None:
         kind = "m2m100" if (folder / "vocab.json").exists() else "nllb"
@@ -111,10 +110,7 @@ def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
             raise MtkitError(f"{file}: does not begin with {', '.join(FIRST)}")
         languages = words.get("language_codes", "m2m100")
         if not isinstance(languages, str) or languages not in _LANGUAGES:
-            raise MtkitError(
-                f"{folder}: language_codes is {str(languages)[:100]!r}, not one of "
-                f"{', '.join(_LANGUAGES)}"
-            )
+            raise MtkitError(f"{folder}: language_codes is {str(languages)[:100]!r}")
         codes = _LANGUAGES[languages].split()
         count = words.get("num_madeup_words", _MADE_UP_WORDS)
         count = count if type(count) is int and 0 <= count <= size else 0
@@ -156,8 +152,7 @@ def _languages_of_nllb(folder: Path, words: dict[str, Any], first: int, end: int
             if all_codes := [code for code in codes if code]:
                 return all_codes
     raise MtkitError(
-        f"{folder}: does not name its languages; tokenizer_config.json or special_tokens_map.json "
-        "has them in additional_special_tokens"
+        f"{folder}: does not name its languages; tokenizer_config.json has them usually"
     )
 
 

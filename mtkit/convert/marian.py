@@ -211,11 +211,8 @@ def check_tensors(
     for name, shape in shapes.items():
         if name not in tensors:
             raise MtkitError(f"{file}: has no tensor {name}")
-        if tensors[name].shape != shape:
-            raise MtkitError(
-                f"{file}: {name} has the shape {list(tensors[name].shape)}, but the settings ask "
-                f"for {list(shape)}"
-            )
+        if (own := tensors[name].shape) != shape:
+            raise MtkitError(f"{file}: {name} has the shape {list(own)}, not {list(shape)}")
         if not tensors[name].isfinite().all():
             raise MtkitError(f"{file}: {name} has values that are not finite")
     if unknown := sorted(tensors.keys() - shapes.keys()):
@@ -327,9 +324,8 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
         try:
             tokenizers.append(Tokenizer(with_pieces(side.model, listed, SPECIAL_IDS)))
         except (RuntimeError, ValueError) as error:
-            raise MtkitError(
-                f"{side.file}: does not fit the vocabulary: {reason_of(error, most=200)}"
-            ) from error
+            reason = reason_of(error, most=200)
+            raise MtkitError(f"{side.file}: does not fit the vocabulary: {reason}") from error
         # The source has no start; its row is not used.
         start = source.start if side is source.tgt or source.has_one_matrix else side.pad
         rows.append([side.pad, start, side.eos, side.unk, *rest, *[side.unk] * len(more)])
@@ -351,9 +347,8 @@ def sentencepiece_pieces(model: bytes, file: Path) -> list[Piece]:
         Tokenizer(model)
         return pieces_in(model)
     except (RuntimeError, ValueError) as error:
-        raise MtkitError(
-            f"{file}: not a SentencePiece model, or a damaged one ({damage(file, error)})"
-        ) from error
+        fault = damage(file, error)
+        raise MtkitError(f"{file}: no SentencePiece model, or a damaged one ({fault})") from error
 
 
 def _as_listed(name: str, new_id: int, by_text: dict[str, Piece]) -> Piece:

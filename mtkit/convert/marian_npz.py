@@ -126,9 +126,7 @@ def npz_of(source: Path) -> Path | None:
             return source / Path(named[0]).name
     files = sorted(source.glob("*.npz"))
     if len(files) > 1:
-        raise MtkitError(
-            f"{source}: has {len(files)} models; give one, such as {files[0]}, as SOURCE"
-        )
+        raise MtkitError(f"{source}: has {len(files)} models; give one, such as {files[0]}")
     return files[0] if files else None
 
 
@@ -150,9 +148,9 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         # Padding is not in a vocabulary of Marian: a last row, of zeros.
         rows = len(tensors[name])
         if rows != len(side.pieces) - 1 and not (one_matrix and rows == len(side.pieces)):
+            count = len(side.pieces) - 1
             raise MtkitError(
-                f"{file}: has {rows} embeddings for the {len(side.pieces) - 1} subwords of "
-                f"{side.file}"
+                f"{file}: has {rows} embeddings for the {count} subwords of {side.file}"
             )
         if rows != len(side.pieces):
             tensors[name] = torch.nn.functional.pad(tensors[name], (0, 0, 0, 1))
@@ -186,14 +184,12 @@ def _model_config(arrays: Mapping[str, Any], file: Path) -> ModelConfig:
     for key, wanted in _WANTED.items():
         value = content.get(key, wanted)
         if value != wanted and not (wanted == "false" and str(value).lower() in _FALSE):
+            shown = str(value)[:100]
             raise MtkitError(
-                f"{file}: {key} is {str(value)[:100]!r}; only models with {wanted!r} can be "
-                "imported"
+                f"{file}: {key} is {shown!r}; only models with {wanted!r} can be imported"
             )
     if "n" in str(content.get("transformer-postprocess-emb", "")):
-        raise MtkitError(
-            f"{file}: transformer-postprocess-emb normalises embeddings, which mtkit does not"
-        )
+        raise MtkitError(f"{file}: transformer-postprocess-emb normalises, which mtkit does not")
     settings = parse_settings(content, _Settings, file)
     width, heads = settings.dim_emb, settings.transformer_heads
     if width % 2 or width % heads:
@@ -253,9 +249,8 @@ def _subwords(vocabulary: Path, model: Path) -> Subwords:
     if vocabulary.suffix in _SENTENCEPIECE:
         model = vocabulary
     elif vocabulary.suffix not in _YAML:
-        raise MtkitError(
-            f"{vocabulary}: a vocabulary of Marian ends in {' or '.join(_YAML + _SENTENCEPIECE)}"
-        )
+        endings = " or ".join(_YAML + _SENTENCEPIECE)
+        raise MtkitError(f"{vocabulary}: a vocabulary of Marian ends in {endings}")
     content = read_bytes(model, MAX_SENTENCEPIECE, what="SentencePiece model")
     if model == vocabulary:
         pieces = [piece.text for piece in sentencepiece_pieces(content, model)]
@@ -304,9 +299,8 @@ def _arrays(file: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         # A damaged file can raise any exception.
-        raise MtkitError(
-            f"{file}: not an .npz file, or a damaged one ({damage(file, error)})"
-        ) from error
+        fault = damage(file, error)
+        raise MtkitError(f"{file}: not an .npz file, or a damaged one ({fault})") from error
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -336,9 +330,7 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
         if array.dtype.kind != "f":
             raise MtkitError(f"{file}: {name} has dtype {array.dtype}")
         if is_matrix and array.ndim != 2:
-            raise MtkitError(
-                f"{file}: {name} has the shape {list(array.shape)}, which is not that of a matrix"
-            )
+            raise MtkitError(f"{file}: {name} has the shape {list(array.shape)} and is no matrix")
         # What is too large for float32 becomes infinite, which is refused later.
         with np.errstate(over="ignore"):
             return torch.from_numpy(array.astype(np.float32))
@@ -349,10 +341,7 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
         names = {f"model.{stack}.embed_tokens": f"{stack}_Wemb" for stack in stacks}
     tensors = {f"{theirs}.weight": take(own, is_matrix=True) for theirs, own in names.items()}
     if "decoder_ff_logit_out_W" in arrays or "decoder_ff_logit_out_Wt" in arrays:
-        raise MtkitError(
-            f"{file}: has an output layer of its own; only models whose output layer is the "
-            "embedding matrix (tied-embeddings) can be imported"
-        )
+        raise MtkitError(f"{file}: has an output layer of its own; only tied-embeddings are read")
     tensors["final_logits_bias"] = take("decoder_ff_logit_out_b").reshape(1, -1)
     for name in (name for part in layer_parts(config) for name in part.theirs):
         _, stack, _, number, kind = name.split(".", 4)

@@ -111,8 +111,8 @@ def _normalization(tokenizer: Tokenizer, symbols: dict[str, str]) -> tuple[list[
             pass
         case _:
             raise MtkitError(
-                f"--format onnx cannot express the normalisation {spec.name!r} of the subwords; "
-                "--format safetensors takes every model"
+                f"--format onnx cannot express the normalisation {spec.name!r}; use --format "
+                "safetensors"
             )
     if spec.removes_spaces:
         steps += [Replace(Regex(" {2,}"), " "), Replace(Regex("^ | $"), "")]

@@ -233,8 +233,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         given.pop("forced_bos_token_id", None)
     if shared and (src.pieces != tgt.pieces or sizes[0] != sizes[1]):
         raise MtkitError(
-            f"{file}: share_encoder_decoder_embeddings is true, but source and target have "
-            "different vocabularies"
+            f"{file}: share_encoder_decoder_embeddings is true, but the vocabularies are different"
         )
     keys = ("vocab_size", "decoder_vocab_size")
     name = MADE_UP if is_m2m100 else WITHOUT_SUBWORD
@@ -321,10 +320,8 @@ def _model_config(settings: _Shape, file: Path) -> ModelConfig:
     for key in ("attention_heads", "ffn_dim"):
         of_encoder, of_decoder = (getattr(settings, f"{s}_{key}") for s in ("encoder", "decoder"))
         if of_encoder != of_decoder:
-            raise MtkitError(
-                f"{file}: encoder_{key} is {of_encoder} and decoder_{key} is {of_decoder}; "
-                "they must be equal"
-            )
+            both = f"encoder_{key} is {of_encoder} and decoder_{key} is {of_decoder}"
+            raise MtkitError(f"{file}: {both}; they must be equal")
     width, heads = settings.d_model, settings.encoder_attention_heads
     if width % 2 or width % heads or (is_m2m100 and width < 4):
         raise MtkitError(f"{file}: d_model {width} cannot be divided by 2 and by {heads} heads")
@@ -360,10 +357,8 @@ def _subwords(
     for key, given in (("eos", settings.eos_token_id), ("pad", settings.pad_token_id)):
         token = getattr(sides[1], key)
         if token not in (given if isinstance(given, list) else [given]):
-            raise MtkitError(
-                f"{folder}: {key}_token_id is {given}, but the {key} token has the id {token} in "
-                f"{tgt_list}"
-            )
+            wrong = f"{key}_token_id is {given}, but the {key} token has the id {token}"
+            raise MtkitError(f"{folder}: {wrong} in {tgt_list}")
     return sides[0], sides[1]
 
 
@@ -385,9 +380,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The file with the weights, or an index and its files; MtkitError if there is none."""
     first = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
     if first is None:
-        raise MtkitError(
-            f"{folder}: has no weights, neither {SAFETENSORS} nor {PICKLED}, nor an index of them"
-        )
+        raise MtkitError(f"{folder}: has no weights ({SAFETENSORS}, {PICKLED}, or an index)")
     if first.suffix != ".json":
         return [first]
     names = read_json(first, _MAX_INDEX).get("weight_map")
@@ -395,10 +388,7 @@ def weight_files(folder: Path) -> list[Path]:
         raise MtkitError(f"{first}: has no weight_map with the files of tensors")
     for name in names.values():
         if not isinstance(name, str) or not SHARD.fullmatch(name):
-            raise MtkitError(
-                f"{first}: names the file {str(name)[:100]!r}, not one such as "
-                "model-00001-of-00002.safetensors"
-            )
+            raise MtkitError(f"{first}: names the file {str(name)[:100]!r}, which is no shard")
     return [first, *(folder / name for name in sorted({*names.values()}))]
 
 
@@ -457,10 +447,8 @@ def _unpickled(file: Path) -> Tensors:
             )
     except Exception as error:
         # A damaged file can raise any exception.
-        raise MtkitError(
-            f"{file}: damaged, or has more than weights, which is not loaded "
-            f"({damage(file, error)})"
-        ) from error
+        fault = damage(file, error)
+        raise MtkitError(f"{file}: damaged, or has more than weights ({fault})") from error
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()
     ):
@@ -503,10 +491,7 @@ def _remove_copies(tensors: Tensors, config: ModelConfig, *, shared: bool, file:
         # A file may have any one of the copies.
         other = tensors.pop(copy, None)
         if other is not None and not other.equal(tensors.setdefault(original, other)):
-            raise MtkitError(
-                f"{file}: {copy} and {original} are different; only models whose output layer "
-                "is the embedding matrix can be imported"
-            )
+            raise MtkitError(f"{file}: {copy} and {original} are different, but must be the same")
     for name in _POSITIONS:
         stored = tensors.pop(name, None)
         if stored is not None and not _is_sinusoidal(stored, config):

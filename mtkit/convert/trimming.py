@@ -72,8 +72,8 @@ class Trimming:
             ]
             if not left:
                 raise MtkitError(
-                    f"--keep-language: {run.path} was not trained in a direction between "
-                    f"{', '.join(codes)}; give both languages of one"
+                    f"--keep-language: {run.path} has no direction between {', '.join(codes)}; "
+                    "give both languages of one"
                 )
             sides = ({d.src_lang: None for d in left}, {d.tgt_lang: None for d in left})
             src_lang, tgt_lang = (",".join(side) for side in sides)
@@ -152,9 +152,7 @@ def trim(run: Run, files: Sequence[Path], languages: Sequence[str], other: Path 
     whole, part = (_trimmed(old, masks, dropped, is_one=is_one) for masks in used)
     checked = [whole.is_as_before(old, lines) for lines in _blocks(files)]
     if changed := sum(int((~same).sum()) for same in checked):
-        raise MtkitError(
-            f"--keep-text: {changed} lines would not be segmented as before; did a file change?"
-        )
+        raise MtkitError(f"--keep-text: {changed} lines are not as before; did a file change?")
     sizes, left = (" and ".join(f"{n:,}" for n in v.sizes) for v in (old, whole.vocabularies))
     log.info(
         "subwords: %s of %s are left; %s lines of text are segmented as before",

@@ -37,10 +37,10 @@ def read_keys(path: Path) -> frozenset[str]:
         if not word:
             continue
         if not _HASH.fullmatch(word[0]):
-            raise MtkitError(
-                f"{path}, line {number}: expected a SHA-256 hash (64 hexadecimal digits); "
-                "make one with: printf %s KEY | sha256sum"
+            wanted = (
+                "a SHA-256 hash (64 hexadecimal digits); make one with: printf %s KEY | sha256sum"
             )
+            raise MtkitError(f"{path}, line {number}: expected {wanted}")
         hashes.add(word[0].lower())
     if not hashes:
         raise MtkitError(f"{path}: has no key")

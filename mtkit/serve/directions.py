@@ -49,10 +49,8 @@ class Directions:
             for translator in translators:
                 pair = public_code(translator.src_lang), public_code(translator.tgt_lang)
                 if other := self._runs.get(pair):
-                    raise MtkitError(
-                        f"--run: {other.path} and {run.path} both translate {' to '.join(pair)}; "
-                        "give one of them"
-                    )
+                    what = f"both translate {' to '.join(pair)}; give one of them"
+                    raise MtkitError(f"--run: {other.path} and {run.path} {what}")
                 self._runs[pair] = run
                 self._translators[pair] = translator
                 whole = translator.config.model_copy(update={"split_sentences": False})
@@ -151,8 +149,6 @@ def _translators_of(run: Run, load: Loader) -> list[Translator]:
     if not tags:
         pairs = [(first.src_lang, first.tgt_lang)]
     if not all(map(all, pairs)):
-        raise MtkitError(
-            f"{run.path}: does not say its languages; import it again, with --src-lang and "
-            "--tgt-lang"
-        )
+        advice = "import it again, with --src-lang and --tgt-lang"
+        raise MtkitError(f"{run.path}: does not say its languages; {advice}")
     return [first.variant(src_lang=source, tgt_lang=target) for source, target in pairs]

@@ -202,11 +202,9 @@ class Service:
             )
         translator = self.directions.find(source.language, target, splits=request.splits)
         if translator is None:
-            raise RequestError(
-                400,
-                f"{language_name(target)} ({target}) is not available as a target language from "
-                f"{language_name(source.language)} ({source.language})",
-            )
+            src, tgt = (f"{language_name(x)} ({x})" for x in (source.language, target))
+            message = f"{tgt} is not available as a target language from {src}"
+            raise RequestError(400, message)
         if request.glossary and (translator.config.sample or translator.config.mbr_samples):
             raise invalid(
                 "glossary parameter is not possible, because this server samples its translations"

@@ -445,7 +445,7 @@ def test_what_is_not_a_model_is_refused_in_one_line(
     shutil.copytree(sources["shared"], place.folder / "model")
     (place.folder / "model" / "onnx").mkdir()
     for source, message in (
-        ("empty", "empty: has neither config.json (a model for transformers) nor an .npz file"),
+        ("empty", "empty: has neither config.json (transformers) nor an .npz file"),
         ("missing", "missing: there is no such folder or file, and it is not a name on the hub"),
         ("a/b/c", "a/b/c: there is no such folder or file"),
         ("model/onnx", "model/onnx: has neither config.json"),
