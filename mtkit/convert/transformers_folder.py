@@ -380,7 +380,9 @@ def weight_files(folder: Path) -> list[Path]:
     """The file with the weights, or an index and its files; MtkitError if there is none."""
     first = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
     if first is None:
-        raise MtkitError(f"{folder}: has no weights ({SAFETENSORS}, {PICKLED}, or an index)")
+        raise MtkitError(
+            f"{folder}: has no weights, neither {SAFETENSORS} nor {PICKLED} nor an index"
+        )
     if first.suffix != ".json":
         return [first]
     names = read_json(first, _MAX_INDEX).get("weight_map")
