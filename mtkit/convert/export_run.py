@@ -133,7 +133,15 @@ def export(
         exported = Export(translator, run, folder, record)
         target.write(exported)
         log.info("converted; now loading and checking the exported files")
-        _write_record(exported, _agreement(exported, target, text, out))
+        try:
+            theirs = target.load(folder, run.config.decode)
+        except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
+            reason = f"the export cannot be loaded: {reason_of(error, most=300)}"
+            raise MtkitError(f"{out}: not written, because {reason}") from error
+        agreement = target.compare(exported, theirs, text)
+        refusal = f"{out}: not written, because the export does not agree with {run.path}"
+        accept(agreement, BOUNDS[quantization], refusal=refusal)
+        _write_record(exported, agreement)
         if trimming is not None:
             translator = load_untagged(Run.open(folder))
         write_card(exported._replace(translator=translator), target)
@@ -159,20 +167,6 @@ def _new_record(
         decode=run.config.decode.model_dump(),
         lines=None if training_lines is None else training_lines.model_dump(),
     )
-
-
-def _agreement(exported: Export, target: Target, text: CheckText, out: Path) -> Agreement:
-    """Load the exported files, and compare them with the run."""
-    try:
-        theirs = target.load(exported.folder, exported.run.config.decode)
-    except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
-        raise MtkitError(
-            f"{out}: not written, because the export cannot be loaded: {reason_of(error, most=300)}"
-        ) from error
-    agreement = target.compare(exported, theirs, text)
-    refusal = f"{out}: not written, because the export does not agree with {exported.run.path}"
-    accept(agreement, BOUNDS[exported.record.quantization], refusal=refusal)
-    return agreement
 
 
 def _write_record(exported: Export, agreement: Agreement) -> None:

@@ -189,10 +189,6 @@ def _is_import(folder: Path) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------------------------
-# Reading
-
-
 class _Found(NamedTuple):
     """A model that was read: its name on the hub, or of its folder or file; its commit there."""
 
@@ -258,10 +254,6 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
             f"({reason_of(error, most=200)}): check the name, try again, set HF_TOKEN if it is "
             "private or gated, or download its files and give their folder as SOURCE"
         ) from error
-
-
-# ---------------------------------------------------------------------------------------------
-# Checking
 
 
 class _TaggedTokenizer(Tokenizer):
@@ -361,10 +353,6 @@ def _synthetic_lines(src: Tokenizer, decode: DecodeConfig, most: int) -> list[st
     return ["".join(line).replace("▁", " ").strip() for line in made]
 
 
-# ---------------------------------------------------------------------------------------------
-# What the user should know
-
-
 def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[str]:
     vocabularies = run.tokenizers()
     has_both = vocabularies.has_tags_on_both_sides
@@ -378,8 +366,8 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
     if taken := decode.changed("min_length", "max_length", "no_repeat_ngram", "sample"):
         yield f"translates with {', '.join(f'{key} {getattr(decode, key)}' for key in taken)}"
     yield f"licence of the model: {card.licence or NO_LICENCE}"
-    if card.keys:
-        yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(card.keys)}"
+    if keys := re.findall(r"@\w+\{\s*([^\s,]+)", "\n".join(card.citations)):
+        yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(keys)}"
     if not vocabularies.tgt.has_bytes:
         yield "characters that the vocabulary does not have are left out of translations"
     if codes := list(vocabularies.src.language_tags):

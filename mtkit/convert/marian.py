@@ -118,10 +118,6 @@ def _rest(old: OldIds) -> list[int]:
     return [i for i in range(old.size) if i not in (old.pad, old.eos, old.unk)]
 
 
-# ---------------------------------------------------------------------------------------------
-# Tensors
-
-
 class Part(NamedTuple):
     """A linear map or a norm of a layer.
 
@@ -241,10 +237,6 @@ def new_weights(source: MarianSource, vocabulary: NewVocabulary) -> Tensors:
             joined = torch.cat([theirs[f"{name}.{kind}"] for name in part.theirs])
             state[f"{part.ours}.{kind}"] = part.permuted(joined, order)
     return state
-
-
-# ---------------------------------------------------------------------------------------------
-# Vocabularies
 
 
 @dataclass(frozen=True)

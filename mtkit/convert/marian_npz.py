@@ -168,10 +168,6 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
     )
 
 
-# ---------------------------------------------------------------------------------------------
-# Settings
-
-
 def _yaml(file: Path) -> dict[str, Any]:
     return yaml_mapping(read_text(file, MAX_YAML), str(file))
 
@@ -206,10 +202,6 @@ def _model_config(arrays: Mapping[str, Any], file: Path) -> ModelConfig:
         output_bias=True,
         norm_epsilon=_NORM_EPSILON,
     )
-
-
-# ---------------------------------------------------------------------------------------------
-# Subwords
 
 
 def _named_vocabularies(file: Path) -> tuple[Path, Path]:
@@ -280,10 +272,6 @@ def _listed(vocabulary: Path) -> list[str]:
     is_id = re.compile(rf"\d{{1,{_MAX_DIGITS}}}").fullmatch
     ids = {text: int(i) if is_id(str(i)) else i for text, i in listed.items()}
     return listed_pieces(ids, vocabulary)
-
-
-# ---------------------------------------------------------------------------------------------
-# Weights
 
 
 def _arrays(file: Path) -> dict[str, Any]:

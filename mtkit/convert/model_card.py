@@ -58,11 +58,6 @@ class Card:
     licence: str = ""
     citations: list[str] = field(default_factory=list)
 
-    @property
-    def keys(self) -> list[str]:
-        """The keys of the BibTeX entries."""
-        return [key for text in self.citations for key in re.findall(r"@\w+\{\s*([^\s,]+)", text)]
-
 
 def read_card(folder: Path) -> Card:
     """The card in a folder; empty if there is none, or none that can be read."""

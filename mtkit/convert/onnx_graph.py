@@ -218,8 +218,6 @@ class _Graph:
             hidden.append(self.node("Greater", self.node("Abs", ahead), self.integer(window)))
         return self.hide(reduce(partial(self.node, "Or"), hidden))
 
-    # Linear maps ----------------------------------------------------------------------------
-
     def linear(self, name: str, x: str) -> str:
         matrix: npt.NDArray[Any] = _array(self.weights[f"{name}.weight"])
         if self.config.narrow_attention and name.endswith("in_proj"):
@@ -259,8 +257,6 @@ class _Graph:
             return logits
         return self.node("Add", logits, self.weight("output_bias"))
 
-    # Embeddings -----------------------------------------------------------------------------
-
     def embed_src(self, ids: str, places: str) -> str:
         if "src_embedding.weight" not in self.weights:
             return self.embed("embedding.weight", ids, places)
@@ -281,8 +277,6 @@ class _Graph:
         places = self.node("Min", places, self.integer(len(self.table) - 1))
         table = self.constant("positions", self.table)
         return self.node("Add", x, self.node("Gather", table, places))
-
-    # Layers ---------------------------------------------------------------------------------
 
     def norm(self, name: str, x: str) -> str:
         weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
@@ -347,8 +341,6 @@ class _Graph:
         """(B, T, H·K) to (B, H, T, K)."""
         shape = self.integers(0, 0, self.config.n_heads, -1)
         return self.node("Transpose", self.node("Reshape", x, shape), perm=[0, 2, 1, 3])
-
-    # The whole ------------------------------------------------------------------------------
 
     def model(self, name: str, inputs: list[Any], outputs: list[Any]) -> Any:
         from onnx import helper

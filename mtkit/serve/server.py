@@ -137,16 +137,15 @@ def _endpoint(
             return JSONResponse({field: "Internal Server Error"}, 500)
 
     async def measured(request: Request) -> Response:
-        started = time.perf_counter()
+        started, status = time.perf_counter(), _GONE
         service.metrics.in_flight += 1
-        response = None
         try:
             response = await answer(request)
+            status = response.status_code
+            return response
         finally:
             service.metrics.in_flight -= 1
-            status = response.status_code if response else _GONE
             service.metrics.finish(path, status, time.perf_counter() - started)
-        return response
 
     return measured
 
@@ -176,11 +175,6 @@ def _log_failure(what: str, error: BaseException | None) -> None:
     """Log where an unexpected error came from, without its message: that may have a user's text."""
     places = "".join(traceback.format_tb(error.__traceback__)) if error else ""
     log.error("%s: %s\n%s", what, type(error).__name__, places)
-
-
-def _log_loop_failure(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # What asyncio itself writes has the arguments of callbacks, such as sentences.
-    _log_failure("the event loop has caught an error", context.get("exception"))
 
 
 async def _metrics(service: Service, _request: Request) -> Response:
@@ -215,10 +209,6 @@ def _with_headers(app: ASGIApp) -> ASGIApp:
         await asked(scope, receive, send_with_headers)
 
     return answer
-
-
-# ---------------------------------------------------------------------------------------------
-# Running it
 
 
 class Server:
@@ -279,7 +269,9 @@ class Server:
 
     async def _serve(self, handles_signals: bool) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_log_loop_failure)
+        # What asyncio itself writes has the arguments of callbacks, such as sentences.
+        what = "the event loop has caught an error"
+        loop.set_exception_handler(lambda _, given: _log_failure(what, given.get("exception")))
         if handles_signals:
             loop.add_signal_handler(signal.SIGTERM, self.stop)
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
