@@ -160,9 +160,6 @@ def _direction(content: _Direction, folder: Path) -> DirectionSources:
         text = place[0] if place[0].startswith(HUB_PREFIX) else paths[0]
         return parse_source(text, src_lang=content.src_lang, tgt_lang=content.tgt_lang, **more)
 
-    links = [item.alignments for item in content.train if item.alignments is not None]
-    if links and len(links) < len(content.train):
-        raise MtkitError("alignments: give them for every source under train, or for none")
     return DirectionSources(
         content.src_lang,
         content.tgt_lang,
@@ -170,7 +167,11 @@ def _direction(content: _Direction, folder: Path) -> DirectionSources:
         source(content.valid),
         source(content.test) if content.test else None,
         {name: source(place) for name, place in content.valid_also.items()},
-        [LinkFile(folder / file) for file in links],
+        [
+            LinkFile(folder / item.alignments)
+            for item in content.train
+            if item.alignments is not None
+        ],
     )
 
 

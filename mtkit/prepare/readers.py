@@ -16,8 +16,8 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,
     MARK,
-    REPEATED,
     Block,
     FileSource,
     Reading,
@@ -243,17 +242,8 @@ class _ParallelFiles(Source):
 
 def _plain_or_compressed(name: str) -> Path | None:
     """The one file of that name; None if there is none."""
-    folder, plain = os.path.split(name)
-    endings: Iterable[str] = ("", *COMPRESSIONS)
-    # The folder may be missing, or one that can be searched and not listed.
-    with suppress(OSError):
-        beside = sorted(os.listdir(folder or "."))
-        endings = [other[len(plain) :] for other in beside if other.startswith(plain)]
-    there = [
-        f"{name}{ending}"
-        for ending in endings
-        if ending.lower() in ("", *COMPRESSIONS) and os.path.lexists(f"{name}{ending}")
-    ]
+    endings = ["", *COMPRESSIONS, *map(str.upper, COMPRESSIONS)]
+    there = [name + ending for ending in endings if os.path.lexists(name + ending)]
     if len(there) > 1:
         raise MtkitError(f"{' and '.join(there)} both exist; remove one, or name the two files")
     return Path(there[0]) if there else None
@@ -318,17 +308,6 @@ class _JsonLines(_BothSides):
     kind, unit, is_escaped = "jsonl", "line", True
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
-        wanted = {*self._languages, "translation"}
-
-        def counted(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-            record = dict(fields)
-            if len(record) < len(fields):
-                used = [name for name, _ in fields if name in wanted]
-                reading.found[REPEATED] += len(used) - len({*used})
-            return record
-
-        decoder = json.JSONDecoder(object_pairs_hook=counted)
-
         def blocks() -> Iterator[Block]:
             number, empty = itertools.count(1), 0
             for lines in _lines(self._path, size, reading):
@@ -338,18 +317,18 @@ class _JsonLines(_BothSides):
                     empty += 1
                     if line.strip():
                         rows += [[b"", b""]] * (empty - 1)
-                        rows.append(self._pair(line, place, decoder))
+                        rows.append(self._pair(line, place))
                         empty = 0
                 src, tgt = ([row[side] for row in rows] for side in (0, 1))
                 yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
 
         return regrouped(blocks(), size)
 
-    def _pair(self, line: bytes, number: int, decoder: json.JSONDecoder) -> list[bytes]:
+    def _pair(self, line: bytes, number: int) -> list[bytes]:
         place = f"{self._path}, line {number}"
         try:
             # Invalid UTF-8 is passed through, as in the other formats.
-            record = decoder.decode(line.decode("utf-8", "surrogateescape"))
+            record = json.loads(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
             raise MtkitError(f"{place}: not JSON ({reason_of(error)})") from error
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):

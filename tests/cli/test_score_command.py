@@ -295,7 +295,7 @@ def test_the_best_of_several_references_counts(place: Place):
     assert outcome.out.startswith("BLEU 100.00 ")
     assert "nrefs:2" in outcome.out
     error = place.mtkit("score", "-", *references, stdin=2 * text).error
-    assert "standard input has 2 lines and a.txt has 1; a.txt seems to lack a line" in error
+    assert "standard input has 2 lines and a.txt has 1; line n of one must" in error
 
 
 PLAIN = b"".join(f"{line} von hier aus\n".encode() for line in CAPTIONS)
@@ -356,7 +356,6 @@ def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Pl
     error = place.refused("score", "hyp.txt", "--reference", "ref.txt")
     assert "hyp.txt has 2" in error
     assert "ref.txt has 3" in error
-    assert "at its end" in error
     place.write("good.txt", "eins\nzwei\n")
     both = ["--reference", "good.txt", "--reference", "ref.txt"]
     assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)
