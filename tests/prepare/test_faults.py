@@ -226,23 +226,6 @@ def test_rules_that_are_turned_off_drop_nothing(faulty: Faulty, tmp_path: Path):
     assert report.misaligned == []
 
 
-@pytest.mark.parametrize("shared_vocab", [True, False])
-def test_nothing_is_dropped_from_a_small_corpus_without_faults(shared_vocab: bool, tmp_path: Path):
-    sound = sound_pairs()
-    # Most of its words are rare.
-    report = prepare_files(
-        "small",
-        tmp_path / "out",
-        src_lang="en",
-        tgt_lang="de",
-        train=[memory("train", sound[:200])],
-        valid=memory("valid", sound[3000:3050]),
-        vocab_size=600,
-        shared_vocab=shared_vocab,
-    )
-    assert report.dropped == {}
-
-
 # Any text at all
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import termios
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -337,21 +335,6 @@ def test_a_fetch_with_the_hub_switched_off_uses_the_cache(outcome: Outcome, home
         error = again.error(name)
         assert f"HF_HUB_OFFLINE is set, and {what} cannot be read from the cache {home}" in error
         assert "--train and --valid" in error
-
-
-def test_progress_bars_appear_on_a_terminal(tmp_path: Path) -> None:
-    terminal, stderr = os.openpty()
-    termios.tcsetwinsize(stderr, (24, 80))
-    with Hub({"test/lines": multi30k_repository(ENGLISH_GERMAN)}) as hub:
-        environment = client_environment(hub.endpoint, tmp_path, PYTHONPATH=str(ROOT))
-        command = [sys.executable, "-c", CLIENT, "hf:test/lines"]
-        client = subprocess.run(
-            command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, check=True
-        )
-    os.close(stderr)
-    with os.fdopen(terminal, "rb", buffering=0) as screen:
-        assert b"Generating train split" in screen.read(100_000)
-    assert client.returncode == 0
 
 
 @pytest.mark.parametrize("is_silent", [False, True])

@@ -117,15 +117,6 @@ def test_a_source_without_words_of_letters_has_no_errors(text: str):
     assert noisy("typos", text, "ein Satz") is None
 
 
-@pytest.mark.parametrize("text", ["今天天气很好", "สวัสดีชาวโลก", "नमस्ते दुनिया", "привет мир"])
-def test_every_script_can_have_errors_with_its_own_letters(text: str):
-    for line in range(40):
-        pair = noisy("typos", text, "ein Satz", line=line)
-        assert pair is not None
-        assert pair[0] != text
-        assert set(pair[0]) <= set(text)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_with_a_user_defined_symbol_stay(kind: str):
     for line in range(20):
@@ -208,17 +199,6 @@ def pairs_of(folder: Path, split: Any = "train") -> list[tuple[str, str]]:
         (src.decode(pairs.src[place][:-1]), tgt.decode(pairs.tgt[place][:-1]))
         for place in range(len(pairs))
     ]
-
-
-def test_without_noise_the_seed_changes_nothing_but_the_manifest(
-    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
-):
-    report = prepare(tiny_text, tmp_path / "out", "noise.seed=7", "noise.case=0", vocab_size=300)
-    before, after = contents(tiny_data.path), contents(tmp_path / "out")
-    assert {name for name in after if before.get(name) != after[name]} == {"manifest.json"}
-    assert before.keys() == after.keys()
-    assert report.noise == {}
-    assert "noise" not in PreparedData.open(tmp_path / "out").manifest.counts
 
 
 def test_with_probability_1_every_training_pair_is_changed_and_no_other(

@@ -359,28 +359,12 @@ def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons(
     assert "200 empty" in corpus.refused(vocab_size=290)
 
 
-def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_largest(corpus: Corpus):
-    message = corpus.refused(vocab_size=5000)
-    assert "5000" in message.replace(",", "")
-    (largest,) = re.findall(r"--vocab-size (\d+)", message)
-    # It is possible indeed, and one more is not.
-    assert corpus.prepare("largest", vocab_size=int(largest)).vocab_sizes == (int(largest),)
-    corpus.refused(vocab_size=int(largest) + 1)
-
-
 def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus):
     corpus.prepare()
     before = contents(corpus.folder / "out")
     corpus.train[0].write_bytes(b"\xff\n")
     assert "--force" in corpus.refused()
     assert contents(corpus.folder / "out") == before
-
-
-@pytest.mark.parametrize("size", [(1 << 22) + 1, 1 << 31, (1 << 32) + 1, 10**12, 10**30])
-@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_a_vocabulary_beyond_all_reason_is_refused(size: int, model_type: str, corpus: Corpus):
-    message = corpus.refused(vocab_size=size, model_type=model_type)
-    assert message == f"vocab_size: expected less than or equal to 4194304, not {size}"
 
 
 def test_a_symbol_that_is_too_long_is_refused(corpus: Corpus):
@@ -416,29 +400,8 @@ def test_less_than_one_process_is_refused(workers: int, corpus: Corpus):
     assert "at least one" in corpus.refused(workers=workers)
 
 
-def test_no_more_processes_are_started_than_can_be_of_use(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-):
-    asked: list[int] = []
-
-    def ordered_map(function: Any, items: Any, *, workers: int) -> Any:
-        asked.append(workers)
-        return ((item, function(item)) for item in items)
-
-    monkeypatch.setattr("mtkit.prepare.passes.ordered_map", ordered_map)
-    monkeypatch.setattr("mtkit.prepare.run.available_cores", lambda: 3)
-    corpus.prepare(workers=1000)
-    assert set(asked) == {24}
-
-
 def test_names_of_files_may_be_text(corpus: Corpus):
     assert corpus.prepare(train=[tuple(map(str, corpus.train))]).pairs["train"] == 200
-
-
-def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path):
-    with pytest.raises(MtkitError, match="wmt14-en-de"):
-        prepare("wmt14-en-dd", tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
 
 
 # What is interrupted

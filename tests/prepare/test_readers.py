@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from support.hostile import INVALID, hostile_lines
-from support.program import printed
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
@@ -285,20 +284,6 @@ def test_empty_files_have_no_pairs(tmp_path: Path):
     assert pairs_of(source_of(tmp_path / "a")) == []
 
 
-def test_progress_is_the_share_of_the_bytes_that_were_read(tmp_path: Path):
-    lines = [os.urandom(60).hex().encode() for _ in range(20_000)]
-    for language in ("en", "de"):
-        content = gzip.compress(b"\n".join(lines))
-        (tmp_path / f"a.{language}.gz").write_bytes(content)
-    source = source_of(tmp_path / "a")
-    assert source.reading.progress is None
-    shares = [source.reading.progress for _ in source.blocks(100)]
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.2
-    assert 0.4 < shares[100] < 0.7  # half the lines, and what is read ahead
-    assert shares[-1] == 1.0
-
-
 def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Path):
     src, tgt = (write_lines(tmp_path / f"a.{lang}", [b"x"]) for lang in ("en", "de"))
     source = parse_source(str(tmp_path / "a"), src_lang="en", tgt_lang="de", weight=2.5)
@@ -469,21 +454,6 @@ def test_a_line_of_a_gigabyte_is_refused_before_it_fills_the_memory(
         line = {"a.en": 2, "a.tmx": 2}.get(name, 1)
         assert message.startswith(f"{file}, line {line}: is longer than 1 MiB; break it into lines")
         assert peak < 12 << 20
-
-
-def test_a_compressed_file_of_zeros_takes_little_memory(tmp_path: Path):
-    file = tmp_path / "a.tsv.zst"
-    file.write_bytes(zstd.compress(bytes(300 << 20)))
-    code = (
-        "import resource, sys; from mtkit.prepare.readers import parse_source;"
-        "limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try: parse_source(sys.argv[1], src_lang='en', tgt_lang='de')\n"
-        "except Exception as error: print(error)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - limit)"
-    )
-    message, peak = printed("-c", code, file).splitlines()
-    assert message.startswith(f"{file}, line 1: is longer than 64 MiB")
-    assert int(peak) < 250_000  # in KiB: the part that was read, and a copy
 
 
 @pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16LE", "UTF-16BE", "UTF-32"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.command_line import Place
 from support.prepared import prepare_trees
-from support.treebank import TREEBANK, needs_treebank, read_trees, small_trees
+from support.treebank import read_trees, small_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
@@ -191,22 +191,3 @@ def test_a_setting_of_treebanks_is_refused_for_sentence_pairs(place: Place, name
     files = ["--train", file, file, "--valid", file, file] if len(name) > 1 else []
     error = place.refused("prepare", *name, *files, "--set", "tree_tags=false")
     assert "tree_tags: is a setting for treebanks" in error
-
-
-@needs_treebank
-@pytest.mark.parametrize("tags", [True, False])
-def test_a_treebank_has_one_target_token_for_each_bracket(tmp_path: Path, tags: bool):
-    train, valid = (Treebank(TREEBANK / f"{name}.clean.trees.gz") for name in ("train", "dev"))
-    report = prepare_trees(
-        "craft",
-        tmp_path / "out",
-        train=[train],
-        valid=valid,
-        vocab_size=8000,
-        max_tokens=10_000,
-        tree_tags=tags,
-    )
-    assert report.dropped == {}
-    trees = read_trees(TREEBANK / "train.clean.trees.gz")
-    expected = sum(len(linearise(tree, tags=tags).split()) + 1 for tree in trees)
-    assert report.tokens["tgt"] == expected
