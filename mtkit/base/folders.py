@@ -70,8 +70,9 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     """
     # A dry run has another name, so that it does not delete the work of a stopped run.
     partial = path.with_name(f".{path.name}{_PARTIAL if keep else _DRY_RUN}")
-    made = [parent for parent in path.parents if not parent.exists()]
+    made: list[Path] = []
     try:
+        made += [parent for parent in path.parents if not parent.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         holding = path.with_name(f"{partial.name}.lock")
         with naming_target(partial, path), lock(holding, what=path, doing="written"):

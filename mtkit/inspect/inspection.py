@@ -99,9 +99,10 @@ class Inspection:
                 name: {
                     "queries": stack.queries,
                     "keys": stack.keys,
-                    "weights": _rounded(stack.weights),
-                    "sizes": _rounded(stack.sizes),
-                    "entropies": _rounded(stack.entropies),
+                    **{
+                        key: _rounded(getattr(stack, key))
+                        for key in ("weights", "sizes", "entropies")
+                    },
                 }
                 for name, stack in self.stacks.items()
             },

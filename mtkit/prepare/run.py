@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ import numpy as np
 
 import mtkit
 from mtkit.base.errors import MtkitError, encodable
-from mtkit.base.files import sha256_of_json
+from mtkit.base.files import naming_file, sha256_of_json
 from mtkit.base.launched import available_cores
 from mtkit.base.yaml import cut
 from mtkit.check import KINDS
@@ -53,8 +52,6 @@ log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
 _RECORDS_FORMAT = 13
-# The most processes per core; more would only use memory.
-_WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
 WSJ_VOCABULARY = 16_000
 
@@ -120,7 +117,13 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
     existing, config = _resolve(options, corpus, vocab_size)
     if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
         raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
-    _check_output(out, options)
+    if not options.dry_run:
+        # Before any work is done.
+        with naming_file(out):
+            check_free(out, force=options.force)
+    workers = available_cores() if options.workers is None else options.workers
+    if workers < 1:
+        raise MtkitError(f"workers: there must be at least one, not {workers}")
     if entry is not None:
         if not entry.built_in:
             log.info("fetching %s from %s", entry.name, entry.source)
@@ -129,7 +132,37 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
             sources, train=[split["train"]], valid=split["valid"], test=split["test"]
         )
         corpus = dataclasses.replace(corpus, directions=[sources])
-    return _prepare(corpus, config, existing, out, options)
+    facts: dict[str, Any] = {
+        "name": encodable(corpus.name),
+        # Each once, in the order of the directions.
+        "src_lang": ",".join(dict.fromkeys(direction.src_lang for direction in corpus.directions)),
+        "tgt_lang": ",".join(dict.fromkeys(direction.tgt_lang for direction in corpus.directions)),
+        "settings": config.model_dump(),
+        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
+        "licence": corpus.licence,
+        "temperature": corpus.temperature if corpus.is_multilingual else None,
+        "task": corpus.task if corpus.is_parsing else None,
+        "tokenizer_from": existing.facts if existing else None,
+    }
+    facts = {key: value for key, value in facts.items() if value is not None}
+    origins = {split: corpus.facts(split) for split in corpus.sources()}
+    key = sha256_of_json([_RECORDS_FORMAT, BLOCK, facts, origins])
+    keep = not options.dry_run
+    with create_prepared(out, force=options.force, key=key, keep=keep) as writer:
+        writer.describe(**facts)
+        try:
+            passes = Passes(corpus, config, writer, workers, existing, origins, options.check)
+            report = passes.run(out)
+        except KeyboardInterrupt:
+            if keep:
+                log.warning("stopped; run the same command again to continue")
+            raise
+        if options.on_finished is not None and not keep:
+            options.on_finished(writer.finish(), report)
+    if options.on_finished is not None and keep:
+        # An error from here on loses no work.
+        options.on_finished(PreparedData.open(out), report)
+    return report
 
 
 def prepare_files(
@@ -170,30 +203,6 @@ def prepare_files(
     return prepare(Corpus(name, [sources]), out, PrepareOptions.from_keywords(**options))
 
 
-def _check_output(out: Path, options: PrepareOptions) -> None:
-    """Refuse, before any work is done, a folder that cannot be written."""
-    try:
-        os.lstat(out)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError) as error:  # the name is too long, or not possible
-        reason = getattr(error, "strerror", None) or error
-        raise MtkitError(f"{out}: cannot be written: {reason}") from error
-    if not options.dry_run:
-        check_free(out, force=options.force)
-
-
-def _number_of_workers(workers: int | None) -> int:
-    if workers is None:
-        return available_cores()
-    if workers < 1:
-        raise MtkitError(f"workers: there must be at least one, not {workers}")
-    most = _WORKERS_PER_CORE * available_cores()
-    if workers > most:
-        log.info("starting %d workers; more would not be faster on this machine", most)
-    return min(workers, most)
-
-
 def _resolve(
     options: PrepareOptions, corpus: Corpus, vocab_size: int | None
 ) -> tuple[ExistingVocabularies | None, PrepareConfig]:
@@ -230,44 +239,3 @@ def _resolve(
     if not corpus.is_parsing and not config.tree_tags:
         raise MtkitError("tree_tags: is a setting for treebanks; remove it")
     return existing, config
-
-
-def _prepare(
-    corpus: Corpus,
-    config: PrepareConfig,
-    existing: ExistingVocabularies | None,
-    out: Path,
-    options: PrepareOptions,
-) -> Report:
-    workers = _number_of_workers(options.workers)
-    facts: dict[str, Any] = {
-        "name": encodable(corpus.name),
-        # Each once, in the order of the directions.
-        "src_lang": ",".join(dict.fromkeys(direction.src_lang for direction in corpus.directions)),
-        "tgt_lang": ",".join(dict.fromkeys(direction.tgt_lang for direction in corpus.directions)),
-        "settings": config.model_dump(),
-        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
-        "licence": corpus.licence,
-        "temperature": corpus.temperature if corpus.is_multilingual else None,
-        "task": corpus.task if corpus.is_parsing else None,
-        "tokenizer_from": existing.facts if existing else None,
-    }
-    facts = {key: value for key, value in facts.items() if value is not None}
-    origins = {split: corpus.facts(split) for split in corpus.sources()}
-    key = sha256_of_json([_RECORDS_FORMAT, BLOCK, facts, origins])
-    keep = not options.dry_run
-    with create_prepared(out, force=options.force, key=key, keep=keep) as writer:
-        writer.describe(**facts)
-        try:
-            passes = Passes(corpus, config, writer, workers, existing, origins, options.check)
-            report = passes.run(out)
-        except KeyboardInterrupt:
-            if keep:
-                log.warning("stopped; run the same command again to continue")
-            raise
-        if options.on_finished is not None and not keep:
-            options.on_finished(writer.finish(), report)
-    if options.on_finished is not None and keep:
-        # An error from here on loses no work.
-        options.on_finished(PreparedData.open(out), report)
-    return report

@@ -51,65 +51,54 @@ def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
 
 
 class LanguageCheck:
-    """Samples pairs of each training source of text, and identifies the languages of both sides."""
+    """Samples pairs of each training source of text, and identifies the languages of both sides.
+
+    Of the pairs that pass the filters of the first stage, those with the smallest hashes are taken,
+    so the sample is even, has no source twice, and does not depend on blocks or processes.
+    """
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._samples = [_PairSample() for _ in corpus.train]
+        # Of each source the pairs by their hashes, which are below a limit.
+        self._pairs: list[dict[int, tuple[int, bytes, bytes]]] = [{} for _ in corpus.train]
+        self._below = [2**64 - 1 for _ in corpus.train]
         if not corpus.is_parsing:
             # While the pairs are read.
             threading.Thread(target=language_id.load, name="load py3langid").start()
 
     def add(self, block: PairBlock, checks: PairChecks) -> None:
         """Consider the pairs of a block."""
-        if not self._corpus.is_parsing:
-            self._samples[block.source].add(block, checks)
+        if self._corpus.is_parsing:
+            return
+        number, (src, tgt) = block.source, block.pairs
+        pairs, most = self._pairs[number], _SAMPLES * language_id.SAMPLE_LINES
+        is_small = (checks.codes == KEPT) & (checks.src_keys < self._below[number])
+        for index in np.flatnonzero(is_small).tolist():
+            pair = int(block.lines[index]), src[index], tgt[index]
+            pairs.setdefault(int(checks.src_keys[index]), pair)
+        if len(pairs) > most:
+            smallest = sorted(pairs)[:most]
+            self._pairs[number] = {key: pairs[key] for key in smallest}
+            self._below[number] = smallest[-1]
 
     def found(self) -> list[LanguageCounts]:
         """The languages of each source, where they can be identified."""
         try:
             if not self._corpus.is_parsing:
-                return [
-                    sample.languages(*languages)
-                    for sample, languages in zip(self._samples, _given(self._corpus), strict=True)
-                ]
+                return list(map(self._languages, self._pairs, _given(self._corpus)))
         except OSError as error:
             log.warning("the languages of the text are not checked: %s", error)
-        return [{} for _ in self._samples]
+        return [{} for _ in self._pairs]
 
-
-class _PairSample:
-    """Pairs of a training source that pass the filters of the first stage.
-
-    Those with the smallest hashes are taken, so the sample is even, has no source twice, and does
-    not depend on blocks or processes.
-    """
-
-    def __init__(self) -> None:
-        self._pairs: dict[int, tuple[int, bytes, bytes]] = {}
-        self._below = 2**64 - 1
-
-    def add(self, block: PairBlock, checks: PairChecks) -> None:
-        src, tgt = block.pairs
-        is_small = (checks.codes == KEPT) & (checks.src_keys < self._below)
-        for index in np.flatnonzero(is_small).tolist():
-            pair = int(block.lines[index]), src[index], tgt[index]
-            self._pairs.setdefault(int(checks.src_keys[index]), pair)
-        if len(self._pairs) > _SAMPLES * language_id.SAMPLE_LINES:
-            smallest = sorted(self._pairs)[: _SAMPLES * language_id.SAMPLE_LINES]
-            self._pairs = {key: self._pairs[key] for key in smallest}
-            self._below = smallest[-1]
-
-    def languages(self, src_lang: str, tgt_lang: str) -> LanguageCounts:
+    @staticmethod
+    def _languages(
+        sampled: dict[int, tuple[int, bytes, bytes]], codes: tuple[str, str]
+    ) -> LanguageCounts:
         # In the order of the file, so that a part in another language has samples of its own.
-        pairs = sorted(self._pairs.values())
-        sides = (
-            ("src", src_lang, [src.decode() for _, src, _ in pairs]),
-            ("tgt", tgt_lang, [tgt.decode() for _, _, tgt in pairs]),
-        )
+        _, *sides = zip(*sorted(sampled.values()), strict=True) if sampled else ((), (), ())
         return {
-            side: dict(Counter(language_id.languages(lines)).most_common())
-            for side, code, lines in sides
+            side: dict(Counter(language_id.languages(list(map(bytes.decode, lines)))).most_common())
+            for side, code, lines in zip(("src", "tgt"), codes, sides, strict=True)
             if language_id.can_identify(code)
         }
 

@@ -123,7 +123,14 @@ class TextMetric:
 
     def __post_init__(self) -> None:
         for system in self.systems:
-            _check(system.translations, self.references)
+            for reference in self.references:
+                if len(reference) != len(system.translations):
+                    raise MtkitError(
+                        f"{len(system.translations)} translations do not line up with "
+                        f"{len(reference)} references"
+                    )
+            if not system.translations:
+                raise MtkitError("there is nothing to score: 0 translations")
 
     def means(self, *, interval: bool = False) -> list[Score]:
         """The score of each system, if wanted with its 95 % interval: see `_add_interval`."""
@@ -414,16 +421,6 @@ def refuse_unequal(name: str, lines: Sequence[str], other: str, others: Sequence
             f"{name} has {len(lines):,} {'line' if len(lines) == 1 else 'lines'} and {other} has "
             f"{len(others):,}; line n of one must belong to line n of the other"
         )
-
-
-def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    for reference in references:
-        if len(reference) != len(hypotheses):
-            raise MtkitError(
-                f"{len(hypotheses)} translations do not line up with {len(reference)} references"
-            )
-    if not hypotheses:
-        raise MtkitError("there is nothing to score: 0 translations")
 
 
 @functools.cache
