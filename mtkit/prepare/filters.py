@@ -217,6 +217,11 @@ def salted(keys: Keys, direction: int) -> Keys:
     return keys ^ np.uint64(direction * _GOLDEN % 2**64)
 
 
+def checksum_of(texts: Iterable[bytes]) -> str:
+    """Checksum of all bytes, against accidents; SHA-256 would take about ten times as long."""
+    return xxhash.xxh3_128_hexdigest(b"".join(texts))
+
+
 def _normal_form(line: bytes) -> bytes:
     if not line.isascii():
         line = unicodedata.normalize("NFKC", line.decode()).encode()

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import xxhash
 from tqdm import tqdm
 
 from mtkit.base.errors import MtkitError, one_line
@@ -549,8 +548,7 @@ def _checksum(block: blocks.PairBlock) -> str:
     texts = _texts(block.pairs)
     if block.links is not None:
         texts.append("\n".join(block.links.lines).encode())
-    # Against accidents; SHA-256 would take about ten times as long.
-    return xxhash.xxh3_128_hexdigest(b"".join(texts))
+    return filters.checksum_of(texts)
 
 
 def _texts(pairs: Block) -> list[bytes]:
