@@ -85,31 +85,6 @@ def test_text_is_segmented_as_before_and_rows_are_those_of_the_same_subwords(
         assert torch.equal(after[name], tensor[[place[piece] for piece in names(theirs)]])
 
 
-def test_every_line_of_a_longer_text_is_segmented_as_before_with_fewer_subwords_than_merges(
-    tmp_path: Path,
-):
-    """Of BPE what merges make on the way stays, though no text ends there."""
-    words = ["banana", "bandana", "cabana", "ananas", "nab", "bandit", "nabbing"]
-    counts = [(f"▁{word}", 9) for word in words]
-    counts += [(f"▁{a}{b}", 2) for a in words for b in words]
-    tokenizer = Tokenizer.learn_from_counts(counts, 330)
-    from mtkit.convert.trimming import _trimmed
-    from mtkit.tokenizer import Vocabularies
-
-    lines = words + [a + b for a in words[:3] for b in words[:3]]
-    used = [[i in {x for ids in tokenizer.encode_batch(lines) for x in ids} for i in range(330)]]
-    import numpy as np
-
-    masks = [np.array(used[0])] * 2
-    vocabularies = Vocabularies.joint(tokenizer)
-    whole = _trimmed(vocabularies, masks, set(), is_one=True)
-    assert whole.is_as_before(vocabularies, lines).all()
-    kept = {*names(whole.vocabularies.src)}
-    assert len(kept) < 330
-    in_text = {piece for line in lines for piece in pieces(tokenizer, line)}
-    assert any(len(piece) > 1 and piece.isalpha() for piece in kept - in_text)
-
-
 @pytest.mark.parametrize(
     "kind", ["bpe with tags on both sides", "unigram with tags on the source", "nllb"]
 )

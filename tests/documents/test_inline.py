@@ -7,7 +7,7 @@ import pytest
 from mtkit.base.errors import MtkitError
 from mtkit.documents import open_document
 from mtkit.documents.document import Document, Segment
-from mtkit.documents.inline import coded, events, has_same_codes, plain_text
+from mtkit.documents.inline import events, has_same_codes, plain_text
 
 
 def test_a_line_is_read_as_texts_and_codes_in_order():
@@ -43,14 +43,6 @@ def test_codes_are_the_same_if_each_is_there_once_inside_the_same_ones(
     source: str, translation: str, is_same: bool
 ):
     assert has_same_codes(source, translation) is is_same
-
-
-def test_what_is_written_is_read_again():
-    parts = [("text", "a\tb\r\n<g7> &amp; "), ("open", "bold"), ("shown", "image"), ("text", "c")]
-    line, meanings = coded([*parts, ("close", None), ("unseen", "bookmark")])
-    assert line == "a b  &lt;g7&gt; &amp;amp; <g1><x2/>c</g1><!--3-->"
-    assert meanings == {1: "bold", 2: "image", 3: "bookmark"}
-    assert plain_text(line) == "a b  <g7> &amp; c"
 
 
 class Words(Document):

@@ -42,17 +42,6 @@ def test_a_file_has_its_type_and_the_policy(served: Served, path: str):
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_head_has_the_headers_of_get_and_no_body(served: Served, path: str):
-    whole, head = served.get(path), served.ask("HEAD", path)
-    assert head.status == 200
-    assert head.body == b""
-    for reply in (whole, head):
-        reply.headers.pop("date")
-    assert head.headers == whole.headers
-    assert int(head.headers["content-length"]) == len(whole.body) > 0
-
-
-@pytest.mark.parametrize("path", FILES)
 def test_a_browser_asks_again_and_is_told_that_nothing_changed(served: Served, path: str):
     first = served.get(path)
     assert first.headers["cache-control"] == "no-cache"
