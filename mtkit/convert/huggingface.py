@@ -223,6 +223,18 @@ def save_model(model: Any, folder: Path, decode: DecodeConfig, **generation: Any
         weights.chmod(mode)
 
 
+def program(out: Path, text: str, *, languages: str = "", start: str = "") -> str:
+    """Python that translates a text; more arguments of tokenizer and search begin with a comma."""
+    return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained({quoted(out)}{languages})
+model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
+source = tokenizer([{quoted(text)}], padding=True, return_tensors="pt")
+output = model.generate(**source{start})
+print(*tokenizer.batch_decode(output, skip_special_tokens=True))
+"""
+
+
 class _HuggingFace(Target):
     name = "huggingface"
     library = "transformers"
@@ -282,15 +294,8 @@ class _HuggingFace(Target):
         tokenizer.save_pretrained(folder)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
-        text = quoted(f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
-        return f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained({quoted(out)})
-model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
-source = tokenizer([{text}], padding=True, return_tensors="pt")
-output = model.generate(**source)
-print(*tokenizer.batch_decode(output, skip_special_tokens=True))
-"""
+        text = f"{example_tag(translator.vocabularies)} Text to translate.".lstrip()
+        return program(out, text)
 
 
 HUGGINGFACE = _HuggingFace()

@@ -23,6 +23,7 @@ from mtkit.convert.huggingface import (
     NEEDS,
     MarianModel,
     layers_of,
+    program,
     save_model,
     silence_transformers,
 )
@@ -187,19 +188,11 @@ class _M2M100(Target):
         _write_subwords(folder, tokenizer, rows, count)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
-        languages = translator.src_lang, translator.tgt_lang
-        src_lang, tgt_lang = map(quoted, languages)
-        tag = f"tokenizer.get_lang_id({tgt_lang})"
-        if kind_of_codes([*translator.tokenizer.language_tags]) == "nllb":
-            tag = f"tokenizer.convert_tokens_to_ids({tgt_lang})"
-        return f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained({quoted(out)}, src_lang={src_lang})
-model = AutoModelForSeq2SeqLM.from_pretrained({quoted(out)})
-source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
-output = model.generate(**source, forced_bos_token_id={tag})
-print(*tokenizer.batch_decode(output, skip_special_tokens=True))
-"""
+        src_lang, tgt_lang = map(quoted, (translator.src_lang, translator.tgt_lang))
+        is_nllb = kind_of_codes([*translator.tokenizer.language_tags]) == "nllb"
+        id_of = "convert_tokens_to_ids" if is_nllb else "get_lang_id"
+        start = f", forced_bos_token_id=tokenizer.{id_of}({tgt_lang})"
+        return program(out, "Text to translate.", languages=f", src_lang={src_lang}", start=start)
 
 
 M2M100 = _M2M100()

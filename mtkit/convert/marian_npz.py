@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
-from mtkit.config import DecodeConfig, Heads, Layers, ModelConfig, Width
+from mtkit.config import Heads, Layers, ModelConfig, Width
 from mtkit.convert.export_record import given_settings
 from mtkit.convert.marian import (
     MarianSource,
@@ -49,7 +49,7 @@ _NORM_EPSILON = 1e-6
 # Marian has no limit of its own; it is trained with shorter sentences.
 _MAX_LENGTH = 512
 # The names of the settings of a training, or of a decoder, beside a model.
-_DECODER, _OF_MODEL = "decoder.yml", (".decoder.yml", ".yml")
+_DECODER, _OF_MODEL = "decoder.yml", (".yml", ".decoder.yml")
 _YAML, _SENTENCEPIECE = (".yml", ".yaml"), (".spm", ".model")
 _EOS, _UNK, _PAD = "</s>", "<unk>", "<pad>"
 # Settings that change the computation, with the only value that is read; those that are missing
@@ -137,7 +137,9 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
     """
     arrays = _arrays(file)
     config = _model_config(arrays, file)
-    pairs = zip(vocabularies or _named_vocabularies(file), ("source", "target"), strict=True)
+    given = _settings_beside(file)
+    named = vocabularies or _named_vocabularies(file, given.get("vocabs"))
+    pairs = zip(named, ("source", "target"), strict=True)
     src, tgt = (_subwords(listed, file.with_name(f"{name}.spm")) for listed, name in pairs)
     tensors = _tensors(arrays, config, file)
     one_matrix = "model.shared.weight" in tensors
@@ -164,7 +166,8 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         tgt=tgt,
         start=tgt.pad,
         longest=_MAX_LENGTH,
-        decode=_decode(file),
+        # Marian's `normalize` is the exponent of the length.
+        decode=given_settings(given.get("beam-size"), given.get("normalize")),
     )
 
 
@@ -204,36 +207,26 @@ def _model_config(arrays: Mapping[str, Any], file: Path) -> ModelConfig:
     )
 
 
-def _named_vocabularies(file: Path) -> tuple[Path, Path]:
-    """The vocabularies of source and target that a file beside the model names."""
-    for settings in _settings_files(file):
-        named = _yaml(settings).get("vocabs")
-        if isinstance(named, list) and len(named) == 2:
-            src, tgt = (Path(str(name)).name for name in named)
-            if not src or not tgt:
-                raise MtkitError(f"{settings}: vocabs has a name that is empty")
-            return file.with_name(src), file.with_name(tgt)
+def _settings_beside(file: Path) -> dict[str, Any]:
+    """The settings in the files beside a model, of which those that count most are read last."""
+    names = (*(f"{file.name}{end}" for end in _OF_MODEL), _DECODER)
+    paths = [path for path in map(file.with_name, names) if path.is_file()]
+    return {key: value for path in paths for key, value in _yaml(path).items()}
+
+
+def _named_vocabularies(file: Path, named: Any) -> tuple[Path, Path]:
+    """The vocabularies of both sides that the settings name, or that are beside the model."""
+    if isinstance(named, list) and len(named) == 2:
+        src, tgt = (Path(str(name)).name for name in named)
+        if not src or not tgt:
+            raise MtkitError(f"{file}: the vocabs beside it have a name that is empty")
+        return file.with_name(src), file.with_name(tgt)
     files = sorted(file.parent.glob("*vocab*.yml")) or sorted(file.parent.glob("*vocab*.spm"))
     if len(files) == 1:
         return files[0], files[0]
     raise MtkitError(
         f"{file}: no {_DECODER} beside it names two vocabularies; give them as --vocabs SRC TGT"
     )
-
-
-def _decode(file: Path) -> DecodeConfig:
-    """The settings of translation that a file beside the model gives."""
-    given: dict[str, Any] = {}
-    for settings in reversed(_settings_files(file)):
-        given |= _yaml(settings)
-    # Marian's `normalize` is the exponent of the length.
-    return given_settings(given.get("beam-size"), given.get("normalize"))
-
-
-def _settings_files(file: Path) -> list[Path]:
-    """The files beside a model that have its settings, those that count most first."""
-    names = (_DECODER, *(f"{file.name}{end}" for end in _OF_MODEL))
-    return [path for name in names if (path := file.with_name(name)).is_file()]
 
 
 def _subwords(vocabulary: Path, model: Path) -> Subwords:

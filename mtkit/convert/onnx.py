@@ -29,7 +29,6 @@ from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
 from mtkit.convert.target import Export, Limits, Target, example_tag, quoted
 from mtkit.convert.tokenizer_json import SPECIAL_TOKENS, tokenizer_json
 from mtkit.convert.verification import by_length
-from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabularies
 from mtkit.translate import Translator
 
@@ -45,24 +44,6 @@ _SPECIAL_IDS = {
     "pad_token_id": PAD_ID,
     "decoder_start_token_id": BOS_ID,
 }
-
-
-def _config(model: Transformer, longest: int, dtype: str) -> dict[str, Any]:
-    """The content of `config.json`, as of a `MarianMTModel`."""
-    V = model.vocab_size
-    sizes = {"vocab_size": V}
-    if model.src_vocab_size is not None:
-        sizes = {"vocab_size": V + model.src_vocab_size - (UNK_ID + 1), "decoder_vocab_size": V}
-    return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        "is_encoder_decoder": True,
-        **sizes,
-        **marian_settings(model, longest),
-        **_SPECIAL_IDS,
-        # By default the page in a browser would look for int8, and Node for float32.
-        "transformers.js_config": {"dtype": dtype},
-    }
 
 
 class OnnxModel:
@@ -200,10 +181,23 @@ class _Onnx(Target):
         for name, graph in graphs.items():
             content = graph(model, longest=longest, is_int8=is_int8).SerializeToString()
             (folder / _GRAPHS / f"{name}{suffix}.onnx").write_bytes(content)
+        sizes = {"vocab_size": (V := model.vocab_size)}
+        if (own := model.src_vocab_size) is not None:
+            sizes = {"vocab_size": V + own - (UNK_ID + 1), "decoder_vocab_size": V}
         special = {name: vocabularies.tgt.piece(i) for name, i in SPECIAL_TOKENS.items()}
         tokenizer = tokenizer_json(vocabularies, has_one_list=model.src_embedding is None)
         files = {
-            "config.json": _config(model, longest, dtype),
+            # As of a `MarianMTModel`.
+            "config.json": {
+                "model_type": "marian",
+                "architectures": ["MarianMTModel"],
+                "is_encoder_decoder": True,
+                **sizes,
+                **marian_settings(model, longest),
+                **_SPECIAL_IDS,
+                # By default the page in a browser would look for int8, and Node for float32.
+                "transformers.js_config": {"dtype": dtype},
+            },
             _GENERATION: {
                 **_SPECIAL_IDS,
                 "num_beams": run.config.decode.beam_size,
