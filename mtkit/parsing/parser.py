@@ -1,15 +1,8 @@
-"""The task of a parser: it translates the words of a sentence to a linearised tree (`trees`).
-
-Its search can be kept to trees that are well-formed: the brackets match, no phrase is empty, and
-there is one root over all words of the sentence. A mask says after each token which tokens may
-follow, so that the tree can also end within the length limit.
-"""
+"""The task of a parser: it translates the words of a sentence to a linearised tree (`trees`)."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,22 +24,6 @@ from mtkit.parsing.trees import (
 from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
 
 Mask = npt.NDArray[np.bool_]
-
-
-class _State(NamedTuple):
-    """A hypothesis of the search: a beginning of a tree.
-
-    Attributes:
-        open: the tokens that will close its open phrases, outermost first.
-        is_empty: whether the innermost one has nothing in it.
-        words: number of words that are left.
-        tokens: number of tokens that may follow, with EOS.
-    """
-
-    open: tuple[int, ...]
-    is_empty: bool
-    words: int
-    tokens: int
 
 
 class BracketTokens:
@@ -73,64 +50,20 @@ class BracketTokens:
         }
         self.words = {token: b.label for token, b in brackets.items() if b.kind == "word"}
 
-    def check(self, *, needed_by: str) -> None:
-        """Refuse, for a setting, a vocabulary without a token for each bracket and word."""
+    def mask_of_words(self, *, needed_by: str) -> Mask:
+        """(V,): the tokens that are words.
+
+        Raises:
+            MtkitError: naming a setting, if the vocabulary has not one token for each bracket.
+        """
         if not (self.words and self.closing_of):
             raise MtkitError(
                 f"{needed_by}: the vocabulary of the target has no whole brackets; change this "
                 "setting, or prepare a treebank without tgt_vocab_size"
             )
-
-    @functools.lru_cache(4096)  # noqa: B019 - lives as long as the decoder
-    def mask(self, *, word: bool, opening: bool = False, closing: int | None = None) -> Mask:
-        """(V,): the tokens of these kinds; EOS if there is none."""
         mask = np.zeros(self.size, bool)
-        if opening:
-            mask[list(self.closing_of)] = True
-        if word:
-            mask[list(self.words)] = True
-        if closing is not None:
-            mask[closing] = True
-        if not mask.any():
-            mask[EOS_ID] = True
+        mask[list(self.words)] = True
         return mask
-
-
-class TreeMask:
-    """The tokens that may follow in the tree of one sentence; a `TokenMask` of the search.
-
-    The output has at most `limit` tokens, with EOS.
-    """
-
-    def __init__(self, brackets: BracketTokens, *, words: int, limit: int) -> None:
-        self._brackets = brackets
-        self._words = words
-        self._limit = limit
-
-    def start(self) -> _State:
-        """The state of a hypothesis without tokens."""
-        return _State((), False, self._words, self._limit)
-
-    def advance(self, state: _State, token: int) -> _State:
-        """The state after one more token, which was allowed."""
-        begun, _, words, tokens = state
-        if (closing := self._brackets.closing_of.get(token)) is not None:
-            return _State((*begun, closing), True, words, tokens - 1)
-        if token in self._brackets.words:
-            return _State(begun, False, words - 1, tokens - 1)
-        return _State(begun[:-1], False, words, tokens - 1)
-
-    def allowed(self, state: _State) -> Mask:
-        """(V,): whether each token leads to a well-formed tree."""
-        begun, is_empty, words, tokens = state
-        # What is needed to end: the words, a closing for each open phrase, and EOS.
-        spare = tokens - words - len(begun) - 1
-        has_place = bool(begun) or self._words == 1
-        return self._brackets.mask(
-            opening=words > 0 and spare >= 2,
-            word=words > 0 and has_place,
-            closing=begun[-1] if begun and not is_empty and (len(begun) > 1 or not words) else None,
-        )
 
 
 class Parsing(Task):
@@ -181,18 +114,6 @@ class Parsing(Task):
         trees, golds = (list(parse_trees(lines, name="valid")) for lines in (results, references))
         return {"f1": (score_trees(trees, golds).all.f1, None)}
 
-    def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask]:
-        """Masks that keep the search to well-formed trees.
-
-        Raises:
-            MtkitError: if the vocabulary has no whole brackets.
-        """
-        self._brackets.check(needed_by="decode.well_formed_trees")
-        return [
-            TreeMask(self._brackets, words=count, limit=limit)
-            for count, limit in zip(words, limits, strict=True)
-        ]
-
     def tree(self, line: str, text: str) -> Tree:
         """A given tree of a line, in brackets.
 
@@ -229,6 +150,4 @@ def counted_words(
     """
     src = vocabularies.src.begins_word.copy()
     src[EOS_ID] = True
-    tgt = BracketTokens(vocabularies.tgt)
-    tgt.check(needed_by="model.positions")
-    return src, tgt.mask(word=True)
+    return src, BracketTokens(vocabularies.tgt).mask_of_words(needed_by="model.positions")

@@ -231,7 +231,7 @@ class Backend:
             EOS_ID,
             self.config.length_penalty,
             self.config.length_penalty_form,
-            self._constraints(sentences, limits),
+            self._constraints(sentences),
             stop="likely" if self.config.stop == "likely" else "exact",
         )
 
@@ -242,16 +242,11 @@ class Backend:
 
         return TermEncoder(self.tokenizer)
 
-    def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
-        config, masks = self.config, None
-        if config.well_formed_trees:
-            words = [len(sentence.words) for sentence in sentences]
-            masks = self._runs.task.token_masks(words, limits)
+    def _constraints(self, sentences: Sequence[Sentence]) -> Constraints:
         return Constraints(
-            config.min_length,
-            config.no_repeat_ngram,
+            self.config.min_length,
+            self.config.no_repeat_ngram,
             [sentence.prefix for sentence in sentences],
-            masks,
             # Only a source has tags.
             forbidden=self.tokenizer.tag_ids,
         )

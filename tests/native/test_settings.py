@@ -25,8 +25,8 @@ OTHER: dict[str, Any] = {
     "forbidden": [10],
     "stop": "likely",
 }
-# Only searches in Python have masks, and the native engine uses no GPU.
-PYTHON_ONLY = {"masks", "device"}
+# The native engine uses no GPU.
+PYTHON_ONLY = {"device"}
 PLAIN = SearchSettings([5], bos_id=2, eos_id=3, alpha=0.6, constraints=Constraints())
 
 

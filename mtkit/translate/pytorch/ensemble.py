@@ -18,7 +18,7 @@ from mtkit.translate.pytorch.incremental import Engine
 class NativeStep:
     """The native engine in the place of `Engine`, with copies of a model's weights.
 
-    It is for ensembles, terms of a glossary, trees and other masks, for which Python searches.
+    It is for ensembles and terms of a glossary, for which Python searches.
     """
 
     def __init__(self, model: Transformer, precision: native.Precision) -> None:
