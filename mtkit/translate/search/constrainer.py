@@ -67,13 +67,8 @@ class Constrainer:
         excluded.masked_fill_(repeated, -torch.inf)
         log_probs_RV.scatter_add_(1, followers, excluded)
 
-    def advance(
-        self, parents_BW: Tensor | None, tokens_BW: Tensor, live_BW: Tensor, done: int
-    ) -> None:
-        """The hypotheses in live slots continue those of the parents, which had `done` tokens.
-
-        Without parents, each continues that in its own slot.
-        """
+    def advance(self, parents_BW: Tensor | None, tokens_BW: Tensor, done: int) -> None:
+        """Hypotheses continue those of the parents, or their own, which had `done` tokens."""
         if self._n:
             if parents_BW is not None:
                 rows = parents_BW.unsqueeze(-1).expand_as(self._tokens)
