@@ -268,13 +268,10 @@ class PairAttention(ABC):
 
 
 class Aligner:
-    """Aligns the words of given pairs.
+    """Aligns the words of given pairs, but not those behind `max_source_tokens` with EOS.
 
-    Args:
-        attention: its heads align.
-        config: `batch_tokens` are source or target tokens of a batch; a line has
-            `max_source_tokens` with EOS, and the words behind are not aligned.
-        src_prefix, tgt_prefix: as in `LoadedRuns`; they are aligned with nothing.
+    A batch has `batch_tokens` source or target tokens. The prefixes, those of `LoadedRuns`, are
+    aligned with nothing.
     """
 
     def __init__(

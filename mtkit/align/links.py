@@ -203,11 +203,8 @@ def score_links(
 ) -> list[AlignmentScore]:
     """The score of each file of links, given by name and lines, as many as the gold alignments.
 
-    A text that probably counts words from 1, unlike the other one, is named in a warning.
-
-    Args:
-        first_gold: the index of the first word in the gold alignments.
-        is_swapped: whether links have the target word first.
+    Words count from `first_gold` in the gold alignments; with `is_swapped`, links have the target
+    word first. A text that probably counts from 1, unlike the other one, is named in a warning.
 
     Raises:
         MtkitError: if a line has no links, or if no gold link is sure.

@@ -66,13 +66,7 @@ class ComparedText:
 
 @dataclass(frozen=True)
 class ComparedSystem:
-    """The translations of a system.
-
-    Attributes:
-        name: short, and unlike those of the others.
-        translations: one for each line.
-        checked: what was found in each line; None if they were not checked.
-    """
+    """The translations of a system, and what was found in each line; None if not checked."""
 
     name: str
     translations: Sequence[str]
@@ -80,13 +74,9 @@ class ComparedSystem:
 
 
 def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker | None:
-    """A checker with the rules alone, for which the references say what is usual.
+    """A checker with the rules alone; None for a text without sources.
 
-    None for a text without sources.
-
-    Args:
-        translations: those of each system, which say it if there are no references; then there
-            is at least one.
+    The references say what is usual or, if there are none, the translations of all systems.
     """
     if text.sources is None:
         return None

@@ -86,13 +86,9 @@ def check_block(
     with_rows: bool = False,
     with_objects: bool = False,
 ) -> BlockReport:
-    """Check the pairs of a block.
+    """Check the pairs of a block; `numbers` are those of their lines in the file `place`.
 
-    Args:
-        numbers: of the lines.
-        decoded: what a model knows of each translation.
-        place: their file, if the table has a column for it.
-        first: the number of the first pair among all, by which equal findings are sorted.
+    `first` is the number of the first pair among all, by which equal findings are sorted.
     """
     counts = Counts()
     rows: list[str] = []
@@ -121,10 +117,7 @@ def sortable_rows(
 ) -> Iterator[str]:
     """The rows of a pair for `FindingTable`, in which the worst come first.
 
-    Args:
-        number: of the line; in a document, its place, in words.
-        place: its file, if the table has a column for it.
-        order: the number of the pair among all; that of the line, if it is not given.
+    `number` is that of its line or, in a document, its place; `order` its number among all pairs.
     """
     for finding in findings:
         key = f"{1 - finding.severity:.4f} {number if order is None else order:015d}"
@@ -137,11 +130,6 @@ class FindingTable:
     """Rows of findings for a file, worst first, in bounded memory.
 
     SQLite sorts them, and keeps what does not fit in memory in a temporary file without a name.
-
-    Args:
-        path: the file; its folder must exist.
-        has_places: whether the first column is a file.
-        line: what the column with the number of the line is called.
     """
 
     def __init__(self, path: Path, *, has_places: bool = False, line: str = "line") -> None:

@@ -20,12 +20,8 @@ OF_OTHERS = (
 class Verdict:
     """What the forecasts of the lines of a text say of it as a whole.
 
-    Attributes:
-        below: lines with a lower forecast are counted.
-        forecast: that of the run; None if the validation set is not known.
-        lines: how many have a forecast; a blank one has none.
-        total: of the forecasts.
-        low: how many lines are below the limit.
+    `lines` have a forecast, which is added to the `total`; `low` are those below the limit. The
+    forecast of the run is None if its validation set is not known.
     """
 
     below: float = limits.BELOW

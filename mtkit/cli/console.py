@@ -24,14 +24,9 @@ from mtkit.base.launched import given_rank
 
 
 class Output(io.BufferedWriter):
-    """Bytes for a file or a standard stream; what comes after a failed write is discarded.
+    """Bytes for a file, or for the descriptor of a stream; what comes after a failed write is lost.
 
     The writing itself is in C: an interrupt in the middle of Python code could write a line twice.
-
-    Args:
-        file: a path, or the descriptor of a standard stream.
-        name: in messages.
-        is_silent: raise nothing.
     """
 
     def __init__(self, file: Path | int, name: str, *, is_silent: bool = False) -> None:

@@ -88,16 +88,8 @@ check_options = shared.together(
 class LineChecks:
     """Checks the lines that are translated.
 
-    Attributes:
-        verdict: of all lines.
-        reject: lines with a lower confidence are left empty; None for none.
-        reject_kinds: lines with a finding of these kinds, too.
-        prober: asks the model about each translation.
-        is_thorough: whether it draws samples.
-        places: of a document, where the segments are that have the line with a number.
-        table: of the findings, if it is wanted.
-        rejected: how many lines were left empty.
-        rejected_and_marked: how many of these have a finding.
+    Of a document, `places` says where the segments are that have the line with a number. How many
+    lines were left empty is in `rejected`, and how many of these have a finding.
     """
 
     checker: Checker
@@ -172,10 +164,6 @@ def line_checks(
     places: Callable[[int], list[str]] | None = None,
 ) -> Iterator[LineChecks]:
     """The checks of a translator; at the end they are reported, and the table is written.
-
-    Args:
-        unit: what is checked: lines, or segments, which stay as they are if they are rejected.
-        places: see `LineChecks`.
 
     Raises:
         MtkitError: if the run has no facts for it, or no confidence and `reject` is given.

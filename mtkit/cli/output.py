@@ -56,14 +56,10 @@ def check_output(
     shard: tuple[int, int] | None = None,
     option: str = "--output",
 ) -> None:
-    """Refuse an output that is a folder, in no folder, or one of the inputs.
+    """Refuse an output that is a folder, in no folder, or one of the inputs; `-` is standard input.
 
-    Args:
-        output: the file; None for standard output.
-        inputs: by option or argument, that of the lines first; `-` is standard input.
-        restart: refuse an output that cannot be resumed, too.
-        shard: if there is one, refuse lines that are not in a file.
-        option: that gives the output.
+    With `restart`, also one that cannot be resumed, and with a shard, lines (the first input) that
+    are not in a file.
     """
     if output is not None and output.is_file():
         for name, path in inputs.items():
@@ -85,12 +81,7 @@ def check_output(
 
 
 def checked_file(option: str, path: Path | None, others: Mapping[str, Path | None]) -> Path | None:
-    """The file that an option names, after a check that it can be written.
-
-    A link stays in its place: what it names is written.
-
-    Args:
-        others: by option or argument; `-` is standard input.
+    """The file that an option names, after a check that it can be written; a link stays a link.
 
     Raises:
         MtkitError: if it cannot be written.
@@ -153,16 +144,12 @@ def write_output(
     """Write a file that appears when it is complete; or, to a stream, each result when it is ready.
 
     Args:
-        output: a file, a device or a pipe; None for standard output.
         translate: a window that it is given may be empty: there may be no more lines for a while.
         settings: everything that the output depends on besides its input.
-        restart: discard the parts of an earlier start.
         typed: windows that a person types, instead of `lines`.
         recut: makes other windows of the same lines.
         join: makes the output of the results.
-        counted: a number of lines in words, for messages.
         window_lines: how many lines of a file are saved at a time; None for 2,048.
-        doubts: are saved with them.
     """
     from mtkit.translate import ResumableOutput, ready_lines, windows
 

@@ -27,11 +27,9 @@ Line = TypeVar("Line")
 
 
 class Progress:
-    """Counts the lines that are done, and moves the progress bar, if there is one.
+    """Counts the lines that were read and those that are done, and moves the bar, if there is one.
 
-    Attributes:
-        lines: number of lines that were read.
-        done: number of lines that are done, counted from the first line without a gap.
+    `done` is counted from the first line without a gap.
     """
 
     def __init__(self, first_line: int, bar: tqdm[Any] | None) -> None:
@@ -108,12 +106,7 @@ def part_with_progress(
     *,
     what: str = "translating",
 ) -> Iterator[tuple[Iterable[Line], Progress]]:
-    """The lines of the shard, which are all lines without one, and their progress.
-
-    Args:
-        source, output: files; None for a standard stream.
-        shard: the number of a part, from 1, and the number of parts.
-    """
+    """The lines of the shard, or all, with their progress; the files are None for a stream."""
     first_line, total = 1, None
     # A bar would be in the way of results that are printed on the same terminal.
     is_wanted = sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())

@@ -160,11 +160,8 @@ def translated(
     """The best translation of each line of a text by a run, with a progress bar.
 
     A line is translated as a whole unless splitting is asked for, so that scores can be compared
-    with published ones. The lines for a parser are words already.
-
-    Args:
-        has_directions: whether the data of the text have several.
-        on_loaded: called with the translator before it translates.
+    with published ones. The lines for a parser are words already. `on_loaded` is called with the
+    translator before it translates.
     """
     from mtkit.base.sentences import LineFacts
     from mtkit.cli.progress import shown_progress

@@ -148,11 +148,8 @@ def scores(
 ) -> str:
     """A line per metric for one system; for several a table, and then the signatures.
 
-    Args:
-        names: of the systems.
-        by_metric: for every metric the score of each system.
-        groups: indices of systems that differ in their seed alone; the table gets their mean and
-            standard deviation.
+    Each metric has the score of each system. `groups` are indices of systems that differ in their
+    seed alone; the table gets their mean and standard deviation.
     """
     if as_json:
         systems = [

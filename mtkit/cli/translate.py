@@ -406,13 +406,8 @@ def _check_task(run: Run) -> None:
 class _LineTranslator:
     """Turns windows of lines into what the output has for them.
 
-    Attributes:
-        aligner: makes what aligns the words of translations; None if that is not wanted.
-        prefixes: what the translation of each line begins with.
-        doubts: collects the lines whose translations are probably incomplete.
-        checks: of each line; None if they are not wanted.
-        checks_by_line: takes those of each line of a document; None for other input.
-        repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
+    `aligner` makes what aligns words, if that is wanted. Of a document, `checks_by_line` takes the
+    checks of each line. `repaired` counts the best trees that were repaired and that were not.
     """
 
     translator: Translator

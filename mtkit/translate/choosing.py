@@ -61,11 +61,8 @@ def choose(
     """What decodes with these settings.
 
     Args:
-        device: `auto`, `cpu` or `cuda`.
         exact: `decode.precision` auto is fp32; otherwise bf16 where kernels of `FAST_BF16` are
             used, which are about twice as fast.
-        has_terms: whether there is a glossary.
-        n_runs: several make an ensemble.
         prepared: False for PyTorch with the weights as they were trained.
 
     Raises:

@@ -25,13 +25,8 @@ Floats = npt.NDArray[np.floating[Any]]
 class NativeAttention(PairAttention):
     """The attention of one model; searches put in that of their translations.
 
-    That of other pairs is computed when it is wanted. It has the same bits.
-
-    Args:
-        by_torch: makes what knows single heads.
-
-    Attributes:
-        heads_of_models: of the one model.
+    That of other pairs is computed when it is wanted. It has the same bits. Single heads are known
+    to what `by_torch` makes.
     """
 
     def __init__(

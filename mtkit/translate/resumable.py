@@ -40,11 +40,8 @@ class ResumableOutput:
     """The parts of one output file, which one process at a time writes.
 
     Args:
-        output: `.gz`, `.bz2`, `.xz` or `.zst` at its end compresses it.
         settings: everything that the translation depends on besides its input, by option name.
-        restart: delete the parts of an earlier start.
         join: makes the content of the file of the parts.
-        counted: a number of lines in words, for messages.
         doubts: what each window adds is saved with its part.
     """
 

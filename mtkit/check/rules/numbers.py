@@ -139,12 +139,7 @@ def has_digit(text: str) -> bool:
 class _Reader:
     """Reads one number: a method for each kind of it adds to `readings` and moves `end`.
 
-    Args:
-        text: the whole text.
-        start: the index of the first character of the number.
-        digits: its digits, with the marks between them.
-        thousands: the mark between thousands, if it is only that.
-        is_exact: as for `numbers_of`.
+    `thousands` is the mark between thousands, if it is only that.
     """
 
     def __init__(

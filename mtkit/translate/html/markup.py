@@ -120,13 +120,10 @@ def translate_markup(
     doubts: IncompleteTranslations | None = None,
     review: Review | None = None,
 ) -> list[str]:
-    """Translate lines of HTML; no text goes on after the last one.
+    """Translate lines of HTML, perhaps of `markup_windows`; no text goes on after the last one.
 
-    Args:
-        aligner: makes that of the models of the translator; only called if words must be aligned.
-        lines: may be of `markup_windows`, which has read them.
-        doubts: as in `Translator.translate_windows`.
-        review: is asked for each segment with a translation; False leaves it as it was.
+    Words are aligned only if they must be, by what `aligner` makes. `review` is asked for each
+    segment with a translation; False leaves it as it was.
     """
     copies = translator.config.copy_numbers
     steps = markup_steps(lines, copies=copies, doubts=doubts, review=review)

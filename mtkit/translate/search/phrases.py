@@ -80,14 +80,10 @@ class _State(NamedTuple):
 
 
 class Tracker:
-    """Finds phrases in outputs while they grow, from left to right.
+    """Finds phrases in outputs while they grow; one that is given twice must occur twice.
 
     It is an automaton. States are numbers, and 0 is that of the empty output. A state is computed
     when it is first reached, because there may be very many.
-
-    Args:
-        phrases: a phrase that is given twice must occur twice.
-        breaks: where words end.
     """
 
     def __init__(self, phrases: Sequence[Phrase], breaks: WordBreaks) -> None:
