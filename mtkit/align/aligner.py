@@ -452,13 +452,10 @@ def choose_heads(
     *,
     default: Sequence[AlignmentHead],
 ) -> HeadChoice:
-    """The heads whose mean agrees best with gold alignments.
+    """The heads whose mean agrees best with gold alignments, of those of the aligner.
 
     Heads are added one by one, each time the one that lowers the error rate most, while one does.
-
-    Args:
-        aligner: with all heads that may be chosen.
-        default: a choice that the result must not be worse than.
+    The result is not worse than the default.
     """
     attentions = aligner.by_head(sources, translations)
     error_rate = functools.partial(_error_rate, attentions, golds)

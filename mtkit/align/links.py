@@ -45,10 +45,8 @@ class Gold:
 class AlignmentScore:
     """How well alignments agree with gold alignments, all three between 0 and 1.
 
-    Attributes:
-        error_rate: AER, 1 - (|A∩S| + |A∩P|) / (|A| + |S|); lower is better.
-        precision: |A∩P| / |A|; 0 without links.
-        recall: |A∩S| / |S|.
+    AER is 1 - (|A∩S| + |A∩P|) / (|A| + |S|); lower is better. Precision is |A∩P| / |A|, 0 without
+    links; recall is |A∩S| / |S|.
     """
 
     error_rate: float

@@ -99,9 +99,7 @@ def comparison_page(
 ) -> Iterator[str]:
     """The page, as parts of HTML in UTF-8; the first system is the baseline of the others.
 
-    Args:
-        metrics: those of whole texts. Lines have their chrF.
-        segment_metrics: outside scores of the lines of these systems.
+    The metrics are those of whole texts; lines have their chrF, and outside scores.
 
     Raises:
         MtkitError: if the number of lines differs, or there are none.

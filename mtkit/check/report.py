@@ -26,12 +26,7 @@ _KEY = 22
 
 @dataclass
 class Counts:
-    """How many pairs were checked and marked.
-
-    Attributes:
-        by_kind: the marked pairs of each kind.
-        silences: what the rules do not report of them, in sentences.
-    """
+    """How many pairs were checked and marked, by kind, and what the rules do not report."""
 
     pairs: int = 0
     marked: int = 0

@@ -85,11 +85,9 @@ def check_document_options(
 
 
 class DocumentLines:
-    """The different lines of the segments of a document, which are translated once each.
+    """The different lines of a document, which are translated once each, from number 1 on.
 
-    Attributes:
-        lines: number N is `lines[N - 1]`.
-        checks: the findings and the confidence of a line, by its number.
+    `checks` are the findings and the confidence of a line, by its number.
     """
 
     def __init__(self, name: str, document: Document, *, below: float) -> None:

@@ -422,12 +422,7 @@ hardware_options = together(
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """How the command line asks for translations.
-
-    Attributes:
-        changes: settings of the run's `decode` section to change, by name.
-        others: other arguments of `Translator.load`.
-    """
+    """Changes of the `decode` section, and other arguments of `Translator.load`."""
 
     changes: dict[str, Any]
     others: dict[str, Any]

@@ -40,11 +40,7 @@ ACTIVATIONS = ("none", "relu", "silu")
 
 
 class Watched(Protocol):
-    """Takes the attention of some heads.
-
-    Attributes:
-        head_numbers: (heads, 3), each as `Head` in `src/search.h`.
-    """
+    """Takes the attention of heads, (heads, 3), each as `Head` in `src/search.h`."""
 
     head_numbers: Ints
 

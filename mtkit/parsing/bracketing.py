@@ -52,9 +52,7 @@ _FAILURES = frozenset(("", "()", "(())"))
 class BracketingScore:
     """The scores of some sentences, in percent; 0 where nothing could be counted.
 
-    Attributes:
-        exact: the share of the sentences whose brackets are all right.
-        matched, gold, found: numbers of brackets.
+    In `exact` are those whose brackets are all right; the last three are numbers of brackets.
     """
 
     sentences: int

@@ -69,10 +69,8 @@ class BracketTokens:
 class Parsing(Task):
     """Parsing: the model reads words, and writes a linearised tree; the result is in brackets.
 
-    Args:
-        tokenizer: of linearised trees.
-        tokenized: whether lines are words already, separated by spaces; otherwise they are plain
-            text, which is split as in the Penn Treebank.
+    Lines are tokenised, words with spaces between, or plain text that is split as in the Penn
+    Treebank.
     """
 
     name = "parsing"

@@ -11,12 +11,7 @@ from typing import Literal
 
 
 class Task:
-    """Translation: the model reads the text of a line, and writes that of its translation.
-
-    Attributes:
-        name: as in a manifest.
-        tokenized: whether lines are words already, separated by spaces.
-    """
+    """Translation: the model reads a line, and writes its translation."""
 
     name: Literal["translation", "parsing"] = "translation"
     tokenized = False

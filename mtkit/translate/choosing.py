@@ -23,13 +23,9 @@ Engine = Literal["native", "PyTorch"]
 
 
 class EngineChoice(NamedTuple):
-    """What decodes.
+    """What computes the model, what searches or samples, and the precision of matrix products.
 
-    Attributes:
-        model: what computes the model.
-        search: what searches, or samples.
-        precision: of matrix products.
-        reason: why the native engine does not do both; empty if it does, or is not wanted.
+    The reason is why the native engine does not do both; empty if it does, or is not wanted.
     """
 
     model: Engine

@@ -32,11 +32,8 @@ class Doubts(files.Record):
 class IncompleteTranslations:
     """The lines whose translation is probably incomplete, for one warning at the end.
 
-    Args:
-        places: of a document, where the segments are that have the line with a number.
-
-    Attributes:
-        copied: how many texts were not translated, because they have no letters of a language.
+    Of a document, `places` says where the segments are that have the line with a number. Copied are
+    texts that have no letters of a language.
     """
 
     def __init__(self, facts: LineFacts, places: Callable[[int], list[str]] | None = None) -> None:

@@ -46,12 +46,7 @@ _BATCH = 1536
 
 
 class Native(Backend):
-    """Decodes with a native model, in threads over one copy of the weights.
-
-    Args:
-        threads: batches are decoded by this many threads.
-        selection: the checkpoints of the run that `model` has.
-    """
+    """Decodes with a native model, in threads over one copy of the weights."""
 
     needs_torch = False
 

@@ -16,14 +16,10 @@ T = TypeVar("T")
 
 
 class Window(NamedTuple):
-    """Lines that are sorted by length and translated together.
+    """Lines that are sorted by length and translated together; the first has a number from 1.
 
-    Attributes:
-        first_line: number of the first, from 1.
-        lines: of the source language.
-        prefixes: the text that each translation must begin with; None for no prefixes.
-        numbers: of the line of the input that each comes from; None if every line is one of the
-            input. Parts of one line have the same.
+    Each translation must begin with its prefix. If lines are parts of lines of the input, `numbers`
+    says of which.
     """
 
     first_line: int
@@ -93,12 +89,7 @@ def pair_windows(
 def windows(
     items: Iterable[T], *, size: Callable[[T], int], count: int | None = None
 ) -> Iterator[tuple[int, list[T]]]:
-    """Full windows, each with the number of its first line, from 1.
-
-    Args:
-        size: of a line, in characters.
-        count: of the lines in a window, if it is not `WINDOW_LINES`.
-    """
+    """Full windows of `count` lines, with the number of the first, from 1; sizes are characters."""
     first, window, characters = 1, [], 0
     for item in items:
         window.append(item)

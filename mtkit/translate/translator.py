@@ -340,12 +340,7 @@ class Translator(AbstractContextManager["Translator"]):
         )
 
     def aligner(self, heads: Sequence[AlignmentHead] | None = None) -> Aligner:
-        """The aligner of these models.
-
-        Args:
-            heads: of each model; by default those that its run was tuned to, or `default_heads`.
-                They are read once.
-        """
+        """The aligner of these models, by given heads, or those of the run, which are read once."""
         from mtkit.align import Aligner, heads_of
 
         if heads is None and not self._heads:

@@ -30,14 +30,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is probably wrong with a translation.
+    """Something that is probably wrong with a translation, with the evidence in a short sentence.
 
-    Attributes:
-        kind: a key of `KINDS`.
-        reason: one short sentence with the evidence.
-        severity: 0 to 1, to sort by.
-        src: the characters of the source that it is about (start and end), if there are some.
-        tgt: those of the translation.
+    The kind is a key of `KINDS`, the severity is from 0 to 1, and `src` and `tgt` are the
+    characters that it is about, if there are some.
     """
 
     kind: str

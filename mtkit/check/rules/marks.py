@@ -53,12 +53,7 @@ def words_of(text: str, language: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Text:
-    """A side of a pair, without invisible characters.
-
-    Attributes:
-        raw: the text.
-        language: its code; it matters to `words` alone.
-    """
+    """A side of a pair, without invisible characters; the language matters to `words` alone."""
 
     raw: str
     language: str = ""

@@ -349,11 +349,7 @@ class Unmatched:
 
 
 class _Pair:
-    """The numbers of both sides without a partner: a method for each kind removes some.
-
-    Attributes:
-        rest: of the source, and of the translation.
-    """
+    """The numbers of both sides without a partner: a method for each kind removes some."""
 
     def __init__(self, texts: tuple[str, str], languages: tuple[str, str]) -> None:
         self.texts, self.languages = texts, languages

@@ -41,9 +41,7 @@ _UNFINISHED = tuple(",;(–-")
 def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
     """All that the rules find wrong with a translation, in the order of `KINDS`.
 
-    Args:
-        knows_words: whether most words are known to be of the target language; then it need not be
-            identified, which would take half a second once.
+    With `knows_words`, the language need not be identified, which would take half a second once.
     """
     is_blank, is_source_blank = (not side.raw or side.raw.isspace() for side in (tgt, src))
     if is_blank:
@@ -137,11 +135,9 @@ def _may_repeat(words: Sequence[str]) -> bool:
 
 
 def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]) -> _Repeat | None:
-    """The phrase that fills the most words by its repetitions, if there is one.
+    """The phrase, of up to `longest` words, that fills the most words by its repetitions, if any.
 
-    Args:
-        longest: words of the longest phrase.
-        least: how often a phrase of a length must be there; twice, if it is not given.
+    `least` is how often a phrase of a length must be there; twice, if it is not given.
     """
     # Only distances at which something is repeated can be the length of a phrase.
     seen: dict[tuple[str, str], int] = {}

@@ -38,10 +38,8 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 class Demand:
     """A target term that a translation must contain.
 
-    Attributes:
-        erased: gives the ids of the source, with the unknown token in the place of the source
-            term. They are made when they are needed, because they are as long as the sentence,
-            which may have a term at every word.
+    `erased` gives the ids of the source, with the unknown token in the place of the source term.
+    They are made when they are needed: there may be a term at every word of a long sentence.
     """
 
     term: str

@@ -93,14 +93,10 @@ _QUOTED_VALUE = re.compile(r"""=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z))""")
 
 
 class Item(NamedTuple):
-    """A piece of HTML.
+    """A piece of HTML as it was written, and the line on which a text begins.
 
-    Attributes:
-        kind: `text`; `open` or `close`, a tag in a sentence; `point`, something without text to
-            translate; `block`, which ends a sentence.
-        raw: as it was written.
-        name: of the element; empty for a comment and the like.
-        number: of the line on which a text begins.
+    The kind is `text`; `open` or `close`, a tag in a sentence; `point`, something without text to
+    translate; or `block`, which ends a sentence. The name of a comment and the like is empty.
     """
 
     kind: str

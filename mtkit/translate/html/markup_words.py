@@ -81,11 +81,7 @@ def cut_words(
 
 
 class _WordCutter:
-    """Collects where the words of an alignment are cut.
-
-    Attributes:
-        places: for each source word that is cut the target word, and the places in both.
-    """
+    """Collects for each source word that is cut the target word, and the places in both."""
 
     def __init__(
         self, alignment: Alignment, source: str, target: str, parts: Sequence[Part]
@@ -189,11 +185,7 @@ def _parts_of_words(
 
 
 class Places:
-    """The places of kinds of things in a text.
-
-    Args:
-        kinds: each place in order, with its kind; "" is none.
-    """
+    """The places of things in a text, each with its kind; "" is none."""
 
     def __init__(self, kinds: Iterable[tuple[int, str]]) -> None:
         self._kinds = {place: kind for place, kind in kinds if kind}

@@ -40,11 +40,7 @@ class NativeStep:
 
 
 class Ensemble:
-    """Several models as one engine, which returns the mean of their probabilities.
-
-    Args:
-        engines: one or more, for models on one device that share a vocabulary.
-    """
+    """Models of one device and vocabulary as one engine: the mean of their probabilities."""
 
     def __init__(self, engines: Sequence[Engine | NativeStep]) -> None:
         self.engines = tuple(engines)

@@ -237,11 +237,9 @@ class DecoderCache:
             layer.select(sentences, rows)
 
     def read_words(self, is_word: Tensor, rows: Tensor) -> Tensor:
-        """Count the newest tokens; returns the words read by each live hypothesis, (R,).
+        """The words read by each live hypothesis, (R,), whose newest tokens read a word or not.
 
-        Args:
-            is_word: (R,), whether the newest token of each hypothesis reads a word.
-            rows: (R,), their slots.
+        `is_word` is (R,), and so are the slots of the hypotheses, `rows`.
         """
         if self._words is None:
             B, W, _ = self.shape

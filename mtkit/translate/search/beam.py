@@ -64,12 +64,7 @@ class Choice(NamedTuple):
 
 
 class Chooser:
-    """Chooses the hypotheses that continue: the W most probable of 2·W candidates.
-
-    Args:
-        settings: those of the search.
-        slots: W, hypotheses kept per sentence.
-    """
+    """Chooses the hypotheses that continue: the W most probable of 2·W candidates."""
 
     def __init__(self, settings: SearchSettings, slots: int) -> None:
         self.slots = slots

@@ -49,9 +49,8 @@ class Phrase:
 class WordBreaks:
     """Where words end, as two masks of the vocabulary (V,).
 
-    Attributes:
-        continues: tokens that begin with a letter of the same word as the token before.
-        opening: tokens after which a word begins without a space, such as an opening bracket.
+    Some tokens continue the word of the token before; after an opening one, such as a bracket, a
+    word begins without a space.
     """
 
     continues: Array
@@ -66,12 +65,9 @@ class Deadline(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a hypothesis has of the phrases.
+    """How often each phrase must still occur, and the newest tokens, if they begin an unmet phrase.
 
-    Attributes:
-        unmet: for each different phrase, how often it must still occur.
-        is_opened: whether the token before `begun` is an opening one, or there is none.
-        begun: the newest tokens, as far as they are the beginning of an unmet phrase, or all of it.
+    With `is_opened`, the token before these is an opening one, or there is none.
     """
 
     unmet: tuple[int, ...]
