@@ -12,6 +12,7 @@ from mtkit.parsing.bracketing import score_trees
 from mtkit.parsing.task import Task
 from mtkit.parsing.trees import (
     ANY_TAG,
+    Bracket,
     Tree,
     linearise,
     model_source,
@@ -26,46 +27,6 @@ from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
 Mask = npt.NDArray[np.bool_]
 
 
-class BracketTokens:
-    """The tokens of a target vocabulary that are brackets, or words with their tags.
-
-    A label can be used if its opening and its closing are one token each, as in a vocabulary that
-    `mtkit prepare` has learned.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.size = len(tokenizer)
-        brackets = {
-            token: bracket
-            for token in range(tokenizer.fixed_pieces, self.size)
-            if tokenizer.piece(token).startswith("▁")
-            and (bracket := read_bracket(tokenizer.piece(token)[1:])) is not None
-        }
-        closings = {b.label: token for token, b in brackets.items() if b.kind == "close"}
-        # From openings to their closings.
-        self.closing_of = {
-            token: closings[b.label]
-            for token, b in brackets.items()
-            if b.kind == "open" and b.label in closings
-        }
-        self.words = {token: b.label for token, b in brackets.items() if b.kind == "word"}
-
-    def mask_of_words(self, *, needed_by: str) -> Mask:
-        """(V,): the tokens that are words.
-
-        Raises:
-            MtkitError: naming a setting, if the vocabulary has not one token for each bracket.
-        """
-        if not (self.words and self.closing_of):
-            raise MtkitError(
-                f"{needed_by}: the vocabulary of the target has no whole brackets; change this "
-                "setting, or prepare a treebank without tgt_vocab_size"
-            )
-        mask = np.zeros(self.size, bool)
-        mask[list(self.words)] = True
-        return mask
-
-
 class Parsing(Task):
     """Parsing: the model reads words, and writes a linearised tree; the result is in brackets.
 
@@ -77,9 +38,9 @@ class Parsing(Task):
 
     def __init__(self, tokenizer: Tokenizer, *, tokenized: bool) -> None:
         self.tokenized = tokenized
-        self._brackets = BracketTokens(tokenizer)
+        brackets = brackets_of(tokenizer).values()
         # Whether the model writes part-of-speech tags.
-        self.tags = bool({*self._brackets.words.values()} - {ANY_TAG})
+        self.tags = any(b.kind == "word" and b.label != ANY_TAG for b in brackets)
 
     def words(self, line: str) -> list[str]:
         """The words of a line; none if it is blank."""
@@ -134,9 +95,17 @@ def make_task(name: str, tokenizer: Tokenizer, *, tokenized: bool) -> Task:
     return Parsing(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
 
 
-def counted_words(
-    vocabularies: Vocabularies,
-) -> tuple[Mask, Mask]:
+def brackets_of(tokenizer: Tokenizer) -> dict[int, Bracket]:
+    """The tokens of a target vocabulary that are brackets, or words with their tags."""
+    return {
+        token: bracket
+        for token in range(tokenizer.fixed_pieces, len(tokenizer))
+        if tokenizer.piece(token).startswith("▁")
+        and (bracket := read_bracket(tokenizer.piece(token)[1:])) is not None
+    }
+
+
+def counted_words(vocabularies: Vocabularies) -> tuple[Mask, Mask]:
     """The tokens that words are counted by, with `model.positions: words`.
 
     Returns:
@@ -148,4 +117,17 @@ def counted_words(
     """
     src = vocabularies.src.begins_word.copy()
     src[EOS_ID] = True
-    return src, BracketTokens(vocabularies.tgt).mask_of_words(needed_by="model.positions")
+    brackets = brackets_of(vocabularies.tgt)
+    words = [token for token, bracket in brackets.items() if bracket.kind == "word"]
+    opened, closed = (
+        {bracket.label for bracket in brackets.values() if bracket.kind == kind}
+        for kind in ("open", "close")
+    )
+    if not words or opened.isdisjoint(closed):
+        raise MtkitError(
+            "model.positions: the vocabulary of the target has no whole brackets; change this "
+            "setting, or prepare a treebank without tgt_vocab_size"
+        )
+    tgt = np.zeros(len(vocabularies.tgt), bool)
+    tgt[words] = True
+    return src, tgt
