@@ -209,10 +209,7 @@ def _best(
 
 
 class _Line(NamedTuple):
-    """One side of a pair: its ids up to the limit, none if it is blank, and its words.
-
-    `starts` are the first subwords of the words that have one, and `indices` these words.
-    """
+    """A side of a pair: ids up to the limit, words, first subwords (`starts`), and their words."""
 
     ids: list[int]
     words: Spans

@@ -60,10 +60,7 @@ def word_spans(line: str) -> list[tuple[int, int]]:
 
 
 def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -> list[int]:
-    """The word of each subword: the first word that ends after the start of the subword.
-
-    So spaces belong to the word that follows; behind the last word they belong to it.
-    """
+    """The word of each subword: the first that ends after its start, so spaces go to the next."""
     ends = [end for _, end in words[:-1]]
     return [bisect_right(ends, start) for start in starts]
 

@@ -289,10 +289,7 @@ def _packed(
     by_metric: Sequence[Sequence[float | None]],
     sources: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """A system for the script: texts, forecasts, and findings by the index of the line.
-
-    `by_metric` has the scores of its lines by each metric.
-    """
+    """A system for the script: texts, scores, forecasts, and findings by the index of the line."""
     packed: dict[str, Any] = {
         "name": printable(system.name),
         "texts": list(map(printable, system.translations)),

@@ -39,10 +39,7 @@ class Verdict:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the mean lies so far below that of the validation set that the text is another.
-
-        The distance is in deviations of a line; a text of few lines needs a larger one.
-        """
+        """Whether the mean lies far below that of the validation set, in deviations of a line."""
         if self.forecast is None or not self.lines:
             return False
         mean, deviation = self.forecast.of_validation

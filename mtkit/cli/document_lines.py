@@ -85,10 +85,7 @@ def check_document_options(
 
 
 class DocumentLines:
-    """The different lines of a document, which are translated once each, from number 1 on.
-
-    `checks` are the findings and the confidence of a line, by its number.
-    """
+    """The different lines of a document, translated once each, and what was found in them."""
 
     def __init__(self, name: str, document: Document, *, below: float) -> None:
         self._name, self._document, self._below = name, document, below

@@ -168,10 +168,7 @@ def given(*names: str) -> list[str]:
 
 
 def refuse_given(names: Iterable[str], why: str) -> None:
-    """Refuse parameters on the command line that do not go with the others.
-
-    The error names the first of them, followed by `why`, as in "requires --sentence".
-    """
+    """Refuse parameters on the command line: the first one, and `why`, as in "requires --run"."""
     if useless := given(*names):
         raise click.UsageError(f"{useless[0]} {why}")
 
@@ -491,10 +488,7 @@ def refuse_parser(run: Run) -> None:
 
 
 def data_of(run: Run, path: Path | None = None, *, advice: str) -> PreparedData:
-    """The data that a run was trained on; an error with the advice if it is gone or has changed.
-
-    `path` is where they were moved to.
-    """
+    """The data of a run, or where they were moved to; an error with advice if gone or changed."""
     from mtkit.data import PreparedData, is_prepared
 
     if path is None and not is_prepared(run.data_path):

@@ -27,10 +27,7 @@ Line = TypeVar("Line")
 
 
 class Progress:
-    """Counts the lines that were read and those that are done, and moves the bar, if there is one.
-
-    `done` is counted from the first line without a gap.
-    """
+    """Counts lines that were read, and those that are done without a gap; moves the bar, if any."""
 
     def __init__(self, first_line: int, bar: tqdm[Any] | None) -> None:
         self.lines = self.done = 0

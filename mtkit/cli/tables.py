@@ -222,10 +222,7 @@ def tree_scores(
     *,
     as_json: bool = False,
 ) -> str:
-    """Precision, recall, F1 and exact match of trees: of all sentences, short ones and S roots.
-
-    `repaired` is the number of trees of each system that were repaired; None if it is not known.
-    """
+    """Scores of trees: of all sentences, short ones and S roots; and how many were repaired."""
     systems = list(zip(names, scores, repaired, strict=True))
     if as_json:
         rows = [
@@ -335,10 +332,7 @@ def _json(value: Any) -> str:
 
 
 def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
-    """A table of which one column is broken into lines, and numbers are on the right.
-
-    If that is the first one, a name, others are broken at spaces, so that no number is cut.
-    """
+    """A table of which one column is broken into lines; if that is a name, others at spaces."""
     # On first use, because most results are lines and need no table.
     from rich.table import Table
 

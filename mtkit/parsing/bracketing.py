@@ -50,10 +50,7 @@ _FAILURES = frozenset(("", "()", "(())"))
 
 @dataclass(frozen=True)
 class BracketingScore:
-    """The scores of some sentences, in percent; 0 where nothing could be counted.
-
-    In `exact` are those whose brackets are all right; the last three are numbers of brackets.
-    """
+    """Scores of some sentences, in percent, 0 without any; the last are numbers of brackets."""
 
     sentences: int
     precision: float

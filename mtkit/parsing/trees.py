@@ -113,10 +113,7 @@ def _in_order(
 
 
 class _Growing:
-    """A tree that is made from left to right: the tags and the phrases so far.
-
-    `open` has the indices of the phrases that are open, outermost first.
-    """
+    """A tree from left to right: tags, phrases, and indices of the open ones, outermost first."""
 
     def __init__(self) -> None:
         self.tags: list[str] = []

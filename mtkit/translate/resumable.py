@@ -123,11 +123,7 @@ class ResumableOutput:
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _missing(self, windows: Windows, names: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
-        """The windows without a part.
-
-        The name of a part begins with the number of its window and the checksum of its lines;
-        these are added to `names` for all windows, by the number of the first line.
-        """
+        """The windows without a part; the beginnings of the names of all parts go to `names`."""
         done = 0
         for index, (first_line, window) in enumerate(windows):
             text = "\n".join(window).encode("utf-8", "surrogatepass")

@@ -145,10 +145,7 @@ def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | Non
 
 
 def letter_loop(source: str, words: Sequence[str], text: str) -> re.Match[str] | None:
-    """Two letters or more that are there four times in a row in a word, or one letter five times.
-
-    Nothing, if the source has such letters too, as in "hahaha".
-    """
+    """Some letters four times in a row in a word, or one five times, unlike in the source."""
     if not any(len(word) - len(set(word)) >= limits.MIN_REPEATED_LETTERS for word in words):
         return None
     return None if _LONG_LETTERS.search(source) else _LETTER_LOOP.search(text)

@@ -48,10 +48,7 @@ _CLEAR_SCALES = {
 
 
 def _scale_of(words: set[str]) -> str:
-    """A pattern of scales, and of what stands before them; there may have been a tag there.
-
-    In Chinese and Korean that may also be "more than".
-    """
+    """A pattern of scales, behind spaces, a hyphen or, in Chinese and Korean, "more than"."""
     return (
         rf"(?:[{_SPACES}]*+|-)(?:[多余餘여]?([{''.join(sorted(words & _UNSPACED))}])"
         rf"|({'|'.join(sorted(words - _UNSPACED))})\b)"
@@ -137,10 +134,7 @@ def has_digit(text: str) -> bool:
 
 
 class _Reader:
-    """Reads one number: a method for each kind of it adds to `readings` and moves `end`.
-
-    `thousands` is the mark between thousands, if it is only that.
-    """
+    """Reads one number: a method for each kind of it adds to `readings` and moves `end`."""
 
     def __init__(
         self, text: str, start: int, digits: str, *, thousands: str, is_exact: bool
@@ -333,10 +327,7 @@ def _scale_at(text: str, place: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """The numbers of a pair that have no partner on the other side.
-
-    If one side has such numbers in digits, the other has those in words, if there are any.
-    """
+    """The numbers of a pair without a partner: those in digits, and those in words beside them."""
 
     src: list[Number]
     tgt: list[Number]
@@ -399,10 +390,7 @@ class _Pair:
                     self.rest = [[], []]
 
     def cut_elsewhere(self) -> None:
-        """Telephone numbers and dates whose digits are cut at other places.
-
-        Not so 1.5 and 15, or 3 million and 3 billion.
-        """
+        """Telephone numbers and dates whose digits are cut elsewhere; not 1.5 and 15."""
         src, tgt = self.rest
         if _digits(src) == _digits(tgt) and (
             len(src) != len(tgt)

@@ -39,10 +39,7 @@ _UNFINISHED = tuple(",;(–-")
 
 
 def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
-    """All that the rules find wrong with a translation, in the order of `KINDS`.
-
-    With `knows_words`, the language need not be identified, which would take half a second once.
-    """
+    """All that the rules find; with `knows_words`, the language need not be identified."""
     is_blank, is_source_blank = (not side.raw or side.raw.isspace() for side in (tgt, src))
     if is_blank:
         return [] if is_source_blank else [Finding("length", "the translation is empty", 1.0)]
@@ -123,10 +120,7 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _may_repeat(words: Sequence[str]) -> bool:
-    """Whether a text has a word twice in a row, or three words in a row twice.
-
-    A phrase of two or more words that is there three times, or a longer one twice, has the latter.
-    """
+    """Whether a word is there twice in a row, or three words in a row twice, as in any loop."""
     after = words[1:]
     if any(map(operator.eq, words, after)):
         return True
@@ -135,10 +129,7 @@ def _may_repeat(words: Sequence[str]) -> bool:
 
 
 def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]) -> _Repeat | None:
-    """The phrase, of up to `longest` words, that fills the most words by its repetitions, if any.
-
-    `least` is how often a phrase of a length must be there; twice, if it is not given.
-    """
+    """The phrase whose repetitions fill most words; `least` says how many, or else it is two."""
     # Only distances at which something is repeated can be the length of a phrase.
     seen: dict[tuple[str, str], int] = {}
     sizes = {1}

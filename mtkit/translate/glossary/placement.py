@@ -98,11 +98,7 @@ class TermPlanner:
         n_best: int,
         search: PlannedSearch,
     ) -> list[list[Hypothesis]]:
-        """Search again where hypotheses lack terms; terms that do not fit are left out.
-
-        `results` has the hypotheses of each sentence without regard to terms, best first, and
-        `settings` are those of its search.
-        """
+        """Search again where hypotheses lack terms; terms that do not fit are left out."""
         results = list(results)
         drafts = {
             row: Draft(sentence, results[row][0].tokens, settings.max_lengths[row])

@@ -155,10 +155,7 @@ class Glossary:
 
 
 def missing_terms(terms: Iterable[str], text: str) -> list[int]:
-    """The numbers of the terms that a translation does not contain as words of their own.
-
-    A term that is given twice must occur twice; occurrences do not overlap.
-    """
+    """The numbers of the terms that a translation lacks as words of their own, each so often."""
     missing = []
     free = text
     # The longest first, because a term may be a part of another.
@@ -276,10 +273,7 @@ class TermEncoder:
 
 
 def _word_breaks(tokenizer: Tokenizer) -> WordBreaks:
-    """Of each subword, whether it continues a word, and whether a word may begin right after it.
-
-    Special subwords are not in the text, and bytes may be any character, so both count as letters.
-    """
+    """Of each subword whether it continues a word, and whether one may begin right after it."""
     continues = np.ones(len(tokenizer), dtype=bool)
     opening = np.zeros(len(tokenizer), dtype=bool)
     for i in range(UNK_ID + 1, len(tokenizer)):

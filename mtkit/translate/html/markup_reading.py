@@ -167,10 +167,7 @@ HTML = MarkupRules()
 
 
 class Reader:
-    """Reads lines one after another.
-
-    `number` is that of the first line. With `warns` there are warnings of what does not end.
-    """
+    """Reads lines one after another, from a number on; may warn of what does not end."""
 
     def __init__(self, number: int = 1, *, warns: bool = True, rules: MarkupRules = HTML) -> None:
         self._number = number

@@ -213,10 +213,7 @@ class Places:
 
 
 def same_place(place: int, source: Places, target: Places, part: Part) -> int | None:
-    """The place in a part's translation of what is at a place of the source.
-
-    It is that of the same kind and number, if there are equally many.
-    """
+    """The place of the same kind and number in a part's translation, if it has equally many."""
     kind = source.kind(place)
     of_source, of_target = source.inside(kind, part[0]), target.inside(kind, part[1])
     if not kind or len(of_source) != len(of_target):

@@ -16,10 +16,7 @@ from mtkit.translate.pytorch.incremental import Engine
 
 
 class NativeStep:
-    """The native engine in the place of `Engine`, with copies of a model's weights.
-
-    It is for ensembles and terms of a glossary, for which Python searches.
-    """
+    """The native engine in place of `Engine`, with a model's weights, for searches in Python."""
 
     def __init__(self, model: Transformer, precision: native.Precision) -> None:
         self.model = model

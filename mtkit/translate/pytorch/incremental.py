@@ -137,10 +137,7 @@ _IN_PLACE: dict[Sublayer, Sublayer] = {F.relu: torch.relu_, F.silu: partial(F.si
 
 
 class LayerCache:
-    """Self-attention keys and values of one decoder layer, each (B·H, room, K).
-
-    There is room for whole blocks of steps; it is zero where nothing was written.
-    """
+    """Keys and values of a decoder layer, each (B·H, room, K), for whole blocks; else zero."""
 
     def __init__(self, sentences: int, slots: int, n_heads: int) -> None:
         self.shape = sentences, slots, n_heads
@@ -237,10 +234,7 @@ class DecoderCache:
             layer.select(sentences, rows)
 
     def read_words(self, is_word: Tensor, rows: Tensor) -> Tensor:
-        """The words read by each live hypothesis, (R,), whose newest tokens read a word or not.
-
-        `is_word` is (R,), and so are the slots of the hypotheses, `rows`.
-        """
+        """The words (R,) read by the live hypotheses in `rows`, whose newest token may be one."""
         if self._words is None:
             B, W, _ = self.shape
             self._words = torch.zeros(B, W, dtype=torch.int64, device=rows.device)

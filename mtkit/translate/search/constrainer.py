@@ -31,10 +31,7 @@ class Constrainer:
         self._tokens = self._prefixes.new_zeros(B, slots, longest)
 
     def forbid(self, log_probs_RV: Tensor, rows: Tensor, done: int) -> None:
-        """Forbid, in place, the tokens that the constraints exclude after `done` tokens.
-
-        `rows` are the slots of these hypotheses among B·W, (R,).
-        """
+        """Forbid tokens after `done` ones, in place, for the slots `rows` (R,) among B·W."""
         forces = done < self._longest_prefix
         if forces:
             wanted = self._prefixes[rows // self._slots, done].unsqueeze(1)

@@ -199,10 +199,7 @@ def _weights(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
 
 
 def _nucleus(weights_RV: Tensor, wanted_R1: Tensor, among: int) -> tuple[Tensor, Tensor]:
-    """How many of the largest values of a row sum to `wanted`, and the smallest of them, (R, 1).
-
-    They are first searched among the `among` largest.
-    """
+    """How many of the largest values sum to `wanted`, and the smallest of them, (R, 1)."""
     among = min(among, weights_RV.shape[1])
     largest = top_k(weights_RV, among)[0]
     sums = largest.cumsum(-1, dtype=torch.float64)
@@ -217,10 +214,7 @@ def _nucleus(weights_RV: Tensor, wanted_R1: Tensor, among: int) -> tuple[Tensor,
 
 
 def _largest(values_RV: Tensor, count_R1: Tensor, least_R1: Tensor) -> Tensor:
-    """A mask of the `count` largest of each row, (R, V); of equal ones those with the lowest ids.
-
-    `least` is the smallest of them.
-    """
+    """A mask of the `count` largest, down to `least`, (R, V); of equal ones the lowest ids."""
     reached = values_RV >= least_R1
     if (reached.sum(-1, keepdim=True) == count_R1).all():
         return reached

@@ -39,10 +39,7 @@ def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[Array]:
-    """Arrays of tensors of 8-byte numbers on one device, by one copy.
-
-    No search copies anything else to the host in a block of several steps.
-    """
+    """Arrays of tensors of 8-byte numbers on one device, by the only copy of a block of steps."""
     together = torch.cat([tensor.flatten().view(torch.int64) for tensor in tensors]).cpu().numpy()
     ends = np.cumsum([tensor.numel() for tensor in tensors])
     types = [np.float64 if tensor.is_floating_point() else np.int64 for tensor in tensors]

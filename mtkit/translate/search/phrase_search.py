@@ -151,10 +151,7 @@ class _Sentence:
     def chosen(
         self, candidates: Sequence[_Hypothesis], eos_id: int
     ) -> tuple[list[_Hypothesis], list[_Hypothesis]]:
-        """The candidates that end, and those that continue, at most one for each slot.
-
-        Both are sorted, the most probable first.
-        """
+        """The candidates that end, and one for each slot that continues, most probable first."""
         ended: list[_Hypothesis] = []
         kept: list[_Hypothesis] = []
         others: list[_Hypothesis] = []

@@ -108,10 +108,7 @@ class Tracker:
         return self._next[state, token]
 
     def advancing(self, state: int) -> tuple[int, ...]:
-        """The tokens after which fewer are needed, ascending.
-
-        They continue the phrase that is begun, or begin one if none is.
-        """
+        """The tokens after which fewer are needed, ascending: they continue or begin a phrase."""
         if state in self._advancing:
             return self._advancing[state]
         now = self._states[state]
@@ -194,10 +191,7 @@ def slots_for(beam_size: int, total: int) -> int:
 def fitting(
     phrases: Sequence[Phrase], breaks: WordBreaks, *, limit: int, prefix: Sequence[int] = ()
 ) -> list[int]:
-    """Which phrases fit in an output, as many as possible.
-
-    The output has at most `limit` tokens, and begins with `prefix`; EOS may be cut off.
-    """
+    """Which phrases fit in an output of `limit` tokens with a prefix; EOS may be cut off."""
 
     def fits(chosen: Sequence[int]) -> bool:
         tracker = Tracker([phrases[i] for i in chosen], breaks)
