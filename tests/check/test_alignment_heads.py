@@ -43,7 +43,7 @@ LEXICON = Lexicon(
 )
 def test_words_that_translate_each_other_best_are_sure_links(
     source: str, target: str, sure: set[tuple[int, int]], possible: set[tuple[int, int]]
-) -> None:
+):
     gold = gold_of(LEXICON, source, target)
     assert (gold.sure, gold.possible) == (sure, sure | possible)
 
@@ -64,7 +64,7 @@ def run(untrained: Run, tmp_path: Path) -> Run:
     return Run.open(copied_run(untrained, tmp_path / "run"))
 
 
-def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run: Run) -> None:
+def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run: Run):
     pairs, lexicon = number_pairs(120, 3), lexicon_of_numbers()
     with Translator.load(run, device="cpu") as translator:
         tune_to_lexicon(run, translator, lexicon, pairs)
@@ -84,9 +84,7 @@ def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run: Run) -> N
 
 
 @pytest.mark.parametrize("reason", ["a trained head", "no known word", "words without spaces"])
-def test_no_heads_are_chosen_without_a_use(
-    run: Run, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_heads_are_chosen_without_a_use(run: Run, reason: str, monkeypatch: pytest.MonkeyPatch):
     lexicon = lexicon_of_numbers()
     with Translator.load(run, device="cpu") as translator:
         if reason == "a trained head":

@@ -48,7 +48,7 @@ def data_of(page: Page) -> Any:
     return json.loads(element["text"])
 
 
-def test_the_scores_and_their_signatures_are_those_of_mtkit_score() -> None:
+def test_the_scores_and_their_signatures_are_those_of_mtkit_score():
     page = page_of(GOOD, BAD, metrics=("bleu", "chrf"))
     systems = [System(one.name, one.translations) for one in (GOOD, BAD)]
     cells, codes = page.texts("td"), page.texts("code")
@@ -61,7 +61,7 @@ def test_the_scores_and_their_signatures_are_those_of_mtkit_score() -> None:
     assert cells.count("baseline") == 4
 
 
-def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
+def test_the_page_has_every_line_with_its_sentence_chrf():
     data = data_of(page_of(GOOD, BAD))
     assert (data["sources"], data["references"]) == (SOURCES, REFERENCES)
     for system, packed in zip((GOOD, BAD), data["systems"], strict=True):
@@ -74,7 +74,7 @@ def test_the_page_has_every_line_with_its_sentence_chrf() -> None:
     assert data["systems"][0]["scores"][0][0] == 100
 
 
-def test_several_references_are_scored_together_and_a_line_by_the_nearest_one() -> None:
+def test_several_references_are_scored_together_and_a_line_by_the_nearest_one():
     others = [line.upper() for line in REFERENCES[:3]] + ["something"]
     text = ComparedText("t", REFERENCES, SOURCES, others=[others])
     page = page_of(BAD, text=text, metrics=("bleu", "chrf"))
@@ -90,7 +90,7 @@ def test_several_references_are_scored_together_and_a_line_by_the_nearest_one() 
     assert scores == pytest.approx([one.value for one in found], abs=0.005)
 
 
-def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines() -> None:
+def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines():
     errors = SegmentMetric("MQM", [[0, 1, 2, 5], [3.25, 0, 0, 0]], lower_is_better=True)
     page = page_of(GOOD, BAD, segment_metrics=[errors])
     # The means, by hand.
@@ -102,13 +102,13 @@ def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines() -> None
     assert data["systems"][1]["scores"][1] == [3.25, 0, 0, 0]
 
 
-def test_the_number_of_better_and_worse_lines_is_said() -> None:
+def test_the_number_of_better_and_worse_lines_is_said():
     assert "bad is better than good in 1 lines, worse in 2, and equal in 0." in page_of(
         GOOD, BAD
     ).texts("p")
 
 
-def test_the_lines_of_each_system_that_have_a_finding_are_counted_once() -> None:
+def test_the_lines_of_each_system_that_have_a_finding_are_counted_once():
     number = Finding("numbers", "15 is missing", 0.8)
     twice = ComparedSystem(
         "twice", GOOD.translations, [checked(number, number), checked(), checked(number), checked()]
@@ -119,7 +119,7 @@ def test_the_lines_of_each_system_that_have_a_finding_are_counted_once() -> None
     assert "No line has a finding." in page_of(none).texts("p")
 
 
-def test_a_finding_is_at_the_characters_that_javascript_counts() -> None:
+def test_a_finding_is_at_the_characters_that_javascript_counts():
     source, translation = "😀 two 15", "😀😀 zwei 18"
     finding = Finding("numbers", "15", 0.8123456, src=range(6, 8), tgt=range(8, 10))
     system = ComparedSystem("x", [translation], [checked(finding, confidence=41.6)])
@@ -134,7 +134,7 @@ def test_a_finding_is_at_the_characters_that_javascript_counts() -> None:
     assert packed["forecast"] == [42]
 
 
-def test_a_page_without_a_source_says_why_there_are_no_findings() -> None:
+def test_a_page_without_a_source_says_why_there_are_no_findings():
     page = page_of(GOOD, text=ComparedText("test.de", REFERENCES, tgt_lang="de"))
     assert data_of(page)["systems"][0]["found"] is None
     assert any("were not checked, because there is no source" in one for one in page.texts("p"))
@@ -142,7 +142,7 @@ def test_a_page_without_a_source_says_why_there_are_no_findings() -> None:
     assert [page.texts("dt")[-1], page.texts("dd")[-1]] == ["Target language", "de"]
 
 
-def test_without_references_a_page_has_lines_and_findings_and_no_scores() -> None:
+def test_without_references_a_page_has_lines_and_findings_and_no_scores():
     text = ComparedText("in.en", None, SOURCES, "en", "de")
     number = Finding("numbers", "15 is missing", 0.8)
     lines = [checked(number), checked(), checked(), checked()]
@@ -159,14 +159,14 @@ def test_without_references_a_page_has_lines_and_findings_and_no_scores() -> Non
     assert [one["name"] for one in data_of(page)["metrics"]] == ["QE"]
 
 
-def test_without_references_a_page_shows_how_many_lines_have_which_forecast() -> None:
+def test_without_references_a_page_shows_how_many_lines_have_which_forecast():
     text = ComparedText("in.en", None, SOURCES, "en", "de")
     lines = [checked(confidence=confidence) for confidence in (80.0, 20.0, 40.0, 60.0)]
     page = page_of(ComparedSystem("x", GOOD.translations, lines), text=text)
     assert "Forecasts of lines: x" in page.texts("figcaption")
 
 
-def test_without_references_the_number_of_lines_must_be_that_of_the_source() -> None:
+def test_without_references_the_number_of_lines_must_be_that_of_the_source():
     text = ComparedText("in.en", None, SOURCES)
     with pytest.raises(MtkitError, match=r"x has 1 lines? and the source has 4"):
         comparison_page([ComparedSystem("x", ["one"])], text)
@@ -174,7 +174,7 @@ def test_without_references_the_number_of_lines_must_be_that_of_the_source() -> 
         comparison_page([ComparedSystem("x", [])], ComparedText("in.en", None, []))
 
 
-def test_without_references_the_translations_say_what_is_usual() -> None:
+def test_without_references_the_translations_say_what_is_usual():
     text = ComparedText("in.en", None, ["Two men."] * 20)
     checker = learned_checker(text, ["Zwei sehr sehr alte Männer."] * 20)
     assert checker is not None
@@ -182,7 +182,7 @@ def test_without_references_the_translations_say_what_is_usual() -> None:
     assert [one.kind for one in checker.check("Two men.", "").findings] == ["length"]
 
 
-def test_without_references_all_systems_say_what_is_usual() -> None:
+def test_without_references_all_systems_say_what_is_usual():
     text = ComparedText("in.en", None, ["Two men."] * 20)
     systems = ["Zwei sehr sehr alte Männer."] * 20, ["Zwei Männer."] * 20
     one, other = learned_checker(text, *systems), learned_checker(text, *systems[::-1])
@@ -192,7 +192,7 @@ def test_without_references_all_systems_say_what_is_usual() -> None:
     assert one.facts == other.facts
 
 
-def test_the_tables_say_how_to_read_them() -> None:
+def test_the_tables_say_how_to_read_them():
     page = page_of(GOOD, BAD, metrics=("chrf", "ter"))
     heads = page.texts("th")
     # As beside the lines.
@@ -206,7 +206,7 @@ def test_the_tables_say_how_to_read_them() -> None:
     assert "number of lines" in differences
 
 
-def test_the_languages_are_learned_from_the_references() -> None:
+def test_the_languages_are_learned_from_the_references():
     checker = learned_checker(TEXT)
     assert checker is not None
     assert (checker.facts.src_lang, checker.facts.tgt_lang) == ("en", "de")
@@ -215,11 +215,11 @@ def test_the_languages_are_learned_from_the_references() -> None:
     assert unknown.facts.tgt_lang == "und"
 
 
-def test_the_page_may_run_its_own_script_alone_and_load_nothing() -> None:
+def test_the_page_may_run_its_own_script_alone_and_load_nothing():
     assert_runs_its_own_script_alone(page_of(GOOD, BAD))
 
 
-def test_control_characters_are_symbols_and_other_letters_are_not_escaped() -> None:
+def test_control_characters_are_symbols_and_other_letters_are_not_escaped():
     line = "\0ж\x1b\x85"
     systems = [ComparedSystem("x\udcff", [line])]
     text = "".join(comparison_page(systems, ComparedText("t", [line], [line])))
@@ -228,7 +228,7 @@ def test_control_characters_are_symbols_and_other_letters_are_not_escaped() -> N
     text.encode()
 
 
-def test_every_control_has_a_label() -> None:
+def test_every_control_has_a_label():
     page = page_of(GOOD, BAD)
     controls = [one for one in page.elements if one["tag"] in ("input", "select")]
     assert len(controls) > 7
@@ -236,7 +236,7 @@ def test_every_control_has_a_label() -> None:
         assert "label" in one["inside"] or one["attrs"].get("aria-label")
 
 
-def test_a_line_more_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_more_needs_little_memory(monkeypatch: pytest.MonkeyPatch):
     # A fifth of the trials, which at once would still take 26 KB a line.
     monkeypatch.setattr("mtkit.score.scores._TRIALS", 2_000)
     monkeypatch.setattr("mtkit.score.scores._SAMPLES", 100)
@@ -256,6 +256,6 @@ def test_a_line_more_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     tracemalloc.stop()
 
 
-def test_another_number_of_lines_is_refused() -> None:
+def test_another_number_of_lines_is_refused():
     with pytest.raises(MtkitError, match="1 translations do not line up with 4 references"):
         comparison_page([ComparedSystem("x", ["one"])], TEXT)

@@ -21,7 +21,7 @@ SIDE = SideCoverage((-1.0, 2.0), (1, 2), 2.0, 0.5, -3.0, 0.8)
 PAIR = PairCoverage(SIDE, SIDE, 0.1, 2, 0)
 
 
-def test_spearman_is_worked_by_hand() -> None:
+def test_spearman_is_worked_by_hand():
     # Ranks 1 2 3 4 5 and 1 3 2 4 5: 1 - 6 * 2 / (5 * 24).
     assert spearman([1, 2, 3, 4, 5], [10, 30, 20, 40, 50]) == pytest.approx(0.9)
     assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
@@ -30,7 +30,7 @@ def test_spearman_is_worked_by_hand() -> None:
     assert spearman([1, 1, 1], [1, 2, 3]) == 0.0
 
 
-def test_features_are_worked_by_hand() -> None:
+def test_features_are_worked_by_hand():
     found = dict(zip(FEATURES, features_of([-4.0, -1.0], PAIR), strict=True))
     assert found["mean log-probability"] == -2.5
     assert found["lowest log-probability"] == found["lowest tenth"] == -4.0
@@ -48,7 +48,7 @@ def _data(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x, (50 + 8 * x[:, 0] - 5 * x[:, 9] + draw.normal(size=count)).clip(0, 100)
 
 
-def test_a_linear_relation_is_found_again() -> None:
+def test_a_linear_relation_is_found_again():
     forecast = Forecast.fit(*_data(2000, 1))
     x, y = _data(500, 2)
     errors = [abs(forecast.of(row) - value) for row, value in zip(x.tolist(), y, strict=True)]
@@ -57,7 +57,7 @@ def test_a_linear_relation_is_found_again() -> None:
     assert forecast.quality.correlation > forecast.quality.baseline
 
 
-def test_the_tenths_of_unrelated_features_all_have_the_mean() -> None:
+def test_the_tenths_of_unrelated_features_all_have_the_mean():
     x, _ = _data(3000, 3)
     chrf = np.random.default_rng(4).uniform(0, 100, size=3000)
     quality = Forecast.fit(x, chrf).quality
@@ -66,19 +66,19 @@ def test_the_tenths_of_unrelated_features_all_have_the_mean() -> None:
     assert all(abs(tenth.chrf - 50) < 8 for tenth in quality.tenths)
 
 
-def test_forecasts_are_between_0_and_100_for_any_features() -> None:
+def test_forecasts_are_between_0_and_100_for_any_features():
     forecast = Forecast.fit(*_data(300, 5))
     for value in (-1e9, 0.0, 1e9):
         assert 0 <= forecast.of([value] * len(FEATURES)) <= 100
 
 
-def test_a_constant_feature_does_no_harm() -> None:
+def test_a_constant_feature_does_no_harm():
     x, y = _data(300, 6)
     x[:, 3] = 1.0
     assert np.isfinite(Forecast.fit(x, y).of(x[0].tolist()))
 
 
-def test_the_features_of_samples_are_their_chrf_by_sacrebleu() -> None:
+def test_the_features_of_samples_are_their_chrf_by_sacrebleu():
     text, samples = (
         "the cat sat",
         [
@@ -96,7 +96,7 @@ def test_the_features_of_samples_are_their_chrf_by_sacrebleu() -> None:
     assert features_of_samples(text, []) == []
 
 
-def test_what_is_outside_of_the_range_counts_half() -> None:
+def test_what_is_outside_of_the_range_counts_half():
     fitted = Forecast.fit(*_data(300, 7))
     forecast = _with_tenths(fitted, [(0, 0), (100, 100)])
     low, high = list(forecast.low), list(forecast.high)
@@ -119,7 +119,7 @@ def _with_tenths(forecast: Forecast, tenths: list[tuple[float, float]]) -> Forec
     # before it, such as (40, 38), gets that value. Outside, the correction is that of the end.
     [(20, 35), (25, 37.5), (30, 40), (40, 40), (50, 65), (10, 25), (60, 75)],
 )
-def test_forecasts_are_corrected_by_the_tenths_in_order(raw: float, expected: float) -> None:
+def test_forecasts_are_corrected_by_the_tenths_in_order(raw: float, expected: float):
     constant = {name: [0.0] * len(FEATURES) for name in ("means", "weights", "low", "high")}
     forecast = Forecast.fit(*_data(300, 8)).model_copy(update={**constant, "bias": raw})
     corrected = _with_tenths(forecast, [(20, 35), (30, 40), (40, 38), (50, 65)])

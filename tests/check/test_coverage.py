@@ -24,14 +24,14 @@ def _found(coverage: Coverage, source: str, translation: str) -> list[Finding]:
     return list(coverage.findings(*pair, coverage.of(*pair)))
 
 
-def test_whole_translations_have_no_findings(coverage: Coverage) -> None:
+def test_whole_translations_have_no_findings(coverage: Coverage):
     pick = random.Random(2)
     assert not [
         pair for pair in (pair_of_words(pick) for _ in range(200)) if _found(coverage, *pair)
     ]
 
 
-def test_the_words_that_are_not_translated_are_named(coverage: Coverage) -> None:
+def test_the_words_that_are_not_translated_are_named(coverage: Coverage):
     pick = random.Random(3)
     for _ in range(50):
         source, translation = pair_of_words(pick)
@@ -47,7 +47,7 @@ def test_the_words_that_are_not_translated_are_named(coverage: Coverage) -> None
         assert finding.reason == f'not translated: "{" ".join(named)}"'
 
 
-def test_the_words_that_are_added_are_named(coverage: Coverage) -> None:
+def test_the_words_that_are_added_are_named(coverage: Coverage):
     pick = random.Random(4)
     source, translation = pair_of_words(pick)
     words = source.split()
@@ -59,7 +59,7 @@ def test_the_words_that_are_added_are_named(coverage: Coverage) -> None:
     assert finding.reason == f'not in the source: "{span}"'
 
 
-def test_the_translation_of_another_line_is_both(coverage: Coverage) -> None:
+def test_the_translation_of_another_line_is_both(coverage: Coverage):
     pick = random.Random(5)
     source, _ = pair_of_words(pick)
     others = [f"t{word[1:]}" for word in WORDS if word not in source.split()][:10]
@@ -67,7 +67,7 @@ def test_the_translation_of_another_line_is_both(coverage: Coverage) -> None:
     assert kinds == ["omission", "addition"]
 
 
-def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage) -> None:
+def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage):
     (finding,) = _found(coverage, "these are quite other Names", "hier steht nichts von Names")
     assert finding.kind == "unknown"
     assert finding.reason == "4 of 5 words are new to the model: these, are, quite, other"
@@ -75,7 +75,7 @@ def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage) -> N
     assert not _found(coverage, "quite other", "ganz anders")
 
 
-def test_words_that_both_sides_have_are_covered(coverage: Coverage) -> None:
+def test_words_that_both_sides_have_are_covered(coverage: Coverage):
     source, translation = pair_of_words(random.Random(6))
     pair = coverage.of(Text(f"{source} Anna"), Text(f"{translation} Anna"))
     assert pair.src.log_odds[-1] < 0
@@ -83,11 +83,11 @@ def test_words_that_both_sides_have_are_covered(coverage: Coverage) -> None:
 
 
 @pytest.mark.parametrize("pair", [("", ""), ("...", "!"), ("saaa", "")])
-def test_texts_without_words_are_accepted(coverage: Coverage, pair: tuple[str, str]) -> None:
+def test_texts_without_words_are_accepted(coverage: Coverage, pair: tuple[str, str]):
     _found(coverage, *pair)
 
 
-def test_the_worst_run_has_the_highest_sum(coverage: Coverage) -> None:
+def test_the_worst_run_has_the_highest_sum(coverage: Coverage):
     pick = random.Random(7)
     for _ in range(30):
         source, translation = pair_of_words(pick)
@@ -103,7 +103,7 @@ def test_the_worst_run_has_the_highest_sum(coverage: Coverage) -> None:
             assert sums[side.worst] == pytest.approx(best)
 
 
-def test_the_regression_is_at_the_optimum_of_its_likelihood() -> None:
+def test_the_regression_is_at_the_optimum_of_its_likelihood():
     draw = np.random.default_rng(1)
     x = draw.normal(size=(300, 3))
     y = (x @ [2.0, -1.0, 0.5] + 0.3 + draw.logistic(size=300) > 0).astype(float)
@@ -114,13 +114,13 @@ def test_the_regression_is_at_the_optimum_of_its_likelihood() -> None:
     assert np.abs(gradient).max() < 1e-6
 
 
-def test_a_clause_is_deleted_where_there_are_several() -> None:
+def test_a_clause_is_deleted_where_there_are_several():
     text = "We agree with this report, and that is all we want."
     found = {delete_part(text, random.Random(seed)) for seed in range(20)}
     assert found == {", and that is all we want.", "We agree with this report."}
 
 
-def test_of_a_text_without_clauses_some_words_are_deleted() -> None:
+def test_of_a_text_without_clauses_some_words_are_deleted():
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
     for seed in range(20):
         shorter = delete_part(" ".join(words), random.Random(seed))
@@ -139,5 +139,5 @@ def test_of_a_text_without_clauses_some_words_are_deleted() -> None:
         ("A man in a red coat walks.", None),
     ],
 )
-def test_the_last_third_is_deleted_before_the_mark(text: str, shorter: str | None) -> None:
+def test_the_last_third_is_deleted_before_the_mark(text: str, shorter: str | None):
     assert delete_end(text) == shorter

@@ -44,7 +44,7 @@ def _model_1(pairs: list[tuple[list[str], list[str]]], rounds: int) -> dict[tupl
     return probability
 
 
-def test_the_probabilities_are_those_of_the_textbook() -> None:
+def test_the_probabilities_are_those_of_the_textbook():
     pairs = _pairs(300)
     found = Lexicon.learn(pairs)
     expected = _model_1([(s.split(), t.split()) for s, t in pairs], 5)
@@ -58,7 +58,7 @@ def test_the_probabilities_are_those_of_the_textbook() -> None:
             assert value == pytest.approx(backwards[target, source], abs=0.02)
 
 
-def test_a_word_that_is_in_a_fifth_of_all_lines_has_a_share_and_no_entry() -> None:
+def test_a_word_that_is_in_a_fifth_of_all_lines_has_a_share_and_no_entry():
     pairs = [(f"the {source}", f"das {target}") for source, target in _pairs(100)]
     found = Lexicon.learn(pairs)
     assert "the" not in found.src_to_tgt
@@ -66,14 +66,14 @@ def test_a_word_that_is_in_a_fifth_of_all_lines_has_a_share_and_no_entry() -> No
     assert found.src_shares["the"] == found.tgt_shares["das"] == 1.0
 
 
-def test_a_rare_word_has_neither() -> None:
+def test_a_rare_word_has_neither():
     pairs = [*_pairs(100), ("rare", "selten"), ("rare", "selten")]
     found = Lexicon.learn(pairs)
     assert "rare" not in found.src_to_tgt
     assert "rare" not in found.src_shares
 
 
-def test_a_saved_lexicon_is_read_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_lexicon_is_read_as_it_was(tmp_path: Path):
     found = Lexicon.learn(_pairs(200))
     save_lexicons(tmp_path / "one.tsv", {"de": found})
     again = load_lexicon(tmp_path / "one.tsv", "de")
@@ -84,7 +84,7 @@ def test_a_saved_lexicon_is_read_as_it_was(tmp_path: Path) -> None:
         assert again.src_to_tgt[source] == pytest.approx(entry, rel=0.01)
 
 
-def test_each_target_language_has_its_own_lexicon(tmp_path: Path) -> None:
+def test_each_target_language_has_its_own_lexicon(tmp_path: Path):
     path = tmp_path / "lexicon.tsv"
     german, greek = (
         Lexicon({"one": {word: 1.0}}, {word: {"one": 0.5}}, {"one": 0.1}, {word: 0.1})
@@ -97,7 +97,7 @@ def test_each_target_language_has_its_own_lexicon(tmp_path: Path) -> None:
         load_lexicon(path, "fr")
 
 
-def test_no_pairs_give_an_empty_lexicon() -> None:
+def test_no_pairs_give_an_empty_lexicon():
     found = Lexicon.learn([])
     assert found == Lexicon({}, {}, {}, {})
     assert Lexicon.learn([("", ""), ("a b", "")]).src_to_tgt == {}
@@ -114,12 +114,12 @@ def test_no_pairs_give_an_empty_lexicon() -> None:
         ("", []),
     ],
 )
-def test_a_key_is_the_beginning_of_a_word(text: str, keys: list[str]) -> None:
+def test_a_key_is_the_beginning_of_a_word(text: str, keys: list[str]):
     assert Text(text).keys == keys
     assert [text[a:b].lower()[:6] for a, b in Text(text).spans()] == keys
 
 
-def test_words_and_keys_belong_together_where_lower_case_is_longer() -> None:
+def test_words_and_keys_belong_together_where_lower_case_is_longer():
     # The capital İ has two code points in lower case.
     text = Text("İzmir İstanbul und Köln")
     assert len(text.spans()) == len(text.keys) == 4

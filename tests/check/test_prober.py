@@ -37,7 +37,7 @@ class _Forced:
         return [self._known[source] for source in sources]
 
 
-def test_a_contrast_is_worked_by_hand() -> None:
+def test_a_contrast_is_worked_by_hand():
     forced = cast(ForcedDecoder, _Forced({"a b": [-1.0, -3.0], "a": [-0.5, -1.5], "": []}))
     pair = ("a b", "x y", "a")
     by_hand = Contrast(mean=-2.0, lowest=-3.0, last=-3.0, gain=2.0, mean_gain=1.0, last_gain=1.5)
@@ -59,7 +59,7 @@ def test_a_contrast_is_worked_by_hand() -> None:
 )
 def test_the_model_is_asked_with_the_mark_that_the_source_ends_with(
     source: str, translation: str, completed: str
-) -> None:
+):
     forced = _Forced({source: [-1.0, -3.0], "a": [-0.5, -1.5]})
     known = [[-1.0, -1.0]]
     contrasts_of(cast(ForcedDecoder, forced), [(source, translation, "a")], known)
@@ -88,7 +88,7 @@ def _shortened(coverage: Coverage, source: str, translation: str) -> str | None:
     return coverage.shortened(src, tgt, coverage.of(src, tgt))
 
 
-def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage) -> None:
+def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage):
     pick = random.Random(3)
     for _ in range(20):
         source, cut, expected = _cut(pick)
@@ -101,16 +101,14 @@ def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage) -
     assert _shortened(coverage, f"{source} " * 200, cut) is None
 
 
-def test_where_only_the_mark_is_missing_the_whole_source_is_asked(coverage: Coverage) -> None:
+def test_where_only_the_mark_is_missing_the_whole_source_is_asked(coverage: Coverage):
     source, translation = pair_of_words(random.Random(6))
     assert _shortened(coverage, f"{source}.", translation) == f"{source}."
     assert _shortened(coverage, f"{source}.", f"{translation}!") is None
 
 
 @pytest.mark.parametrize(("last", "is_omission"), [(0.4, False), (0.6, True)])
-def test_near_the_limit_the_model_decides(
-    coverage: Coverage, last: float, is_omission: bool
-) -> None:
+def test_near_the_limit_the_model_decides(coverage: Coverage, last: float, is_omission: bool):
     source, cut, _ = _cut(random.Random(4))
     src, tgt = Text(source), Text(cut)
     findings = list(coverage.findings(src, tgt, coverage.of(src, tgt), Contrast(*[0.0] * 5, last)))
@@ -119,9 +117,7 @@ def test_near_the_limit_the_model_decides(
     assert [x.kind for x in coverage.findings(src, tgt, coverage.of(src, tgt))] == ["omission"]
 
 
-def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(
-    fitted: Run, coverage: Coverage
-) -> None:
+def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(fitted: Run, coverage: Coverage):
     checker = load_checker(fitted)
     checker.coverage = coverage
     pick = random.Random(5)

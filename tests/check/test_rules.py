@@ -443,7 +443,7 @@ def test_a_translation_that_is_cut_in_the_middle_is_found(facts: PairFacts):
 @pytest.mark.parametrize(("last", "is_cut"), [(-0.5, False), (-4.0, True)])
 def test_where_the_model_expects_the_mark_nothing_else_is_missing(
     facts: PairFacts, last: float, is_cut: bool
-) -> None:
+):
     source, translation = next(pair for pair in demo_pairs(300) if len(pair[1].split()) > 8)
     words = translation.split()
     first_words = " ".join(words[: len(words) * 2 // 3])

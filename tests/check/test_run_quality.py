@@ -38,11 +38,11 @@ def fitted_bytes(run: Run) -> list[bytes]:
     return [(run.path / name).read_bytes() for name in (CONFIDENCE, LEXICON)]
 
 
-def test_fitting_twice_writes_the_same_bytes(changed_run: Run) -> None:
+def test_fitting_twice_writes_the_same_bytes(changed_run: Run):
     assert fitted_bytes(changed_run) == fitted_bytes(changed_run)
 
 
-def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run) -> None:
+def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run):
     checks = RunChecks.load(fitted.path)
     assert checks is not None
     (direction,) = checks.directions
@@ -57,7 +57,7 @@ def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run) -> None:
     assert mean == pytest.approx(sum(chrf) / len(chrf), abs=0.1)
 
 
-def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run) -> None:
+def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run):
     checker = load_checker(fitted)
     source, target = "one two three four", "vier drei zwei eins"
     assert not checker.check(source, target).findings
@@ -65,7 +65,7 @@ def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run) -> None:
     assert "omission" in kinds
 
 
-def test_the_words_of_markup_and_addresses_are_not_new(fitted: Run) -> None:
+def test_the_words_of_markup_and_addresses_are_not_new(fitted: Run):
     checker = load_checker(fitted)
     parts = "<blockquote>{username}</blockquote> https://example.com/help/page me@example.org"
     pair = f"one two three four {parts}", f"vier drei zwei eins {parts}"
@@ -74,7 +74,7 @@ def test_the_words_of_markup_and_addresses_are_not_new(fitted: Run) -> None:
     assert lost - {"length", "omission"} == {"placeholders", "markup", "addresses"}
 
 
-def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run) -> None:
+def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run):
     checker = load_checker(fitted)
     assert checker.check("one two", "zwei eins").confidence is None
     sure = checker.check("one two", "zwei eins", Decoded([-0.01] * 3)).confidence
@@ -84,7 +84,7 @@ def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run) -> None:
     assert 0 <= unsure < sure <= 100
 
 
-def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run) -> None:
+def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run):
     checker = load_checker(fitted)
     (finding,) = (
         one for one in checker.check("one 猫 two", "zwei eins").findings if one.kind == "unknown"
@@ -96,7 +96,7 @@ def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run) -> None:
     assert "unknown" not in kinds
 
 
-def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run) -> None:
+def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run):
     checker = load_checker(fitted)
     known = Checker(checker.facts, alphabet=frozenset("caf\u00e9"))
     assert not [one for one in known.check("cafe\u0301", "f").findings if one.kind == "unknown"]
@@ -104,7 +104,7 @@ def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run) -> N
     assert finding.src == range(9, 10)
 
 
-def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> None:
+def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run):
     one, other = load_checker(fitted), load_checker(fitted)
     decoded = Decoded([-0.5, -0.1])
     first = [one.check(*pair, decoded) for pair in PAIRS[:50]]
@@ -115,7 +115,7 @@ def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run) -> 
 @pytest.mark.parametrize(("is_imported", "files"), [(False, ""), (True, " SRC TGT")])
 def test_a_run_without_checks_says_how_to_get_them(
     is_imported: bool, files: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     record = object() if is_imported else None
     monkeypatch.setattr(
         untrained, "manifest", untrained.manifest.model_copy(update={"imported": record})
@@ -126,9 +126,7 @@ def test_a_run_without_checks_says_how_to_get_them(
 
 
 @pytest.mark.parametrize("kind", ["marian", "nllb", "bpe with tags on both sides"])
-def test_the_command_for_files_has_the_languages_of_a_run_with_several(
-    kind: str, tmp_path: Path
-) -> None:
+def test_the_command_for_files_has_the_languages_of_a_run_with_several(kind: str, tmp_path: Path):
     pytest.importorskip("transformers")
     run = run_of_kind(tmp_path, kind)
     for given, shown in (
@@ -147,7 +145,7 @@ def test_the_command_for_files_has_the_languages_of_a_run_with_several(
 @pytest.mark.parametrize(
     "name", ["my run", "it's", "a;b", "$HOME", "*", "a&b", "(x)", '"', "größer", "a\\b", "-x", "~"]
 )
-def test_a_printed_command_is_what_the_shell_reads(name: str, untrained: Run) -> None:
+def test_a_printed_command_is_what_the_shell_reads(name: str, untrained: Run):
     run = Run(untrained.path.parent / name, untrained.config, untrained.manifest)
     with pytest.raises(MtkitError) as caught:
         load_checker(run)
@@ -159,27 +157,27 @@ def test_a_printed_command_is_what_the_shell_reads(name: str, untrained: Run) ->
     assert printed.stdout == str(run.path)
 
 
-def test_a_changed_lexicon_is_refused(changed_run: Run) -> None:
+def test_a_changed_lexicon_is_refused(changed_run: Run):
     with (changed_run.path / LEXICON).open("a", encoding="utf-8") as file:
         file.write("one\tneun\t1\t1\n")
     with pytest.raises(MtkitError, match=r"lexicon\.tsv: is missing, or was changed"):
         load_checker(changed_run)
 
 
-def test_a_changed_lexicon_is_not_exported(changed_run: Run, tmp_path: Path) -> None:
+def test_a_changed_lexicon_is_not_exported(changed_run: Run, tmp_path: Path):
     (changed_run.path / LEXICON).write_text("", encoding="utf-8")
     with pytest.raises(MtkitError, match=r"lexicon\.tsv: is missing, or was changed"):
         export(changed_run, tmp_path / "out", format="safetensors")
 
 
-def test_a_changed_record_is_refused(changed_run: Run) -> None:
+def test_a_changed_record_is_refused(changed_run: Run):
     path = changed_run.path / CONFIDENCE
     path.write_text(path.read_text(encoding="utf-8").replace('"und"', '"xx"').replace("-", "+", 1))
     with pytest.raises(MtkitError, match=r"confidence\.json: "):
         load_checker(changed_run)
 
 
-def test_a_record_with_fewer_features_is_refused(changed_run: Run) -> None:
+def test_a_record_with_fewer_features_is_refused(changed_run: Run):
     def shorten(content: dict[str, Any]) -> None:
         del content["directions"][0]["forecast"]["weights"][0]
 
@@ -188,12 +186,12 @@ def test_a_record_with_fewer_features_is_refused(changed_run: Run) -> None:
         load_checker(changed_run)
 
 
-def test_the_characters_of_tags_are_not_unknown(fitted: Run) -> None:
+def test_the_characters_of_tags_are_not_unknown(fitted: Run):
     checked = load_checker(fitted).check("<b>one</b> {two}", "<b>eins</b> {two}")
     assert "unknown" not in [one.kind for one in checked.findings]
 
 
-def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run) -> None:
+def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run):
     path = changed_run.path / CONFIDENCE
     expected = fitted_bytes(changed_run)
     path.write_text("{", encoding="utf-8")
@@ -205,7 +203,7 @@ def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run)
     assert path.read_bytes() == newer
 
 
-def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Run) -> None:
+def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Run):
     vocabularies = changed_run.tokenizers()
     Run.create(changed_run.path, changed_run.config, vocabularies, manifest=changed_run.manifest)
     assert not (changed_run.path / CONFIDENCE).exists()
@@ -214,7 +212,7 @@ def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Ru
 
 def test_training_with_a_small_validation_set_goes_on_without(
     untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     caplog.set_level(logging.INFO)
     assert fit_run(untrained, PreparedData.open(untrained.data_path), device="cpu") is None
     assert "confidence: not fitted, because the validation set has under 100 pairs" in caplog.text
@@ -222,7 +220,7 @@ def test_training_with_a_small_validation_set_goes_on_without(
 
 def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_language(
     tmp_path: Path,
-) -> None:
+):
     directions = []
     for tgt_lang, words in (("de", GERMAN), ("el", GREEK)):
         folder = tmp_path / tgt_lang
@@ -250,7 +248,7 @@ def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_langua
         assert (pair.src.new, pair.tgt.new) == (0.0, 0.0)
 
 
-def test_a_loop_lowers_the_confidence_of_its_line_to_the_worst_tenth(fitted: Run) -> None:
+def test_a_loop_lowers_the_confidence_of_its_line_to_the_worst_tenth(fitted: Run):
     checker = load_checker(fitted)
     assert checker.forecast is not None
     worst = checker.forecast.quality.tenths[0].chrf

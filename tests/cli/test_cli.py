@@ -560,7 +560,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path) -> None:
+def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path):
     done = python("-c", IMPORTS_WHILE_INTERRUPTED, number, cwd=tmp_path, **PATHS)
     assert (done.stdout, done.stderr) == ("imported True\ninterrupted\n", "")
 
@@ -581,20 +581,20 @@ program()
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_signal_ends_a_command_with_one_line(number: str, tmp_path: Path) -> None:
+def test_a_signal_ends_a_command_with_one_line(number: str, tmp_path: Path):
     done = python("-c", STOPPED, number, cwd=tmp_path, **PATHS)
     # Click ends the line that a terminal has begun with ^C.
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmtkit: interrupted\n")
 
 
-def test_sigterm_ends_a_worker_at_once(tmp_path: Path) -> None:
+def test_sigterm_ends_a_worker_at_once(tmp_path: Path):
     # The launcher ends with it the workers that wait for one that has failed.
     worker = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
     done = python("-c", STOPPED, "SIGTERM", cwd=tmp_path, **PATHS, **worker)
     assert done.returncode == -signal.SIGTERM
 
 
-def test_workers_ask_for_their_rank_without_pytorch() -> None:
+def test_workers_ask_for_their_rank_without_pytorch():
     # An interrupt asks, and it may come while PyTorch is loaded.
     code = (
         "import sys; from mtkit.cli.console import is_later_worker; "
@@ -615,7 +615,7 @@ program()
 
 
 @pytest.mark.parametrize("argument", ["--help", "translate"])
-def test_windows_is_refused_in_one_line(argument: str, tmp_path: Path) -> None:
+def test_windows_is_refused_in_one_line(argument: str, tmp_path: Path):
     done = python("-c", ON_WINDOWS, argument, cwd=tmp_path, **PATHS)
     (line,) = done.stderr.splitlines()
     assert line.startswith("mtkit: error: Windows is not supported; ")

@@ -45,7 +45,7 @@ def page_of(place: Place, name: str = "page.html") -> tuple[Page, Any]:
     return page, json.loads(element["text"])
 
 
-def test_files_are_compared_and_checked(files: Place) -> None:
+def test_files_are_compared_and_checked(files: Place):
     outcome = files.mtkit("compare", "first.de", "second.de", *FILES, *OUTPUT)
     assert (outcome.status, outcome.out) == (0, "")
     assert outcome.err.endswith("mtkit: wrote page.html\n")
@@ -61,7 +61,7 @@ def test_files_are_compared_and_checked(files: Place) -> None:
     assert not list(files.folder.glob(".page*"))
 
 
-def test_without_a_source_files_are_compared_and_not_checked(files: Place) -> None:
+def test_without_a_source_files_are_compared_and_not_checked(files: Place):
     command = ("-q", "compare", "second.de", "--reference", "test.de", *OUTPUT)
     assert files.mtkit(*command).status == 0
     page, data = page_of(files)
@@ -72,7 +72,7 @@ def test_without_a_source_files_are_compared_and_not_checked(files: Place) -> No
     assert note in files.mtkit(*command[1:]).err
 
 
-def test_the_languages_of_files_are_identified(files: Place) -> None:
+def test_the_languages_of_files_are_identified(files: Place):
     english = "the weather is nice today and we go for a long walk\n"
     german = "das Wetter ist heute schön und wir machen einen langen Spaziergang\n"
     files.write("test.en", english * MIN_LINES)
@@ -84,7 +84,7 @@ def test_the_languages_of_files_are_identified(files: Place) -> None:
     assert page_of(files)[1]["languages"] == {"src": "", "tgt": "de"}
 
 
-def test_outside_scores_are_in_the_page(files: Place) -> None:
+def test_outside_scores_are_in_the_page(files: Place):
     files.write("comet.txt", "0.5\n0.7\n0.9\n")
     outside = ["--segment-scores", "COMET=comet.txt"]
     files.mtkit("-q", "compare", "first.de", *FILES, *outside, *OUTPUT)
@@ -93,7 +93,7 @@ def test_outside_scores_are_in_the_page(files: Place) -> None:
     assert "0.7000" in page.texts("td")
 
 
-def test_several_references_are_compared_with(files: Place) -> None:
+def test_several_references_are_compared_with(files: Place):
     files.write("other.de", "ein Mann sitzt\nzwei Hunde rennen\nam 18. Mai 2020\n")
     outcome = files.mtkit("-q", "compare", "second.de", *FILES, "--reference", "other.de", *OUTPUT)
     assert outcome.status == 0, outcome.err
@@ -106,13 +106,13 @@ def test_several_references_are_compared_with(files: Place) -> None:
     assert "short.de has 1 line and test.de has 3" in error
 
 
-def test_the_page_can_go_to_standard_output(files: Place) -> None:
+def test_the_page_can_go_to_standard_output(files: Place):
     command = ("-q", "compare", "-", "--reference", "test.de", "--output", "-")
     outcome = files.mtkit(*command, stdin=FIRST.encode())
     assert well_formed(outcome.out).texts("h1") == ["-"]
 
 
-def test_files_of_the_same_name_are_told_apart(files: Place) -> None:
+def test_files_of_the_same_name_are_told_apart(files: Place):
     for folder in ("old", "new"):
         files.write(f"{folder}/out.de", FIRST)
     files.mtkit("-q", "compare", "old/out.de", "new/out.de", *FILES, *QUICK, *OUTPUT)
@@ -123,7 +123,7 @@ def test_files_of_the_same_name_are_told_apart(files: Place) -> None:
 
 def test_runs_and_a_file_are_compared_on_the_test_set(
     prepared: Place, untrained: Run, also_untrained: Run, tiny_data: PreparedData
-) -> None:
+):
     for run in (untrained, also_untrained):
         shutil.copytree(run.path, prepared.folder / "runs" / run.path.name)
     sources, references = tiny_data.text("test")
@@ -142,7 +142,7 @@ def test_runs_and_a_file_are_compared_on_the_test_set(
     assert "test set of the data" in page.texts("dd")
 
 
-def test_a_run_translates_the_source_of_a_reference(trained: Place) -> None:
+def test_a_run_translates_the_source_of_a_reference(trained: Place):
     trained.write("test.en", "one two\nnine\n")
     trained.write("test.de", "eins zwei\nneun\n")
     outcome = trained.mtkit("-q", "compare", "runs/tiny", *FILES, *QUICK, *OUTPUT)
@@ -157,7 +157,7 @@ def test_a_run_translates_the_source_of_a_reference(trained: Place) -> None:
     assert data["languages"] == {"src": "en", "tgt": "de"}
 
 
-def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place) -> None:
+def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
     config = trained.folder / "runs/tiny/config.yaml"
     config.write_text(config.read_text().replace("max_length: null", "max_length: 1"))
     trained.write("test.en", "one two\n")
@@ -167,7 +167,7 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place) -> None:
     assert "the translation ended at the limit of its length" in reasons
 
 
-def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
+def test_a_full_disk_leaves_the_page_that_was_there(files: Place):
     # The font cache of matplotlib is written at its first import.
     assert files.mtkit("compare", "first.de", *FILES, "--output", "old.html").status == 0
     with full_disk():
@@ -199,7 +199,7 @@ def test_a_full_disk_leaves_the_page_that_was_there(files: Place) -> None:
     ],
     ids=str,
 )
-def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], message: str) -> None:
+def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], message: str):
     files.write("short.de", "1\n")
     assert message in files.refused("compare", *command)
 
@@ -216,17 +216,17 @@ def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], mes
 )
 def test_a_run_is_refused_where_it_cannot_be_compared(
     trained: Place, command: list[str], message: str
-) -> None:
+):
     trained.write("other.de", "eins\n")
     assert message in trained.refused("compare", "runs/tiny", *command, *OUTPUT)
 
 
-def test_a_parser_is_refused(place: Place, parser: Run) -> None:
+def test_a_parser_is_refused(place: Place, parser: Run):
     error = place.refused("compare", parser.path, "--output", "page.html")
     assert "is a parser, and mtkit compare is for translations" in error
 
 
-def test_a_run_without_its_data_is_refused_with_advice(trained: Place) -> None:
+def test_a_run_without_its_data_is_refused_with_advice(trained: Place):
     shutil.rmtree(trained.folder / "data")
     for path in Path(trained.folder / "runs").iterdir():
         error = trained.refused("compare", path, *OUTPUT)

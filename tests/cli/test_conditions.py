@@ -92,7 +92,7 @@ def run(folder: Path, condition: str, arguments: list[str]) -> None:
 )
 def test_a_command_does_its_work_or_says_in_one_line_why_not(
     command: str, condition: str, trained: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     for folder in (trained.folder, *trained.folder.parents[:2]):
         folder.chmod(0o755)
     trained.write("in.txt", TEXT)
@@ -117,9 +117,7 @@ def test_a_command_does_its_work_or_says_in_one_line_why_not(
 
 
 @pytest.mark.parametrize("name", ["caf\udce9", "a\nb", "a\tb", "-x y"])
-def test_files_and_folders_may_have_any_name(
-    name: str, trained: Place, tiny_text: TinyText
-) -> None:
+def test_files_and_folders_may_have_any_name(name: str, trained: Place, tiny_text: TinyText):
     run, text = trained.folder / "runs" / name, trained.folder / name
     (trained.folder / "runs" / "tiny").rename(run)
     text.write_text(TEXT, encoding="utf-8")
@@ -149,9 +147,7 @@ LOCALES = {
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-def test_what_is_printed_is_utf8_in_every_locale(
-    locale: str, tiny_run: Run, tmp_path: Path
-) -> None:
+def test_what_is_printed_is_utf8_in_every_locale(locale: str, tiny_run: Run, tmp_path: Path):
     folder = tmp_path / "größe"
     folder.mkdir()
     for name, text in (("hyp", "Straße 日本\n"), ("ref", "Straße 日本\n")):

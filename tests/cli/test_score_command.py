@@ -539,9 +539,7 @@ def test_lowercase_is_in_the_signature(place: Place):
     assert out.startswith("chrF2++ 100.00 nrefs:1|case:lc|eff:yes|nc:6|nw:2|")
 
 
-def test_the_score_without_near_duplicates_is_said(
-    trained: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_score_without_near_duplicates_is_said(trained: Place, monkeypatch: pytest.MonkeyPatch):
     data, run = (trained.folder / place / "tiny" for place in ("data", "runs"))
     src, tgt = PreparedData.open(data).text("test")
     translator = Translator.load(Run.open(run), device="cpu")

@@ -28,7 +28,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ends")
-def test_it_says_address_directions_and_engine(trained: Place) -> None:
+def test_it_says_address_directions_and_engine(trained: Place):
     outcome = trained.mtkit("serve", "--port", "0", "--device", "cpu")
     assert outcome.status == 0, outcome.err
     (line,) = (line for line in outcome.err.splitlines() if "serving" in line)
@@ -45,7 +45,7 @@ def test_it_says_address_directions_and_engine(trained: Place) -> None:
 )
 def test_a_run_without_its_option_gets_the_command_that_has_it(
     arguments: list[str], shown: str, place: Place
-) -> None:
+):
     outcome = place.mtkit("serve", *arguments)
     assert outcome.status == 2
     assert outcome.error == (
@@ -54,7 +54,7 @@ def test_a_run_without_its_option_gets_the_command_that_has_it(
 
 
 @pytest.mark.usefixtures("ends")
-def test_a_parser_is_refused_in_one_line(place: Place, parser: Run) -> None:
+def test_a_parser_is_refused_in_one_line(place: Place, parser: Run):
     outcome = place.mtkit("serve", "--run", str(parser.path), "--port", "0", "--device", "cpu")
     assert outcome.status == 1
     expected = f"mtkit: error: {parser.path}: is a parser; serve is for translations"
@@ -64,7 +64,7 @@ def test_a_parser_is_refused_in_one_line(place: Place, parser: Run) -> None:
 @pytest.mark.usefixtures("ends")
 def test_several_runs_must_have_different_directions(
     place: Place, untrained: Run, also_untrained: Run
-) -> None:
+):
     runs = ["--run", str(untrained.path), "--run", str(also_untrained.path)]
     outcome = place.mtkit("serve", *runs, "--port", "0", "--device", "cpu")
     assert outcome.status == 1
@@ -86,7 +86,7 @@ def test_several_runs_must_have_different_directions(
 @pytest.mark.usefixtures("ends")
 def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
     trained: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("mtkit.serve.directions.Directions.__init__", None)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -101,7 +101,7 @@ def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
 @pytest.mark.parametrize("host", ["no.such.invalid", ""])
 def test_a_host_that_does_not_exist_is_one_line(
     kind: type[OSError], host: str, trained: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     # A network that answers for every name would know them. Python makes an OSError of it.
     unknown = kind(socket.EAI_NONAME, "Name or service not known (while ...)")
     monkeypatch.setattr("socket.create_server", Mock(side_effect=unknown))
@@ -126,7 +126,7 @@ def test_a_host_that_does_not_exist_is_one_line(
         ("# none\n", "keys: has no key"),
     ],
 )
-def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str) -> None:
+def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str):
     trained.write("keys", text)
     outcome = trained.mtkit("serve", "--keys", "keys", "--port", "0")
     assert outcome.status == 1
@@ -136,7 +136,7 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example"])
 def test_trusted_proxies_are_addresses_or_networks(
     trained: Place, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     by_option = trained.mtkit("serve", "--trusted-proxies", text)
     monkeypatch.setenv("MTKIT_TRUSTED_PROXIES", f"127.0.0.1, {text}")
     for outcome in (by_option, trained.mtkit("serve")):
@@ -147,7 +147,7 @@ def test_trusted_proxies_are_addresses_or_networks(
 @pytest.mark.parametrize("library", ["starlette", "language_data"])
 def test_without_its_libraries_it_says_how_to_install_them(
     library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     for name in [name for name in sys.modules if name.startswith("mtkit.serve.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)

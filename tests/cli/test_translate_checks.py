@@ -27,9 +27,7 @@ def run(fitted: Run, place: Place) -> list[str]:
     return ["translate", "--run", str(fitted.path), "--device", "cpu", "--input", "in.txt"]
 
 
-def test_the_translations_are_the_same_and_the_counts_come_last(
-    place: Place, run: list[str]
-) -> None:
+def test_the_translations_are_the_same_and_the_counts_come_last(place: Place, run: list[str]):
     plain, checked = place.mtkit(*run), place.mtkit(*run, "--check")
     assert checked.status == 0
     assert checked.out == plain.out
@@ -42,7 +40,7 @@ def test_the_translations_are_the_same_and_the_counts_come_last(
     assert re.search(r"\d of 4 lines are below 50; most faults are not marked", verdict)
 
 
-def test_findings_are_written_worst_first(place: Place, run: list[str]) -> None:
+def test_findings_are_written_worst_first(place: Place, run: list[str]):
     assert place.mtkit(*run, "--findings", "found.tsv").status == 0
     heading, *rows = (place.folder / "found.tsv").read_text(encoding="utf-8").splitlines()
     assert heading == "line\tkind\tseverity\treason\tsource\ttranslation"
@@ -53,7 +51,7 @@ def test_findings_are_written_worst_first(place: Place, run: list[str]) -> None:
     assert {row[4] for row in fields} <= set(LINES)
 
 
-def test_json_has_findings_and_confidence_only_if_asked_for(place: Place, run: list[str]) -> None:
+def test_json_has_findings_and_confidence_only_if_asked_for(place: Place, run: list[str]):
     plain = [json.loads(line) for line in place.mtkit(*run, "--json").out.splitlines()]
     assert not any("confidence" in row or "findings" in row for row in plain)
     rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
@@ -79,7 +77,7 @@ def uncapped(fitted: Run, place: Place, run: list[str]) -> list[str]:
     return ["translate", "--run", str(changed), *run[3:]]
 
 
-def test_rejected_lines_are_empty_and_counted(place: Place, uncapped: list[str]) -> None:
+def test_rejected_lines_are_empty_and_counted(place: Place, uncapped: list[str]):
     run = uncapped
     rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
     confidences = [row.get("confidence", 101.0) for row in rows]
@@ -104,7 +102,7 @@ def test_rejected_lines_are_empty_and_counted(place: Place, uncapped: list[str])
     assert f"{expected_note} are marked" in outcome.err
 
 
-def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str]) -> None:
+def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str]):
     rows = [json.loads(line) for line in place.mtkit(*run, "--json", "--check").out.splitlines()]
     outcome = place.mtkit(*run, "--reject-findings", "unknown,placeholders")
     kinds = [{finding["kind"] for finding in row["findings"]} for row in rows]
@@ -120,9 +118,7 @@ def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str
 
 
 @pytest.mark.parametrize("check", ["--check", "--thorough"])
-def test_a_check_does_not_depend_on_the_lines_around_it(
-    check: str, place: Place, run: list[str]
-) -> None:
+def test_a_check_does_not_depend_on_the_lines_around_it(check: str, place: Place, run: list[str]):
     def checked(*options: str) -> list[tuple[object, object]]:
         rows = map(json.loads, place.mtkit(*run, "--json", check, *options).out.splitlines())
         return [(row.get("confidence"), row["findings"]) for row in rows]
@@ -134,7 +130,7 @@ def test_a_check_does_not_depend_on_the_lines_around_it(
     assert checked()[::-1] == expected
 
 
-def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run) -> None:
+def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run):
     changed = copied_run(fitted, place.folder / "mine")
     reseal(changed / CONFIDENCE, lambda content: content["directions"][0].pop("thorough"))
     place.write("in.txt", "one\n")
@@ -145,7 +141,7 @@ def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run
     assert place.mtkit("translate", "--input", "in.txt", "--run", "mine", "--check").status == 0
 
 
-def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run) -> None:
+def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run):
     place.write("in.txt", "one two\n\nthree\n")
     place.write("out.txt", "two one\n\nthree\n")
     command = ["check", "in.txt", "out.txt", "--run", str(fitted.path), "--below", "100"]
@@ -157,13 +153,13 @@ def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run) -> None:
         assert "not the kind of text" not in said
 
 
-def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]) -> None:
+def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]):
     outcome = place.mtkit(*run, "--reject", "0")
     assert outcome.out == place.mtkit(*run).out
     assert "left 0 of 5 lines empty: confidence below 0; 0 of these" in outcome.err
 
 
-def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: list[str]) -> None:
+def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: list[str]):
     place.write("out.txt", "an older output\n")
     assert place.mtkit(*run, "--output", "out.txt", "--findings", "found.tsv").status == 0
     assert (place.folder / "out.txt").read_text(encoding="utf-8") == place.mtkit(*run).out
@@ -172,7 +168,7 @@ def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: 
 @pytest.mark.parametrize("option", [["--check"], ["--findings", "found.tsv"], ["--reject", "50"]])
 def test_a_run_without_checks_is_one_line(
     place: Place, run: list[str], untrained: Run, option: list[str]
-) -> None:
+):
     run[2] = str(untrained.path)
     outcome = place.mtkit("-q", *run, *option)
     assert "has no confidence.json" in outcome.error
@@ -190,7 +186,7 @@ def test_a_run_without_checks_is_one_line(
 )
 def test_useless_options_are_refused(
     place: Place, run: list[str], options: list[str], message: str
-) -> None:
+):
     assert message in place.mtkit("-q", *run, *options).error
 
 
@@ -206,7 +202,7 @@ def test_useless_options_are_refused(
 )
 def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
     place: Place, fitted: Run, command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("mtkit.serve.Server.run", lambda server, on_ready: server._socket.close())
     place.write("in.txt", "one\nthree two\n")
     place.write("out.txt", "eins\nzwei drei\n")
@@ -222,9 +218,7 @@ def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
     )
 
 
-def test_samples_have_no_fitted_confidence_which_is_one_warning(
-    place: Place, run: list[str]
-) -> None:
+def test_samples_have_no_fitted_confidence_which_is_one_warning(place: Place, run: list[str]):
     warning = "mtkit: warning: the confidence was not fitted to samples, so it may be wrong"
     for option in (["--sample"], ["--mbr-samples", "2"]):
         err = place.mtkit("-q", *run, "--check", *option).err
@@ -233,7 +227,7 @@ def test_samples_have_no_fitted_confidence_which_is_one_warning(
 
 def test_a_sentence_that_is_short_in_a_line_of_usual_length_is_still_a_warning(
     place: Place, run: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     facts = LineFacts(sampled=9, shortest=100.0)
     of_all = property(lambda _: facts, lambda *_: None)
     monkeypatch.setattr(Translator, "line_facts", of_all, raising=False)
@@ -242,7 +236,7 @@ def test_a_sentence_that_is_short_in_a_line_of_usual_length_is_still_a_warning(
         assert "much shorter in translation than usual" in place.mtkit("-q", *run, *options).err
 
 
-def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]) -> None:
+def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]):
     run += ["--run", run[2]]
     outcome = place.mtkit("-q", *run, "--json", "--check")
     assert outcome.err == ""
@@ -252,7 +246,7 @@ def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]
     assert "an ensemble has no confidence" in place.mtkit("-q", *run, "--reject", "5").error
 
 
-def test_fitting_one_direction_does_not_lose_the_others(place: Place, fitted: Run) -> None:
+def test_fitting_one_direction_does_not_lose_the_others(place: Place, fitted: Run):
     changed = copied_run(fitted, place.folder / "mine")
 
     def add(content: dict[str, Any]) -> None:
@@ -269,7 +263,7 @@ def test_fitting_one_direction_does_not_lose_the_others(place: Place, fitted: Ru
     assert (changed / CONFIDENCE).read_bytes() == before
 
 
-def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: list[str]) -> None:
+def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: list[str]):
     assert place.mtkit("export", fitted.path, "copy", "--format", "safetensors").status == 0
     expected = place.mtkit(*run, "--json", "--check").out
     run[2] = "copy"
@@ -282,7 +276,7 @@ def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: lis
     assert without_time(outcome.out) == without_time(expected)
 
 
-def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:
+def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run):
     pairs = [
         ("one two three four five", "fünf vier drei zwei eins"),
         ("one two six seven eight nine", "neun"),
@@ -302,7 +296,7 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run) -> None:
     assert "omission" in place.mtkit(*command).out
 
 
-def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run) -> None:
+def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run):
     copied_run(untrained, place.folder / "mine")
     place.write("mine/report.html", '<section aria-labelledby="validations"></section>')
     for side, name in enumerate(("a.txt", "b.txt")):
@@ -327,7 +321,7 @@ def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run) -> None:
 
 def test_more_pairs_than_a_fit_reads_are_a_note(
     place: Place, untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("mtkit.cli.check._MAX_FITTED", 400)
     for most, is_cut in ((400, False), (401, True)):
         place.write("a.txt", "one\n" * most)
@@ -338,7 +332,7 @@ def test_more_pairs_than_a_fit_reads_are_a_note(
 
 def test_an_interrupt_of_the_fit_changes_nothing(
     place: Place, fitted: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     run = copied_run(fitted, place.folder / "mine")
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     for side, name in enumerate(("a.txt", "b.txt")):
@@ -356,7 +350,7 @@ def test_an_interrupt_of_the_fit_changes_nothing(
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
-def test_a_run_is_fitted_to_its_own_data(place: Place, tiny_run: Run) -> None:
+def test_a_run_is_fitted_to_its_own_data(place: Place, tiny_run: Run):
     # The tiny data have too few pairs to fit it.
     outcome = place.mtkit("check", "--run", tiny_run.path, "--fit")
     assert outcome.status == 1
@@ -374,7 +368,7 @@ def test_a_run_is_fitted_to_its_own_data(place: Place, tiny_run: Run) -> None:
     assert "--data has no effect without --fit" in unused.error
 
 
-def test_the_findings_of_html_are_listed_with_their_lines(place: Place, run: list[str]) -> None:
+def test_the_findings_of_html_are_listed_with_their_lines(place: Place, run: list[str]):
     place.write("in.html", "<p>one two</p>\n<p>猫 one</p>\n")
     outcome = place.mtkit(*run[:-1], "in.html", "--format", "html", "--check")
     (listed,) = (row for row in outcome.err.splitlines() if row.startswith("mtkit: line 2: "))

@@ -70,7 +70,7 @@ def with_decode(run: Run, **settings: object) -> DecodeConfig:
 @pytest.mark.parametrize("place", ["standard output", "a file"])
 def test_json_is_an_object_for_each_line_that_holds_together(
     place: str, run_translate: RunTranslate, untrained: Run, tmp_path: Path
-) -> None:
+):
     lines = ["one two three", "", "nine", " "]
     target = tmp_path / "out.jsonl"
     output = ["--output", target] if place == "a file" else []
@@ -108,7 +108,7 @@ def test_json_is_an_object_for_each_line_that_holds_together(
 
 def test_options_reach_the_translator(
     run_translate: RunTranslate, untrained: Run, also_untrained: Run, tmp_path: Path
-) -> None:
+):
     lines = "one two three\n\nNine. Eight!\n"
     several = [untrained, also_untrained]
     cases: list[tuple[list[str | Path], list[Run], DecodeConfig]] = [
@@ -156,7 +156,7 @@ def test_options_reach_the_translator(
 @pytest.mark.parametrize("output", ["standard output", "a file"])
 def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
     output: str, options: list[str], words: list[str], run_translate: RunTranslate, tmp_path: Path
-) -> None:
+):
     more = ["--output", tmp_path / "out.txt"] if output == "a file" else []
     status, out, err = run_translate(*options, *more)
     assert status in (1, 2)
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
 )
 def test_as_many_prefixes_as_lines_are_needed(
     shorter: str, longer: str, run_translate: RunTranslate, tmp_path: Path
-) -> None:
+):
     texts = {shorter: "one\n", longer: "one\ntwo\n"}
     prefixes = tmp_path / "prefix.txt"
     prefixes.write_text(texts["prefix.txt"], encoding="utf-8")
@@ -187,7 +187,7 @@ def test_as_many_prefixes_as_lines_are_needed(
 
 def test_what_a_run_says_about_decoding_counts_as_the_options_do(
     run_translate: RunTranslate, untrained: Run, tmp_path: Path
-) -> None:
+):
     own = untrained.config.decode.model_copy(update={"sample": True, "split_sentences": True})
     config = untrained.config.model_copy(update={"decode": own})
     folder = shutil.copytree(untrained.path, tmp_path.with_name("own") / "run")
@@ -276,7 +276,7 @@ def person(run: Run, *, into_a_pipe: bool = False) -> Iterator[Person]:
 @pytest.mark.parametrize(("key", "status"), [(CTRL_D, 0), (CTRL_C, 130)])
 def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
     key: bytes, status: int, untrained: Run
-) -> None:
+):
     lines = ["one two", "fünf", "", "nine"]
     answers = list(Translator.load(untrained, device="cpu").translate(lines))
     with person(untrained) as somebody:
@@ -294,7 +294,7 @@ def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
     assert "rror" not in notes
 
 
-def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
+def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run):
     (answer,) = Translator.load(untrained, device="cpu").translate(["one two"])
     with person(untrained, into_a_pipe=True) as somebody:
         data, notes = somebody.process.stdout, somebody.process.stderr
@@ -391,7 +391,7 @@ def until_it_waits(gate: Path) -> None:
 
 def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
     untrained: Run, tmp_path: Path
-) -> None:
+):
     output = ["--output", "out.txt"]
     with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
         let_through(gate, 1)
@@ -427,7 +427,7 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
 )
 def test_an_interrupt_says_how_much_there_is(
     output: list[str], times: int, says: bytes, untrained: Run, tmp_path: Path
-) -> None:
+):
     with slow(tmp_path, untrained, *output) as (process, screen, gate):
         let_through(gate, times)
         assert process.stdout is not None
@@ -442,9 +442,7 @@ def test_an_interrupt_says_how_much_there_is(
 # What must not be lost
 
 
-def test_the_input_is_never_replaced_by_the_output(
-    run_translate: RunTranslate, tmp_path: Path
-) -> None:
+def test_the_input_is_never_replaced_by_the_output(run_translate: RunTranslate, tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "in.txt")
     for name in ("in.txt", "link"):
         status, _, (line,) = run_translate("--output", tmp_path / name)
@@ -454,7 +452,7 @@ def test_the_input_is_never_replaced_by_the_output(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("still_open", [True, False])
-def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run) -> None:
+def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run):
     command = ["-m", "mtkit", "-q", "translate", "--run", str(untrained.path), "--device", "cpu"]
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen(
@@ -473,7 +471,7 @@ def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run) ->
     process.stderr.close()
 
 
-def test_a_short_limit_cuts_the_best_translation_off(run_translate: RunTranslate) -> None:
+def test_a_short_limit_cuts_the_best_translation_off(run_translate: RunTranslate):
     status, out, _ = run_translate(
         "--max-length", "2", "--json", "--nbest", "3", lines="one two three four"
     )

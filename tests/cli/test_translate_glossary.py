@@ -35,9 +35,7 @@ def given(desk: Place, run: list[str], *options: str, terms: str = "terms.tsv") 
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_are_in_the_output_and_other_lines_are_as_they_were(
-    desk: Place, run: list[str]
-) -> None:
+def test_terms_are_in_the_output_and_other_lines_are_as_they_were(desk: Place, run: list[str]):
     plain = desk.mtkit("-q", *run, "--input", "in.txt").out.split("\n")
     outcome = given(desk, run)
     assert outcome.err == ""
@@ -49,7 +47,7 @@ def test_terms_are_in_the_output_and_other_lines_are_as_they_were(
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[str]) -> None:
+def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[str]):
     desk.write("long.tsv", f"one\tBein\none two\t{'Bein ' * 90}\n")
     outcome = given(desk, run, "--json", "--nbest=2", terms="long.tsv")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
@@ -62,7 +60,7 @@ def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[str]) -> None:
+def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[str]):
     desk.write("in.txt", "<p>four</p><p>five</p>\n<p>a <b>one</b></p><p>two nine</p>\n")
     desk.write("long.tsv", f"one\tBein\nnine\t{'Bein ' * 90}\n")
     outcome = given(desk, run, "--format", "html", terms="long.tsv")
@@ -71,7 +69,7 @@ def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[
     assert line.startswith("mtkit: warning: line 2: ")
 
 
-def test_workers_and_an_output_file_have_the_same_translations(desk: Place, run: list[str]) -> None:
+def test_workers_and_an_output_file_have_the_same_translations(desk: Place, run: list[str]):
     outcome = given(desk, run)
     others = given(desk, run, "--workers", "2", "--output", "out.txt")
     assert "start one job for each with --shard I/N" in others.err
@@ -88,9 +86,7 @@ def test_workers_and_an_output_file_have_the_same_translations(desk: Place, run:
         (["--glossary", "bad.tsv"], "bad.tsv, line 2: has 1 column"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    options: list[str], message: str, desk: Place, run: list[str]
-) -> None:
+def test_what_cannot_be_is_refused(options: list[str], message: str, desk: Place, run: list[str]):
     desk.write("bad.tsv", "one\teins\ntwo zwei\n")
     assert message in desk.refused(*run, "--input", "in.txt", "--glossary", "terms.tsv", *options)
 
@@ -98,9 +94,7 @@ def test_what_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("setting", "off"), [("sample: true", "--no-sample"), ("mbr_samples: 2", "--mbr-samples 0")]
 )
-def test_sampling_that_the_run_sets_must_be_turned_off(
-    setting: str, off: str, trained: Place
-) -> None:
+def test_sampling_that_the_run_sets_must_be_turned_off(setting: str, off: str, trained: Place):
     trained.write("terms.tsv", TERMS)
     config = trained.folder / "runs" / "tiny" / "config.yaml"
     name, value = setting.split(": ")
@@ -115,7 +109,7 @@ def test_sampling_that_the_run_sets_must_be_turned_off(
 
 def test_a_translation_with_another_glossary_is_not_resumed(
     desk: Place, run: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 1)
     desk.write("in.txt", b"one two\n\xff\n")
     options = ["--input", "in.txt", "--output", "out.txt"]

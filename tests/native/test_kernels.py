@@ -155,7 +155,7 @@ def resident_memory() -> int:
 
 
 @pytest.mark.parametrize("size", [1, 524_272, 524_273, 524_280, 524_288, 524_289])
-def test_arrays_are_zeros_and_are_freed(size: int, functions: ctypes.CDLL) -> None:
+def test_arrays_are_zeros_and_are_freed(size: int, functions: ctypes.CDLL):
     """524,288 numbers are 2 MiB, a large page, which the system gives instead of malloc."""
     held = []
     for _ in range(2):
@@ -221,7 +221,7 @@ ROUNDED = {FLOAT32: lambda x: x, INT8: rounded_to_bytes, BF16: rounded_to_bf16}
 @pytest.mark.parametrize("precision", ROUNDED)
 def test_linear_is_a_product_of_rounded_numbers(
     parts: Parts, normal: Any, precision: int, rows: int
-) -> None:
+):
     rounded = ROUNDED[precision]
     x, weight, bias = normal(rows, 128), normal(64, 128), normal(64)
     if precision == INT8:
@@ -231,7 +231,7 @@ def test_linear_is_a_product_of_rounded_numbers(
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=2e-4 if precision == INT8 else 5e-5)
 
 
-def test_int8_is_exact_at_its_limits(parts: Parts) -> None:
+def test_int8_is_exact_at_its_limits(parts: Parts):
     # Sums of pairs of products of 127 · 127 would overflow 16 bits if an input could be 128.
     signs = np.array(list(itertools.product((-127, 127), repeat=4)), np.float32)
     x, weight = np.tile(signs, (4, 64)), np.tile(signs, (4, 64))
@@ -240,7 +240,7 @@ def test_int8_is_exact_at_its_limits(parts: Parts) -> None:
         assert (y == rows @ weight.T).all()
 
 
-def test_rows_and_columns_of_zeros_stay_zero_in_int8(parts: Parts, normal: Any) -> None:
+def test_rows_and_columns_of_zeros_stay_zero_in_int8(parts: Parts, normal: Any):
     x, weight = normal(3, 64), normal(64, 64)
     x[1] = 0
     weight[5] = 0
@@ -250,7 +250,7 @@ def test_rows_and_columns_of_zeros_stay_zero_in_int8(parts: Parts, normal: Any) 
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, INT8, BF16])
-def test_linear_applies_an_activation_and_adds(parts: Parts, normal: Any, precision: int) -> None:
+def test_linear_applies_an_activation_and_adds(parts: Parts, normal: Any, precision: int):
     x, weight, bias, before = normal(7, 64), normal(128, 64), normal(128), normal(7, 128)
     y = parts.linear(x, weight, bias, precision=precision)
     relu = parts.linear(x, weight, bias, precision=precision, activation=RELU)
@@ -262,7 +262,7 @@ def test_linear_applies_an_activation_and_adds(parts: Parts, normal: Any, precis
     assert equal_bits(added, before + y)
 
 
-def test_silu_of_very_negative_numbers_is_almost_zero(parts: Parts) -> None:
+def test_silu_of_very_negative_numbers_is_almost_zero(parts: Parts):
     weight = np.eye(64, dtype=np.float32)
     x = np.tile(np.float32([[-1000], [-89], [1000]]), 64)
     y = parts.linear(x, weight, activation=SILU)
@@ -276,7 +276,7 @@ def test_silu_of_very_negative_numbers_is_almost_zero(parts: Parts) -> None:
 @pytest.mark.parametrize(("rows", "out", "into"), [(40, 128, 192), (150, 64, 1088), (3, 320, 64)])
 def test_products_have_the_bits_of_plain_kernels(
     parts: Parts, plain: Parts, normal: Any, precision: int, rows: int, out: int, into: int
-) -> None:
+):
     if precision == BF16 and parts.name == "amx":
         pytest.skip("bf16 by tiles is added in another order")
     x, weight, bias = normal(rows, into), normal(out, into), normal(out)
@@ -288,9 +288,7 @@ def test_products_have_the_bits_of_plain_kernels(
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, INT8, BF16])
-def test_a_row_has_the_same_bits_alone_and_among_others(
-    parts: Parts, normal: Any, precision: int
-) -> None:
+def test_a_row_has_the_same_bits_alone_and_among_others(parts: Parts, normal: Any, precision: int):
     x, weight, bias = normal(40, 128), normal(192, 128), normal(192)
     alone = np.concatenate(
         [parts.linear(row[None], weight, bias, precision=precision) for row in x]
@@ -301,7 +299,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others(
 
 
 @pytest.mark.parametrize("width", [1, 16, 63, 64, 65, 100, 512])
-def test_layer_norm(parts: Parts, plain: Parts, normal: Any, width: int) -> None:
+def test_layer_norm(parts: Parts, plain: Parts, normal: Any, width: int):
     padded = room(width, 64)
     x, gain, bias = (np.zeros(shape, np.float32) for shape in [(5, padded), (padded,), (padded,)])
     x[:, :width], gain[:width], bias[:width] = normal(5, width) + 3, normal(width), normal(width)
@@ -343,7 +341,7 @@ def attention(
 )
 def test_attention_to_shared_positions(
     parts: Parts, plain: Parts, normal: Any, sizes: tuple[int, int, int], window: int
-) -> None:
+):
     heads, key_width, value_width = sizes
     for positions in [*range(1, 40), 47, 48, 49, 63, 64, 65, 70]:
         rows = positions % 9 + 1 if window < 0 else positions
@@ -374,7 +372,7 @@ def test_attention_to_shared_positions(
 @pytest.mark.parametrize("sizes", HEADS)
 def test_attention_to_own_positions(
     parts: Parts, plain: Parts, normal: Any, sizes: tuple[int, int, int]
-) -> None:
+):
     heads, key_width, value_width = sizes
     for positions in range(1, 71):
         q, keys = normal(1, heads * key_width), normal(positions, heads * key_width)
@@ -391,7 +389,7 @@ def test_attention_to_own_positions(
 
 @pytest.mark.parametrize("width", [1, 7, 64, 100, 255, 256, 257, 1000])
 @pytest.mark.parametrize("precision", [FLOAT32, INT8])
-def test_log_probs(parts: Parts, plain: Parts, normal: Any, width: int, precision: int) -> None:
+def test_log_probs(parts: Parts, plain: Parts, normal: Any, width: int, precision: int):
     states, bias = normal(9, 64) * 2, np.zeros(room(width, 64), np.float32)
     weight = np.zeros((room(width, 64), 64), np.float32)
     weight[:width], bias[:width] = normal(width, 64), normal(width)
@@ -413,7 +411,7 @@ def test_log_probs(parts: Parts, plain: Parts, normal: Any, width: int, precisio
         assert (alone_ids[0] == row_ids).all()
 
 
-def test_the_lowest_of_equally_probable_ids_is_first(parts: Parts, normal: Any) -> None:
+def test_the_lowest_of_equally_probable_ids_is_first(parts: Parts, normal: Any):
     states, weight = normal(3, 64), normal(320, 64)
     weight[[3, 17, 40, 270, 301]] = 0
     bias = np.zeros(320, np.float32)
@@ -425,7 +423,7 @@ def test_the_lowest_of_equally_probable_ids_is_first(parts: Parts, normal: Any) 
 
 def test_logits_that_round_to_one_log_probability_change_only_the_order_of_equals(
     parts: Parts, normal: Any
-) -> None:
+):
     # The log-probabilities are near -6, where numbers are further apart than these logits.
     states, weight, bias = normal(20, 64) * 1e-3, normal(448, 64) * 1e-3, np.zeros(448, np.float32)
     every, _ = parts.log_probs(states, weight, bias, 400)
@@ -436,9 +434,7 @@ def test_logits_that_round_to_one_log_probability_change_only_the_order_of_equal
     assert equal_bits(best, np.take_along_axis(every, ids, axis=1))
 
 
-def test_forbidden_ids_count_in_the_sum_but_are_not_among_the_best(
-    parts: Parts, normal: Any
-) -> None:
+def test_forbidden_ids_count_in_the_sum_but_are_not_among_the_best(parts: Parts, normal: Any):
     states, weight, bias = normal(3, 64), normal(576, 64), normal(576)
     every, _ = parts.log_probs(states, weight, bias, 570)
     order = np.argsort(-every, axis=1, kind="stable")
@@ -453,7 +449,7 @@ def test_forbidden_ids_count_in_the_sum_but_are_not_among_the_best(
     assert ids[2].tolist() == order[2, :4].tolist()
 
 
-def test_a_packed_matrix_gives_its_rows_back(plain: Parts, normal: Any) -> None:
+def test_a_packed_matrix_gives_its_rows_back(plain: Parts, normal: Any):
     weight = normal(128, 64)
     assert equal_bits(plain.unpacked(weight, FLOAT32), weight)
     assert equal_bits(plain.unpacked(weight, BF16), rounded_to_bf16(weight))
@@ -463,7 +459,7 @@ def test_a_packed_matrix_gives_its_rows_back(plain: Parts, normal: Any) -> None:
     platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
     reason="needs /proc/cpuinfo",
 )
-def test_kernels_are_those_of_the_instructions_that_linux_lists() -> None:
+def test_kernels_are_those_of_the_instructions_that_linux_lists():
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     listed = set(next(line for line in lines if line.startswith("flags")).split())
     needed = {"avx2": {"avx2", "fma"}}

@@ -48,7 +48,7 @@ OTHER_CPU = {MACHINE: struct.pack("<H", OTHER_MACHINE), CLASS: BIT_32, ENDIANNES
 )
 def test_a_file_that_is_not_an_engine_of_this_machine_is_named(
     damage: Callable[[bytes], bytes], expected: str, tmp_path: Path
-) -> None:
+):
     file = tmp_path / "_engine.so"
     file.write_bytes(damage(Path(library()._name).read_bytes()))
     assert f"{file} {expected}" in answered(file)
@@ -60,7 +60,7 @@ def without_sections(whole: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "missing", "broken link"])
-def test_what_is_no_file_is_named(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_named(kind: str, tmp_path: Path):
     file = tmp_path / "_engine.so"
     if kind == "folder":
         file.mkdir()
@@ -88,7 +88,7 @@ def answered(file: Path) -> str:
 @pytest.mark.parametrize("name", ["foo", "AVX2", "avx512", "avx2,vnni", " plain", "ünknown"])
 def test_kernels_that_do_not_exist_are_refused_with_a_list_of_those_that_do(
     name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("MTKIT_KERNELS", name)
     with pytest.raises(MtkitError) as caught:
         native.kernels("fp32")

@@ -204,7 +204,7 @@ def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]
 @pytest.mark.parametrize("ties", [False, True])
 def test_beam_search_is_that_of_python(
     library: ctypes.CDLL, ties: bool, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     """With any settings and constraints."""
     monkeypatch.setattr(search_module, "top_k", stable_top_k)
     draw, ended = np.random.default_rng(20), set()
@@ -225,7 +225,7 @@ def test_beam_search_is_that_of_python(
 
 @FEW_OR_MANY
 @pytest.mark.parametrize("ties", [False, True])
-def test_greedy_search_is_that_of_python(library: ctypes.CDLL, ties: bool, times: int) -> None:
+def test_greedy_search_is_that_of_python(library: ctypes.CDLL, ties: bool, times: int):
     draw = np.random.default_rng(30)
     for number in range(150 * times):
         case = with_exact_sums(random_case(draw, ties=ties, alpha=draw.choice([0, 0.6, -0.5])))
@@ -245,7 +245,7 @@ def with_exact_sums(case: Case) -> Case:
 
 @FEW_OR_MANY
 @pytest.mark.parametrize("ties", [False, True])
-def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool, times: int) -> None:
+def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool, times: int):
     draw = np.random.default_rng(40)
     drawn = set()
     for number in range(150 * times):
@@ -267,7 +267,7 @@ def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool, times: in
 
 def test_samples_of_large_vocabularies_and_batches_are_those_of_python(
     library: ctypes.CDLL,
-) -> None:
+):
     draw = np.random.default_rng(50)
     logits = draw.normal(0, 1, (5, 20, 3000))
     tables = torch.from_numpy(logits).log_softmax(-1).float().numpy()
@@ -278,7 +278,7 @@ def test_samples_of_large_vocabularies_and_batches_are_those_of_python(
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
-def test_the_search_ends_at_the_step_after_it_is_stopped(library: ctypes.CDLL, name: str) -> None:
+def test_the_search_ends_at_the_step_after_it_is_stopped(library: ctypes.CDLL, name: str):
     tables = np.full((2, 5, 4), np.log(1 / 3), dtype=np.float32)
     tables[:, :, EOS] = -np.inf
     case = Case(tables, [30, 30], samples=2, uniforms=np.full((2, 2, 30), 0.5))
@@ -294,7 +294,7 @@ def test_the_search_ends_at_the_step_after_it_is_stopped(library: ctypes.CDLL, n
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
-def test_numbers_that_are_not_numbers_leave_no_hypothesis(library: ctypes.CDLL, name: str) -> None:
+def test_numbers_that_are_not_numbers_leave_no_hypothesis(library: ctypes.CDLL, name: str):
     tables = np.full((2, 5, 4), np.nan, dtype=np.float32)
     case = Case(tables, [9, 9], samples=2, uniforms=np.full((2, 2, 9), 0.5))
     case.sampling = Sampling(top_k=2, top_p=0.5)

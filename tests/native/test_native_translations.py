@@ -24,7 +24,7 @@ SETTINGS = SearchSettings([LIMIT] * len(SENTENCES), BOS_ID, EOS_ID, 0.6)
 @pytest.mark.parametrize("large", [2**31, 2**32 + 1, 10**18])
 def test_settings_above_32_bits_mean_what_less_would_mean_that_is_more_than_enough(
     large: int, draw: Draw, to_native: ToNative
-) -> None:
+):
     native = to_native(draw())
     random = uniforms(1, range(len(SENTENCES)), n_samples=2, steps=LIMIT)
 
@@ -62,7 +62,7 @@ print("end", flush=True)
 """
 
 
-def test_a_model_is_freed_when_it_is_dropped_but_not_at_exit() -> None:
+def test_a_model_is_freed_when_it_is_dropped_but_not_at_exit():
     """A daemon thread may still be in the engine then."""
     assert printed("-c", HOLDING) == "freed\nend\n"
 
@@ -90,15 +90,13 @@ print(memory("status", "VmHWM:") - held[0], held[-1] - held[0])
 """
 
 
-def test_a_thread_does_not_keep_the_memory_of_its_largest_batch() -> None:
+def test_a_thread_does_not_keep_the_memory_of_its_largest_batch():
     most, held = map(int, printed("-c", ENCODING).split())
     assert most > 30_000
     assert held < most / 10
 
 
-def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(
-    draw: Draw, to_native: ToNative
-) -> None:
+def test_a_limit_above_32_bits_is_too_much_memory_or_no_limit(draw: Draw, to_native: ToNative):
     # It ends at once: no token is possible.
     nothing = Constraints(forbidden=range(70))
     settings = replace(SETTINGS, max_lengths=[10**18], constraints=nothing)

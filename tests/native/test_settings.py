@@ -50,15 +50,13 @@ def passed(settings: SearchSettings, monkeypatch: pytest.MonkeyPatch) -> list[An
     return given
 
 
-def test_every_setting_of_a_search_is_for_the_engine_or_for_python_only() -> None:
+def test_every_setting_of_a_search_is_for_the_engine_or_for_python_only():
     names = {field.name for kind in (SearchSettings, Constraints) for field in fields(kind)}
     assert {*OTHER} | PYTHON_ONLY | {"constraints"} == names
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_the_engine_is_given_every_setting_of_a_search(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_is_given_every_setting_of_a_search(name: str, monkeypatch: pytest.MonkeyPatch):
     change = {name: OTHER[name]}
     if name not in {field.name for field in fields(SearchSettings)}:
         change = {"constraints": replace(Constraints(), **change)}

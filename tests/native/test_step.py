@@ -91,9 +91,7 @@ def walk(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @torch.inference_mode()
-def test_log_probabilities_of_a_step_equal_pytorchs(
-    variant: str, draw: Draw, to_native: ToNative
-) -> None:
+def test_log_probabilities_of_a_step_equal_pytorchs(variant: str, draw: Draw, to_native: ToNative):
     model = draw(**VARIANTS[variant])
     native = to_native(model)
     # The reference has float64, so that all rounding is the engine's.
@@ -106,7 +104,7 @@ def test_log_probabilities_of_a_step_equal_pytorchs(
 
 
 @torch.inference_mode()
-def test_positions_beyond_the_table_are_computed(draw: Draw, to_native: ToNative) -> None:
+def test_positions_beyond_the_table_are_computed(draw: Draw, to_native: ToNative):
     model = draw(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16)
     sentence = [*([7, 8, 9] * 400), EOS_ID]
     native, engine = to_native(model), Engine(model.double())
@@ -117,9 +115,7 @@ def test_positions_beyond_the_table_are_computed(draw: Draw, to_native: ToNative
 
 
 @torch.inference_mode()
-def test_a_sequence_beyond_learned_positions_has_the_same_message(
-    draw: Draw, to_native: ToNative
-) -> None:
+def test_a_sequence_beyond_learned_positions_has_the_same_message(draw: Draw, to_native: ToNative):
     model = draw(positions="learned", max_positions=3)
     native, engine = to_native(model), Engine(model)
 
@@ -143,7 +139,7 @@ def test_a_sequence_beyond_learned_positions_has_the_same_message(
 @torch.inference_mode()
 def test_a_lower_precision_is_near(
     table: str, precision: str, most: float, draw: Draw, to_native: ToNative
-) -> None:
+):
     model = draw(src_vocab_size=80)
     sentences = drawn_sentences(random.Random(1), 8, 80)
     native, engine = to_native(model, precision=precision), Engine(model)
@@ -166,9 +162,7 @@ def weights_of(model: Transformer) -> dict[str, Any]:
         {"positions": "words", "src_vocab_size": 50},
     ],
 )
-def test_a_missing_tensor_and_one_of_another_shape_are_refused(
-    config: dict[str, Any], draw: Draw
-) -> None:
+def test_a_missing_tensor_and_one_of_another_shape_are_refused(config: dict[str, Any], draw: Draw):
     model = draw(**config)
     weights = weights_of(model)
     for name, tensor in weights.items():
@@ -182,7 +176,7 @@ def test_a_missing_tensor_and_one_of_another_shape_are_refused(
                 )
 
 
-def test_ids_and_sizes_outside_of_the_model_are_refused(draw: Draw, to_native: ToNative) -> None:
+def test_ids_and_sizes_outside_of_the_model_are_refused(draw: Draw, to_native: ToNative):
     native = to_native(draw(src_vocab_size=50))
     for sentences in ([[50, EOS_ID]], [[-1, EOS_ID]], [[EOS_ID], []], [], [[2**31 - 1]]):
         with pytest.raises(MtkitError, match="is"):
@@ -235,7 +229,7 @@ SMALLEST = {
 
 
 @pytest.mark.parametrize("size", [name for name, _ in Shape._fields_])
-def test_an_absurd_shape_is_refused(size: str) -> None:
+def test_an_absurd_shape_is_refused(size: str):
     check_model = library().mtkit_new(Shape(**SMALLEST), 0)
     assert check_model
     library().mtkit_free(check_model)
@@ -251,7 +245,7 @@ def test_an_absurd_shape_is_refused(size: str) -> None:
             check(library().mtkit_new(Shape(**(SMALLEST | {size: value})), 0))
 
 
-def test_weights_too_large_for_an_array_are_refused() -> None:
+def test_weights_too_large_for_an_array_are_refused():
     large = {"heads": 4096, "key_width": 2**20, "value_width": 2**20}
     wide = {"d_model": 2**20, "d_ff": 2**20}
     many = {"d_model": 2**18, "src_vocabulary": 2**20, "tgt_vocabulary": 2**20}
@@ -260,7 +254,7 @@ def test_weights_too_large_for_an_array_are_refused() -> None:
             check(library().mtkit_new(Shape(**(SMALLEST | changes)), 0))
 
 
-def test_a_row_whose_sum_of_products_may_not_fit_in_32_bits_is_refused_in_int8() -> None:
+def test_a_row_whose_sum_of_products_may_not_fit_in_32_bits_is_refused_in_int8():
     wide = Shape(**(SMALLEST | {"d_ff": 2**31 // 127**2}))
     library().mtkit_free(check(library().mtkit_new(wide, 0)))
     with pytest.raises(MtkitError, match="the widest row in int8"):

@@ -54,7 +54,7 @@ def attended(
 @pytest.mark.parametrize("name", VARIANTS)
 def test_attention_is_that_of_pytorch_whatever_is_beside_it(
     name: str, table: str, draw: Draw, to_native: ToNative
-) -> None:
+):
     model = draw(**VARIANTS[name])
     native, rng = to_native(model), random.Random(name)
     src = drawn_sentences(rng, 7, model.src_vocab_size or model.vocab_size)
@@ -75,7 +75,7 @@ def test_attention_is_that_of_pytorch_whatever_is_beside_it(
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_the_search_gives_the_attention_of_its_best_hypotheses(
     precision: str, beam_size: int, draw: Draw, to_native: ToNative
-) -> None:
+):
     model = draw()
     native, rng = to_native(model, precision=precision), random.Random(3)
     src = drawn_sentences(rng, 12, model.vocab_size)

@@ -47,7 +47,7 @@ def drawn_settings(draw: random.Random, vocab: int) -> SearchSettings:
 
 
 @pytest.mark.parametrize("beam_size", [1, slow(2), 4, slow(8)])
-def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_size: int) -> None:
+def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_size: int):
     """Bit by bit: a table gives both the same numbers."""
     draw, met = random.Random(beam_size), Counter[str]()
     for trial in range(40):
@@ -76,7 +76,7 @@ def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_siz
 
 
 @pytest.mark.parametrize("block", [1, 8])
-def test_of_equal_hypotheses_the_first_stays_first(block: int) -> None:
+def test_of_equal_hypotheses_the_first_stays_first(block: int):
     """BOS and EOS have no place here; a token of a lower id comes first, and so does its slot."""
 
     def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
@@ -156,7 +156,7 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 
 @pytest.mark.parametrize("width", [1, 4, 8])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_model_translates_the_same_in_blocks_of_any_size(variant: str, width: int) -> None:
+def test_a_model_translates_the_same_in_blocks_of_any_size(variant: str, width: int):
     engine: Engine | Ensemble = Engine(model_of(**VARIANTS[variant]).double())
     if variant == "paper":
         engine = Ensemble([engine, Engine(model_of(1).double())])
@@ -187,7 +187,7 @@ def block_of(translator: Translator, model: Transformer, path: str, device_type:
 )
 def test_blocks_are_long_on_a_gpu_unless_the_setting_says_otherwise(
     path: str, on_cpu: int, on_gpu: int, translator: Translator
-) -> None:
+):
     learned = model_of(positions="learned", max_positions=20)
     for device, expected in (("cpu", on_cpu), ("cuda", on_gpu)):
         assert block_of(translator, model_of(), path, device) == expected

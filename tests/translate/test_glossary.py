@@ -61,7 +61,7 @@ def read(folder: Path, text: str | bytes, name: str = "terms.tsv") -> Glossary:
 
 
 @pytest.mark.parametrize("name", ["terms.tsv", "terms.tsv.gz"])
-def test_a_glossary_is_read_from_a_plain_or_compressed_file(name: str, tmp_path: Path) -> None:
+def test_a_glossary_is_read_from_a_plain_or_compressed_file(name: str, tmp_path: Path):
     text = "\ufeffcat\tKatze\r\n\n# pets\n#\ndog\t Hund \r\n#tag\t#Schlagwort\ncat\tKatze\n"
     glossary = read(tmp_path, text, name)
     assert len(glossary) == 3
@@ -82,13 +82,13 @@ def test_a_glossary_is_read_from_a_plain_or_compressed_file(name: str, tmp_path:
 )
 def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(
     text: str | bytes, message: str, tmp_path: Path
-) -> None:
+):
     with pytest.raises(MtkitError) as error:
         read(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path / 'terms.tsv'}, {message}")
 
 
-def test_the_checksum_is_that_of_the_terms(tmp_path: Path) -> None:
+def test_the_checksum_is_that_of_the_terms(tmp_path: Path):
     one = read(tmp_path, "cat\tKatze\ndog\tHund\n")
     assert one.digest == read(tmp_path, "# pets\ndog\tHund\ncat\tKatze\n").digest
     assert one.digest != read(tmp_path, "cat\tKater\ndog\tHund\n").digest
@@ -128,11 +128,11 @@ def test_the_checksum_is_that_of_the_terms(tmp_path: Path) -> None:
         ({"cat": "x"}, "", ""),
     ],
 )
-def test_source_terms_are_found(terms: dict[str, str], line: str, expected: str) -> None:
+def test_source_terms_are_found(terms: dict[str, str], line: str, expected: str):
     assert "".join(Glossary(terms).demanded(line)) == expected
 
 
-def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer) -> None:
+def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer):
     glossary = Glossary({"two three": "acht", "nine": "neun"})
     found = glossary.demands("one two three nine", tokenizer, prefix=[7])
     encode = tokenizer.encode
@@ -142,7 +142,7 @@ def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer) -> None:
     ]
 
 
-def test_demands_do_not_each_hold_the_whole_sentence(tokenizer: Tokenizer) -> None:
+def test_demands_do_not_each_hold_the_whole_sentence(tokenizer: Tokenizer):
     glossary = Glossary({"a": "x"})
     glossary.demands("a a", tokenizer)
     tracemalloc.start()
@@ -175,9 +175,7 @@ phrases_of_words = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(
 
 
 @given(st.lists(phrases_of_words, max_size=8), st.lists(st.sampled_from("abcd"), max_size=9))
-def test_the_longest_terms_are_found_from_left_to_right(
-    sources: list[str], words: list[str]
-) -> None:
+def test_the_longest_terms_are_found_from_left_to_right(sources: list[str], words: list[str]):
     terms = {source: str(number) for number, source in enumerate(sources)}
     line = " ".join(words)
     assert Glossary(terms).demanded(line) == plain_demanded(terms, line)
@@ -198,9 +196,7 @@ def test_the_longest_terms_are_found_from_left_to_right(
         (["b", "a"], "", ["b", "a"]),
     ],
 )
-def test_terms_that_a_translation_lacks_are_found(
-    terms: list[str], text: str, expected: list[str]
-) -> None:
+def test_terms_that_a_translation_lacks_are_found(terms: list[str], text: str, expected: list[str]):
     assert [terms[i] for i in missing_terms(terms, text)] == expected
 
 
@@ -213,7 +209,7 @@ def tokenizer(tiny_data: PreparedData) -> Tokenizer:
 
 
 @given(st.text(min_size=1, max_size=12))
-def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str) -> None:
+def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str):
     normal, phrase = TermEncoder(tokenizer).encoded(term)
     assert bool(phrase) == bool(normal)
     for spelling in phrase.spellings:
@@ -221,7 +217,7 @@ def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str
         assert tokenizer.decode([*tokenizer.encode("x"), *spelling.tokens]).endswith(normal)
 
 
-def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Tokenizer) -> None:
+def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Tokenizer):
     phrase = TermEncoder(tokenizer).phrase("acht")
     usual, inside = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x acht"
@@ -229,7 +225,7 @@ def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Toke
     assert (usual.needs_opening, inside.needs_opening, phrase.is_word) == (False, True, True)
 
 
-def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> None:
+def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer):
     phrase = TermEncoder(tokenizer).phrase("猫")
     usual, at_start = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x猫"
@@ -245,9 +241,7 @@ def expected_terms(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_line_without_terms_is_translated_as_without_a_glossary(
-    beam_size: int, untrained: Run
-) -> None:
+def test_a_line_without_terms_is_translated_as_without_a_glossary(beam_size: int, untrained: Run):
     # Both decode with PyTorch: a glossary needs it.
     changes = {"beam_size": beam_size, "engine": "torch"}
     config = untrained.config.decode.model_copy(update=changes)
@@ -278,7 +272,7 @@ def scores(found: Sequence[Sequence[Translation]]) -> list[float]:
 @pytest.mark.parametrize("beam_size", [1, slow(4)])
 def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(
     beam_size: int, untrained: Run, roomy: DecodeConfig
-) -> None:
+):
     lines = numbers(15)
     n_best = min(beam_size, 2)
 
@@ -305,7 +299,7 @@ TERM = st.lists(WORD | st.sampled_from(GERMAN), min_size=1, max_size=3).map(" ".
 @given(st.lists(TERM, min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 5))
 def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
     also_untrained: Run, targets: list[str], beam_size: int, seed: int
-) -> None:
+):
     config = also_untrained.config.decode.model_copy(
         update={"beam_size": beam_size, "max_extra_length": 120}
     )
@@ -326,7 +320,7 @@ def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
 @pytest.mark.usefixtures("searched_terms")
 def test_a_term_is_not_a_part_of_a_longer_word(
     tiny_data: PreparedData, tmp_path: Path, roomy: DecodeConfig
-) -> None:
+):
     # Parts of German numbers, which models continue to the whole number.
     glossary = Glossary(dict(zip(ENGLISH, ["nul", "ein", "zw", "dr", "vi", "fün"], strict=False)))
     for seed in range(3):
@@ -340,7 +334,7 @@ def test_a_term_is_not_a_part_of_a_longer_word(
 @pytest.mark.usefixtures("searched_terms")
 def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(
     untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     config = untrained.config.decode.model_copy(update={"max_length": 6})
     glossary = Glossary({"one": "acht", "two": "Donaudampfschifffahrt", "nine": "\x01"})
     held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
@@ -357,7 +351,7 @@ def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(
     )
 
 
-def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run) -> None:
+def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run):
     held = Translator.load(untrained, device="cpu", glossary=Glossary({"nine": "acht"}))
     ((best,),) = held.translate_nbest(["one " * 200 + "nine"], n_best=1)
     assert best.missing == ()
@@ -380,7 +374,7 @@ def test_every_term_is_in_each_of_the_best_translations(
     changes: dict[str, object],
     roomy: DecodeConfig,
     request: pytest.FixtureRequest,
-) -> None:
+):
     runs = [request.getfixturevalue(name) for name in names]
     config, lines = roomy.model_copy(update=changes), numbers(20)
     n_best = 1 if "beam_size" in changes else 5
@@ -396,7 +390,7 @@ def test_every_term_is_in_each_of_the_best_translations(
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig) -> None:
+def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig):
     held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
     lines, prefixes = ["one two three", "nine", "zebra"], ["vier Bein", "", "Zu"]
     for line, prefix, text in zip(
@@ -407,7 +401,7 @@ def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig) ->
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig) -> None:
+def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig):
     config = roomy.model_copy(update={"split_sentences": True})
     glossary = Glossary({"One": "acht", "four five": "neun"})
     held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
@@ -421,15 +415,13 @@ def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig
 
 
 @pytest.mark.parametrize("changes", [{"sample": True}, {"mbr_samples": 4}])
-def test_sampling_is_refused(changes: dict[str, object], untrained: Run) -> None:
+def test_sampling_is_refused(changes: dict[str, object], untrained: Run):
     config = untrained.config.decode.model_copy(update=changes)
     with pytest.raises(MtkitError, match=r"decode\.\w+: cannot be combined with a glossary"):
         Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
 
 
-def test_a_warning_names_the_line_of_a_window(
-    untrained: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_warning_names_the_line_of_a_window(untrained: Run, caplog: pytest.LogCaptureFixture):
     config = untrained.config.decode.model_copy(update={"max_length": 1})
     held = Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
     lines = ["four", "one", "", "zebra"]

@@ -18,7 +18,7 @@ from mtkit.translate.pytorch.incremental import Engine
 
 @pytest.mark.parametrize("vocab", [300, 256])
 @pytest.mark.parametrize("biased", [True, False])
-def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bool) -> None:
+def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bool):
     x, weight = torch.randn(3, 7, 16), torch.randn(vocab, 16)
     bias = torch.randn(vocab) if biased else None
     matrix = in_whole_tiles(weight)
@@ -33,7 +33,7 @@ def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bo
 @pytest.mark.parametrize("path", ["plain", "device"])
 def test_the_search_finds_what_a_plain_one_finds(
     tiny_run: Run, beam_size: int, alpha: float, path: str
-) -> None:
+):
     plain = Translator.load(tiny_run, device="cpu", prepared=False).model
     changes = {"beam_size": beam_size, "length_penalty": alpha, "max_extra_length": 4}
     given = {"engine": "torch", "gpu_path": path}
@@ -53,7 +53,7 @@ def test_the_search_finds_what_a_plain_one_finds(
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_under_autocast_a_step_rounds_no_more_than_the_forward_pass(norm: str) -> None:
+def test_under_autocast_a_step_rounds_no_more_than_the_forward_pass(norm: str):
     # Sums of residuals stay in float32; only matrix products are rounded.
     config = ModelConfig.model_validate(
         {"d_model": 64, "d_ff": 128, "n_heads": 4, "decoder_layers": 6, "norm": norm}

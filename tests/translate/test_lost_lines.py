@@ -84,7 +84,7 @@ DEVICE = {"engine": "torch", "gpu_path": "device"}
 @pytest.mark.parametrize("engine", ENGINES)
 def test_weights_that_compute_no_numbers_are_refused_with_their_name(
     engine: str, settings: dict[str, Any], broken: Run
-) -> None:
+):
     config = broken.config.decode.model_copy(update={"engine": engine, **settings})
     if engine == "torch" and "precision" in settings:
         pytest.skip("on a CPU PyTorch has float32 only")
@@ -95,7 +95,7 @@ def test_weights_that_compute_no_numbers_are_refused_with_their_name(
         list(Translator.load(broken, device="cpu", config=config).translate(LINES))
 
 
-def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run) -> None:
+def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run):
     loads: list[Callable[[], Translator]] = [
         lambda: Translator.load([untrained, broken], device="cpu"),
         lambda: Translator.load(broken, device="cpu", glossary=Glossary({"one": "eins"})),
@@ -108,7 +108,7 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
 @pytest.mark.parametrize("kind", NOT_FINITE)
 def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(
     kind: str, untrained: Run, tmp_path: Path
-) -> None:
+):
     run = with_weights(untrained, tmp_path / "run", NOT_FINITE[kind])
     run.save(9, weights=untrained.select("last")[0], optimizer=None, state={})
     tensor = "" if kind == "all" else kind.split(" in ")[0]
@@ -124,7 +124,7 @@ def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(
             Translator.load(run, device="cpu", config=config, checkpoint="last").close()
 
 
-def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_path: Path) -> None:
+def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_path: Path):
     weights = untrained.select("last")[0]
     weights["embedding.weight"] = torch.full_like(weights["embedding.weight"], 3e38)
     run = with_weights(untrained, tmp_path / "run", lambda name, _: weights[name])
@@ -147,7 +147,7 @@ def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_
 )
 def test_each_command_refuses_them_in_one_line(
     arguments: list[str], kind: str, prepared: Place, tiny_run: Run
-) -> None:
+):
     with_weights(tiny_run, prepared.folder / "mine", (BROKEN | NOT_FINITE)[kind])
     prepared.write("in.txt", "one\ntwo\n")
     outcome = prepared.mtkit("-q", *arguments, "--run", "mine", "--device", "cpu")
@@ -198,7 +198,7 @@ def test_lines_without_a_translation_are_counted_and_named_at_the_end(
     place: Place,
     untrained: Run,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     for kind in (Native, Torch):
         monkeypatch.setattr(kind, "search", without(kind.search, LOST, ends))
     place.write("in.txt", text)

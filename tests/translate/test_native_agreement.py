@@ -132,7 +132,7 @@ def test_a_sentence_longer_than_learned_positions_is_refused(
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_a_translation_has_no_more_tokens_than_learned_positions(
     engine: str, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
     run = random_run(tmp_path / "run", tiny_data, 1, config=config)
     given = "eins " * 40

@@ -117,9 +117,7 @@ BREAKS = pytest.mark.parametrize(
 
 @BREAKS
 @pytest.mark.parametrize("phrases", PHRASES)
-def test_the_tracker_finds_the_phrases_of_every_output(
-    phrases: list[Phrase], breaks: WordBreaks
-) -> None:
+def test_the_tracker_finds_the_phrases_of_every_output(phrases: list[Phrase], breaks: WordBreaks):
     # Where phrases can overlap, the tracker takes the first one, and may need another place then.
     is_certain = phrases != [phrase(2, 3), phrase(4, 2)]
     tracker = Tracker(phrases, breaks)
@@ -134,9 +132,7 @@ def test_the_tracker_finds_the_phrases_of_every_output(
 
 @BREAKS
 @pytest.mark.parametrize("phrases", PHRASES)
-def test_a_wide_beam_finds_what_enumeration_finds(
-    phrases: list[Phrase], breaks: WordBreaks
-) -> None:
+def test_a_wide_beam_finds_what_enumeration_finds(phrases: list[Phrase], breaks: WordBreaks):
     limit, alpha = 5, 0.6
     found = search([phrases] * 4, beam_size=100, limit=limit, n_best=5, breaks=breaks)
     possible = [
@@ -156,7 +152,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("phrases", PHRASES)
-def test_an_output_has_its_phrases_by_the_deadline(phrases: list[Phrase], beam_size: int) -> None:
+def test_an_output_has_its_phrases_by_the_deadline(phrases: list[Phrase], beam_size: int):
     by = sum(map(len, phrases)) + 1
     found = search(
         [phrases] * 20, beam_size=beam_size, limit=8, deadlines=[Deadline(by, 0), Deadline(7, 0)]
@@ -167,7 +163,7 @@ def test_an_output_has_its_phrases_by_the_deadline(phrases: list[Phrase], beam_s
             assert contains(h.tokens[:by], phrases, WORDS, frozenset())
 
 
-def test_a_deadline_can_be_for_some_of_the_phrases() -> None:
+def test_a_deadline_can_be_for_some_of_the_phrases():
     for hypotheses in search(
         [[phrase(2), phrase(3)]] * 20, beam_size=4, limit=8, deadlines=[Deadline(1, 1)]
     ):
@@ -187,7 +183,7 @@ spelled = st.lists(st.integers(2, VOCAB - 1), min_size=1, max_size=3).map(tuple)
 )
 def test_phrases_that_just_fit_are_all_placed(
     phrases: list[Phrase], spare: int, beam_size: int, has_suffixes: bool
-) -> None:
+):
     # A phrase that begins with the end of a word cannot follow another one.
     breaks = SUFFIX if has_suffixes else WORDS
     if has_suffixes:
@@ -200,7 +196,7 @@ def test_phrases_that_just_fit_are_all_placed(
         assert contains(h.tokens, phrases, breaks, frozenset())
 
 
-def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with() -> None:
+def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with():
     options = {"beam_size": 3, "limit": 9, "n_best": 3}
     phrases = [PHRASES[i % len(PHRASES)] for i in range(33)]
     together = search(phrases, **options)
@@ -208,7 +204,7 @@ def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with() -> None:
         assert search([phrases[table]], tables=[table], **options) == [hypotheses]
 
 
-def test_what_a_limit_cuts_off_has_its_phrases_and_comes_last() -> None:
+def test_what_a_limit_cuts_off_has_its_phrases_and_comes_last():
     found = search([[phrase(2, 3, 4)]] * 20, beam_size=4, limit=3, n_best=4)
     # There is room for nothing else, not even EOS.
     assert [[(h.tokens, h.finished) for h in of_one] for of_one in found] == [
@@ -228,7 +224,7 @@ def test_what_a_limit_cuts_off_has_its_phrases_and_comes_last() -> None:
 @pytest.mark.parametrize(("min_length", "no_repeat_ngram"), [(7, 0), (0, 1), (0, 2)])
 def test_phrases_go_with_prefixes_a_least_length_and_no_repeats(
     min_length: int, no_repeat_ngram: int, beam_size: int
-) -> None:
+):
     prefixes = [[2, 3], [], [4], [3, 3, 3], [2]]
     phrases = [phrase(3, 4), phrase(3, 4), phrase(2)]
     constraints = Constraints(min_length, no_repeat_ngram, prefixes)
@@ -240,13 +236,13 @@ def test_phrases_go_with_prefixes_a_least_length_and_no_repeats(
         assert contains(best.tokens, phrases, WORDS, frozenset())
 
 
-def test_a_phrase_that_the_prefix_has_is_not_demanded_again() -> None:
+def test_a_phrase_that_the_prefix_has_is_not_demanded_again():
     constraints = Constraints(prefixes=[[2, 3]] * 20)
     found = search([[phrase(2, 3)]] * 20, beam_size=4, limit=6, constraints=constraints)
     assert any((2, 3) not in itertools.pairwise(best.tokens[1:]) for (best,) in found)
 
 
-def test_phrases_that_do_not_fit_are_left_out_the_longest_first() -> None:
+def test_phrases_that_do_not_fit_are_left_out_the_longest_first():
     phrases = [phrase(2, 3, 4), phrase(2), phrase(3, 3)]
     kept = [fitting(phrases, WORDS, limit=limit) for limit in range(8)]
     assert kept == [[], [1], [1], [1, 2], [1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
@@ -254,7 +250,7 @@ def test_phrases_that_do_not_fit_are_left_out_the_longest_first() -> None:
     assert fitting(phrases, WORDS, limit=5, prefix=(4, 3, 3)) == [1, 2]
 
 
-def test_more_tokens_of_phrases_than_slots_are_placed_all_the_same() -> None:
+def test_more_tokens_of_phrases_than_slots_are_placed_all_the_same():
     phrases = [phrase(2, 3)] * 40
     assert slots_for(4, 80) == MAX_SLOTS
     for (best,) in search([phrases] * 2, beam_size=4, limit=90):

@@ -78,7 +78,7 @@ def drafts(tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> Drafts:
 TEXT = "eins zwei drei vier fünf sechs"
 
 
-def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts) -> None:
+def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts):
     plan = drafts.plan(TEXT, {"acht": 3})
     assert drafts.kept(plan) == "eins"
     (deadline,) = plan.deadlines
@@ -87,7 +87,7 @@ def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts) -> None:
     assert deadline == (drafts.start(3) + size, 0)
 
 
-def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts) -> None:
+def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts):
     plan = drafts.plan(TEXT, {"acht": None})
     assert (list(plan.prefix), plan.deadlines) == ([], [])
     plan = drafts.plan(TEXT, {"acht": None, "neun": 3})
@@ -97,7 +97,7 @@ def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts) -> None:
     ]
 
 
-def test_terms_that_the_draft_has_are_demanded_too(drafts: Drafts) -> None:
+def test_terms_that_the_draft_has_are_demanded_too(drafts: Drafts):
     plan = drafts.plan(TEXT, {"sechs": None, "eins": None, "acht": 3})
     assert drafts.kept(plan) == "eins"
     assert plan.tracker.total == sum(
@@ -107,7 +107,7 @@ def test_terms_that_the_draft_has_are_demanded_too(drafts: Drafts) -> None:
     assert deadline.remaining == len(drafts.tokenizer.encode("sechs"))
 
 
-def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts: Drafts) -> None:
+def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts: Drafts):
     plan = drafts.plan(TEXT, {"acht": 4, "neun": 2})
     assert drafts.kept(plan) == ""
     first, last = plan.deadlines
@@ -116,13 +116,13 @@ def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts: Drafts
     assert first.length < last.length
 
 
-def test_a_forced_beginning_stays(drafts: Drafts) -> None:
+def test_a_forced_beginning_stays(drafts: Drafts):
     assert drafts.kept(drafts.plan(TEXT, {"acht": 4}, prefix="eins")) == "eins zwei"
     plan = drafts.plan(TEXT, {"acht": 0}, prefix="eins")
     assert (drafts.kept(plan), plan.deadlines) == ("eins", [])
 
 
-def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts) -> None:
+def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts):
     limit = len(drafts.tokenizer.encode(TEXT))
     plan = drafts.plan(TEXT, {"acht": 5, "neun neun neun": 4}, limit=limit)
     assert len(plan.prefix) + plan.tracker.after(plan.prefix) <= limit
@@ -173,7 +173,7 @@ def test_a_search_that_went_wrong_gives_the_draft_with_terms_in_their_places(
     searched: str,
     loss: float,
     expected: str | None,
-) -> None:
+):
     drafts.text, drafts.words = WEAK, list(terms.values())
     encode = drafts.tokenizer.encode
     demands = [Demand(term, partial(list, [UNK_ID, i])) for i, term in enumerate(terms)]
@@ -198,7 +198,7 @@ def test_a_search_that_went_wrong_gives_the_draft_with_terms_in_their_places(
         assert (best.log_prob, best.score, len(best.token_log_probs)) == (-size, -size, size)
 
 
-def test_a_translation_with_its_terms_stays_as_it_is(untrained: Run) -> None:
+def test_a_translation_with_its_terms_stays_as_it_is(untrained: Run):
     lines = ["one two", "three four five"]
     with Translator.load(untrained, device="cpu") as plain:
         before = list(plain.translate(lines))

@@ -61,7 +61,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_what_is_done_is_not_done_again(tmp_path: Path):
     stop_at(5, tmp_path / "out")
     assert names(tmp_path) == [".out.parts"]
     asked = []
@@ -89,7 +89,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 )
 def test_the_output_is_that_of_all_windows_and_compressed_if_its_name_ends_so(
     ending: str, decompress: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
+):
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     stop_at(5, first)
     for output in (first, second):
@@ -99,7 +99,7 @@ def test_the_output_is_that_of_all_windows_and_compressed_if_its_name_ends_so(
     assert names(tmp_path) == [first.name, second.name]
 
 
-def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path) -> None:
+def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path):
     def stopping(windows: Windows) -> Iterator[tuple[int, bytes]]:
         ahead = list(windows)
         yield from upper(ahead[:1])
@@ -113,7 +113,7 @@ def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path)
     assert (tmp_path / "out").read_text() == WHOLE
 
 
-def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path):
     stop_at(1, tmp_path / "out")
     assert names(tmp_path) == []
 
@@ -128,7 +128,7 @@ def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_something_else_is_never_mixed_in(
     how: dict[str, str], windows: Windows, message: str, tmp_path: Path
-) -> None:
+):
     stop_at(5, tmp_path / "out")
     with pytest.raises(MtkitError, match=message):
         ResumableOutput(tmp_path / "out", how).run(windows, upper)
@@ -137,7 +137,7 @@ def test_something_else_is_never_mixed_in(
     assert (tmp_path / "out").read_text() == WHOLE
 
 
-def test_restart_begins_again(tmp_path: Path) -> None:
+def test_restart_begins_again(tmp_path: Path):
     stop_at(5, tmp_path / "out")
     ResumableOutput(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
     assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
@@ -156,7 +156,7 @@ def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
 @pytest.mark.parametrize(("seed", "workers"), [(1, "112"), slow(1, "11111"), slow(2, "12122")])
 def test_a_killed_translation_resumes_to_the_same_output(
     seed: int, workers: str, tiny_run: Run, tmp_path: Path
-) -> None:
+):
     lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(300)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
 
@@ -208,7 +208,7 @@ def warned(
 @pytest.mark.parametrize("kind", ["none", "list", "missing", "part", "other job", "killed"])
 def test_warnings_of_an_earlier_start_count_once(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+):
     caplog.set_level("INFO")
     parts = tmp_path / ".out.parts"
     warned(tmp_path / "out", caplog, stop=5)

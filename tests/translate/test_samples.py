@@ -95,7 +95,7 @@ def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact:
     assert [(one.text, one.score) for one in ranked[-1]] == [("", 0.0)]
 
 
-def test_the_first_of_samples_with_equal_text_is_returned() -> None:
+def test_the_first_of_samples_with_equal_text_is_returned():
     # Three segmentations of two texts, and the text that comes twice is most like the others.
     drawn = [
         Translation(text, 0.0, log_prob, pieces=pieces)

@@ -31,7 +31,7 @@ def step_by_step(translator: Translator, source: str, translation: str) -> list[
 
 def test_given_translations_score_what_the_steps_of_the_search_give_them(
     translator: Translator,
-) -> None:
+):
     sources = [line for line in numbers(20) if line]
     targets = [line for line in numbers(20, seed=7) if line]
     for batch_tokens in (1, 4096):
@@ -47,9 +47,7 @@ def test_given_translations_score_what_the_steps_of_the_search_give_them(
             assert scored.pieces[-1] == "</s>"
 
 
-def test_what_the_search_found_scores_what_it_reported(
-    ending_run: Run, tiny_data: PreparedData
-) -> None:
+def test_what_the_search_found_scores_what_it_reported(ending_run: Run, tiny_data: PreparedData):
     for engine in ("torch", *(["native"] if not native.available() else [])):
         translator = loaded(ending_run, engine)
         sources, _ = tiny_data.text("test")
@@ -73,7 +71,7 @@ def test_what_the_search_found_scores_what_it_reported(
 
 def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
     translator: Translator,
-) -> None:
+):
     backwards = HOSTILE[::-1]
     found = list(translator.score_given(HOSTILE, backwards))
     assert len(found) == len(HOSTILE)
@@ -91,7 +89,7 @@ def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
 @pytest.mark.parametrize("engine", ["torch", *([] if native.available() else ["native"])])
 def test_forced_decoding_gives_what_scoring_gives_whatever_is_beside_it(
     untrained: Run, engine: str
-) -> None:
+):
     translator = loaded(untrained, engine)
     # Two sentences are one text here, and a blank one has nothing.
     sources = ["one two. three four.", "", *numbers(8)]

@@ -55,7 +55,7 @@ def enumerated(table: int, *, limit: int, alpha: float, vocab: int) -> list[tupl
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, -0.5])
-def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float) -> None:
+def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float):
     vocab, limit = 4, 4
     tables = list(range(12))
     found, _ = search(tables, width=16, limit=limit, alpha=alpha, vocab=vocab, n_best=5)
@@ -69,7 +69,7 @@ def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float) 
 @pytest.mark.parametrize("width", [1, 16])
 def test_a_token_that_only_a_prefix_may_have_is_certain_and_counts_for_the_length(
     width: int,
-) -> None:
+):
     vocab, limit, tag = 4, 4, 3
     tables = list(range(12))
     constraints = Constraints(prefixes=[[tag]] * len(tables), forbidden=[tag])
@@ -94,7 +94,7 @@ def test_a_token_that_only_a_prefix_may_have_is_certain_and_counts_for_the_lengt
             assert best.score == pytest.approx(max(scores.values()))
 
 
-def test_greedy_search_takes_the_most_probable_token() -> None:
+def test_greedy_search_takes_the_most_probable_token():
     for table in range(20):
         tokens: tuple[int, ...] = ()
         while len(tokens) < 8:
@@ -110,7 +110,7 @@ def test_greedy_search_takes_the_most_probable_token() -> None:
         assert result[0].log_prob == pytest.approx(total(table, whole, 5))
 
 
-def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with() -> None:
+def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with():
     options = {"width": 3, "limit": 9, "alpha": 0.6, "vocab": 5, "n_best": 3}
     together, cache = search(list(range(30)), **options)
     assert cache.selected, "no sentence ever left the batch"
@@ -128,7 +128,7 @@ def forced_step(rows: list[list[float]]):
     return step
 
 
-def test_the_length_penalty_equals_numbers_worked_by_hand() -> None:
+def test_the_length_penalty_equals_numbers_worked_by_hand():
     assert length_penalty(1, 0.6) == 1.0
     assert length_penalty(7, 1.0) == 2.0
     assert length_penalty(19, 0.5) == 2.0
@@ -150,13 +150,13 @@ def assert_scores_of_the_step(found: list[list[Hypothesis]]) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_every_token_has_the_log_probability_that_the_step_gave_it(width: int) -> None:
+def test_every_token_has_the_log_probability_that_the_step_gave_it(width: int):
     options = {"width": width, "limit": 3, "alpha": 0.6, "vocab": 5, "n_best": width}
     found, _ = search(list(range(20)), **options, constraints=Constraints(min_length=2))
     assert_scores_of_the_step(found)
 
 
-def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
+def test_more_hypotheses_than_the_beam_holds_are_refused():
     with pytest.raises(ValueError, match="beam size"):
         search([0], width=2, limit=3, alpha=0.0, vocab=4, n_best=3)
 
@@ -176,7 +176,7 @@ def best_of(table: int, allowed: Callable[[tuple[int, ...]], bool], vocab: int) 
     return tokens, pytest.approx(score)
 
 
-def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it() -> None:
+def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it():
     prefixes = [(2,), (3,), (3, 2), ()]
     constraints = Constraints(prefixes=prefixes)
     for width in (1, 32):
@@ -191,7 +191,7 @@ def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_no_output_ends_before_the_least_length(width: int) -> None:
+def test_no_output_ends_before_the_least_length(width: int):
     plain = [len(best.tokens) for (best,) in constrained(Constraints(), width=width)]
     assert min(plain) < 3
     long = [len(best.tokens) for (best,) in constrained(Constraints(min_length=3), width=width)]
@@ -199,7 +199,7 @@ def test_no_output_ends_before_the_least_length(width: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_no_ngram_comes_twice(n: int) -> None:
+def test_no_ngram_comes_twice(n: int):
     def repeats(tokens: tuple[int, ...]) -> bool:
         ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
         return len(set(ngrams)) < len(ngrams)
@@ -212,7 +212,7 @@ def test_no_ngram_comes_twice(n: int) -> None:
 
 
 @pytest.mark.parametrize("V", [130, 128 * 8, 5_003])
-def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mtkit.translate.search.on_device.TWO_STAGES_FROM", 0)
     values = torch.randn(7, V, generator=torch.Generator().manual_seed(V))
     values[:, 5:60] = -torch.inf
@@ -273,7 +273,7 @@ def grid(
     return [EOS if h.finished else h.tokens[0] for h in found]
 
 
-def test_every_draw_has_the_probabilities_and_the_score_of_the_model() -> None:
+def test_every_draw_has_the_probabilities_and_the_score_of_the_model():
     sampling = Sampling(temperature=1.7, top_k=3)
     found, _ = drawn(list(range(10)), lines=range(10), n_samples=8, limit=4, sampling=sampling)
     assert_scores_of_the_step(found)
@@ -291,7 +291,7 @@ def philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int
     return [c0, c1, c2, c3]
 
 
-def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key() -> None:
+def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key():
     # The first of the known answers that come with the authors' program.
     assert philox((0, 0), (0, 0, 0, 0)) == [
         0x16554D9ECA36314C,
@@ -312,13 +312,13 @@ def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key() -> None
 WORDS = [0.0, 0.05, 0.25, 0.1, 0.2, 0.1, 0.3]
 
 
-def test_tokens_lie_in_order_of_their_ids_and_each_is_as_wide_as_it_is_probable() -> None:
+def test_tokens_lie_in_order_of_their_ids_and_each_is_as_wide_as_it_is_probable():
     tokens = grid(WORDS)
     assert tokens == sorted(tokens)
     assert Counter(tokens) == {EOS: 90, 2: 450, 3: 180, 4: 360, 5: 180, 6: 540}
 
 
-def test_a_token_of_no_probability_is_never_drawn() -> None:
+def test_a_token_of_no_probability_is_never_drawn():
     row = [[-math.inf, -math.inf, math.log(0.3), -math.inf, math.log(0.7), -math.inf]]
     (found,) = sample(
         forced_step(row),
@@ -331,7 +331,7 @@ def test_a_token_of_no_probability_is_never_drawn() -> None:
     assert [h.tokens for h in found] == [(2,), (4,), (2,), (4,)]
 
 
-def test_a_temperature_divides_log_probabilities() -> None:
+def test_a_temperature_divides_log_probabilities():
     # Square roots: 0.8, 0.4, 0.2 and 0.4, of 1.8.
     tokens = grid([0, 0.64, 0.16, 0.04, 0.16], sampling=Sampling(temperature=2.0))
     assert Counter(tokens) == {1: 800, 2: 400, 3: 200, 4: 400}
@@ -361,9 +361,7 @@ def test_a_temperature_divides_log_probabilities() -> None:
         (Sampling(temperature=100.0, top_p=0.49), {2, 4, 6}),
     ],
 )
-def test_the_tokens_that_a_filter_leaves_keep_their_proportions(
-    sampling: Sampling, kept: set[int]
-) -> None:
+def test_the_tokens_that_a_filter_leaves_keep_their_proportions(sampling: Sampling, kept: set[int]):
     counts = Counter(grid(WORDS, sampling=sampling))
     assert counts.keys() == kept
     masses = {token: WORDS[token] ** (1 / sampling.temperature) for token in kept}
@@ -375,7 +373,7 @@ def test_the_tokens_that_a_filter_leaves_keep_their_proportions(
 @pytest.mark.parametrize("at_once", [1, 2**18])
 def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
     sampling: Sampling, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("mtkit.translate.search.independent.DRAWN_AT_ONCE_CPU", at_once)
     # The nucleus of some rows is larger than what is looked at first.
     monkeypatch.setattr("mtkit.translate.search.independent.NUCLEUS", 8)
@@ -408,13 +406,13 @@ def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
         assert min(sizes) < 8 < max(sizes)
 
 
-def test_what_constraints_exclude_leaves_its_probability_to_the_others() -> None:
+def test_what_constraints_exclude_leaves_its_probability_to_the_others():
     row = [0, 0.5, 0.2, 0.3]
     assert Counter(grid(row, constraints=Constraints(min_length=1))) == {2: 720, 3: 1080}
     assert set(grid(row, constraints=Constraints(prefixes=[[2]]))) == {2}
 
 
-def test_draws_obey_constraints() -> None:
+def test_draws_obey_constraints():
     tables = list(range(12))
     prefixes = [[2, 3], [], [4, 2, 3], []] * 3
     held = Constraints(min_length=2, no_repeat_ngram=2, prefixes=prefixes)
@@ -437,7 +435,7 @@ def test_draws_obey_constraints() -> None:
         assert any(breaks(h, prefix) for h in of_line)
 
 
-def test_a_sample_without_a_possible_token_is_left_out() -> None:
+def test_a_sample_without_a_possible_token_is_left_out():
     held = Constraints(min_length=5, no_repeat_ngram=1)
     found, _ = drawn([1, 2], lines=[1, 2], n_samples=3, vocab=4, constraints=held)
     assert found == [[], []]

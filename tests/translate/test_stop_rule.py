@@ -110,7 +110,7 @@ def assert_found(hypotheses: Sequence[Hypothesis], expected: Found) -> None:
 @WIDTHS
 @ALPHAS
 @FORMS
-def test_each_rule_finds_what_it_says(width: int, alpha: float, form: str) -> None:
+def test_each_rule_finds_what_it_says(width: int, alpha: float, form: str):
     vocab, tables = 5, list(range(200, 225))
     step = step_of(width, vocab)
     for n_best, ranks in ((1, False), (2, True), (width, False)):
@@ -137,7 +137,7 @@ def log_probs_of(table: int, vocab: int, tokens: Tokens) -> list[float]:
 
 
 @pytest.mark.parametrize("n_best", [1, 3])
-def test_a_forced_beginning_and_a_least_length_come_before_the_rule(n_best: int) -> None:
+def test_a_forced_beginning_and_a_least_length_come_before_the_rule(n_best: int):
     vocab, tables = 5, list(range(300, 310))
     case = Case(4, n_best, limit=9, alpha=1.0, form="gnmt")
     prefixes: list[Tokens] = [(2, 3), (), (4,), (3, 3, 3), (2,)] * 2
@@ -174,7 +174,7 @@ def found_in(rows: dict[Tokens, list[float]], stop: str, *, block: int) -> Token
 
 
 @pytest.mark.parametrize("block", [1, 8])
-def test_likely_ends_a_sentence_that_a_longer_hypothesis_could_still_win(block: int) -> None:
+def test_likely_ends_a_sentence_that_a_longer_hypothesis_could_still_win(block: int):
     """At length 1 the end has -1 / (6/6), and token 2 until length 4 at best -1.6 / (9/6) = -1.07.
 
     At length 7 its score is -1.66 / (12/6) = -0.83.
@@ -187,7 +187,7 @@ def test_likely_ends_a_sentence_that_a_longer_hypothesis_could_still_win(block: 
 
 
 @pytest.mark.parametrize("block", [1, 8])
-def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int) -> None:
+def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int):
     """At length 1 the end has -1, token 2 until length 4 at best -0.93, and token 3 -1.07.
 
     Then nothing follows token 2. Token 3 has at best -0.97 at length 2, and -0.83 at its end.
@@ -212,7 +212,7 @@ def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int) -> None:
 )
 def test_auto_is_likely_only_where_speed_counts(
     engine: str, setting: str, exact: bool, expected: str, untrained: Run
-) -> None:
+):
     config = untrained.config.decode.model_copy(update={"stop": setting})
     with loaded(untrained, engine, config=config, exact=exact) as translator:
         assert translator.decoder.settings([Sentence(1, [5])]).stop == expected

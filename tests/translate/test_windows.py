@@ -61,7 +61,7 @@ def fake(request: pytest.FixtureRequest, translator: Translator) -> Iterator[Tra
 
 def test_the_order_of_lines_prefixes_and_windows_is_kept(
     fake: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
     monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 10)
     lines = [f"one {'two ' * (i * 7 % 9)}nine" if i % 5 else "" for i in range(40)]
@@ -77,7 +77,7 @@ def test_the_order_of_lines_prefixes_and_windows_is_kept(
         fake.close()
 
 
-def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Translator) -> None:
+def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Translator):
     asked = []
 
     def windows() -> Iterator[Window]:
@@ -100,7 +100,7 @@ def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Tr
 @pytest.mark.parametrize(("first", "rest"), [("one two", "one two"), ("", ""), ("one two", "")])
 def test_memory_is_bounded_by_a_few_windows(
     first: str, rest: str, kind: Any, translator: Translator
-) -> None:
+):
     taken = 0
 
     def windows() -> Iterator[Window]:
@@ -116,7 +116,7 @@ def test_memory_is_bounded_by_a_few_windows(
     assert (taken, yielded) == (30, 30)
 
 
-def test_an_error_of_the_input_comes_after_the_windows_before_it(fake: Translator) -> None:
+def test_an_error_of_the_input_comes_after_the_windows_before_it(fake: Translator):
     def windows() -> Iterator[Window]:
         yield Window(1, ["one"])
         yield Window(2, ["two"])
@@ -131,7 +131,7 @@ def test_an_error_of_the_input_comes_after_the_windows_before_it(fake: Translato
 @pytest.mark.parametrize("kind", [Stuck, Failing])
 def test_after_an_error_or_a_cancelled_translation_nothing_is_left_to_decode(
     kind: Any, translator: Translator
-) -> None:
+):
     batches: list[PendingBatch] = []
     with with_decoder(translator, kind) as held:
         plan = held.decoder.plan
